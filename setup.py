@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent / "src"))
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.imports import Modules
 from opbuild.platform.release import code
-from opbuild.platform.sources import MANIFEST, Sources
+from opbuild.platform.sources import MANIFEST, SourceFiles
 
 
 class BuildPy(build_py):
@@ -39,7 +39,7 @@ def write_manifest(package: Path) -> None:
     """Describe the sources in a package's folder."""
     sys.dont_write_bytecode = True  # what is packed are sources
     (package / MANIFEST).unlink(missing_ok=True)  # a former build's
-    sources = Sources(package)
+    sources = SourceFiles(package)
     modules = Modules(sources)
     described = dict(describe(path, sources.read(path), modules) for path in sources.states)
     (package / MANIFEST).write_text(json.dumps(described, sort_keys=True), encoding="utf-8")

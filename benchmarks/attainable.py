@@ -41,7 +41,7 @@ from opbuild.bench.runtimes import LIMITED
 from opbuild.config import Config
 from opbuild.dtypes import itemsize
 from opbuild.pipeline.setup import set_up
-from opbuild.runtime.calls import Call
+from opbuild.runtime.calls import NetworkCall
 from opbuild.target.machine import Machine
 from opbuild.tuning.machine import measure_machine
 
@@ -94,12 +94,12 @@ def one_network(name: str, folder: Path, arguments: Namespace) -> dict[str, Any]
     }  # fmt: skip
 
 
-def products(call: Call, dot: int) -> float:
+def products(call: NetworkCall, dot: int) -> float:
     """Return the operations of a call: of 8 bits an instruction adds up ``dot`` where it has one of others."""
     return call.operations * made(call) / (dot if call.family in BITS_8 else 1)
 
 
-def made(call: Call) -> float:
+def made(call: NetworkCall) -> float:
     """Return how many of the direct algorithm's operations a call makes: F(m x m, 3 x 3) takes (m + 2)^2 for 9 m^2."""
     if not call.family.startswith("winograd"):
         return 1.0
@@ -107,7 +107,7 @@ def made(call: Call) -> float:
     return (tile + 2) ** 2 / (9 * tile**2)
 
 
-def weights(network: opbuild.Network, calls: Sequence[Call]) -> list[int]:
+def weights(network: opbuild.Network, calls: Sequence[NetworkCall]) -> list[int]:
     """Return the bytes of constants that the products of each call read from memory: 0 where a cache keeps all."""
     sizes = [each.size * itemsize(each.dtype) for each in network.runners[0].record.buffers]
     constant = [each.kind == "constant" for each in network.runners[0].record.buffers]

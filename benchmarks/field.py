@@ -83,7 +83,7 @@ def main() -> int:
 
 
 def settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what must be equal for figures to be of one run."""
+    """Return the settings that must be equal for figures to be of one run."""
     names = [each for each in RUNTIMES if RUNTIMES[each].is_installed]
     names += list(COLUMNS) if arguments.own_bank else []
     bank = str(arguments.own_bank.absolute()) if arguments.own_bank else ""
@@ -112,7 +112,7 @@ def measure_one(arguments: argparse.Namespace, name: str, threads: int, path: Pa
 
 
 def remembered(arguments: argparse.Namespace, name: str, threads: int) -> Row | None:
-    """Return what was measured before with the same settings; None if nothing was."""
+    """Return the row measured before with the same settings; None if there is none."""
     if arguments.results is None:
         return None
     try:
@@ -138,7 +138,7 @@ def place(folder: Path, name: str, threads: int) -> Path:
 
 
 def row(name: str, figures: Sequence[Figures]) -> Row:
-    """Return what is kept of one network with a number of threads; times are in milliseconds, starts in seconds."""
+    """Return the row of one network with a number of threads; times are in milliseconds, starts in seconds."""
     own, *others = figures
     tolerance = 1.0 if "int8" in name else TOLERANCE
     found: Row = {"network": name, "threads": own.threads, "runtimes": {}, "ratios": {}}
@@ -171,7 +171,7 @@ def shown(each: Row) -> str:
 
 
 def line(one: Row) -> str:
-    """Return what is printed of a row when it is there."""
+    """Return the line that is printed of a row when it is there."""
     times = ", ".join(
         f"{TITLES[name]} {(each.get('failure') and 'not taken') or format(each['ms'], '.2f')}"
         for name, each in one["runtimes"].items()

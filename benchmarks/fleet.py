@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def starts(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what each way to start the networks took."""
+    """Return the times of each way to start the networks."""
     count, peers = arguments.count, arguments.peers or arguments.count
     paths = fleet_models.write_fleet(folder / "models", count)
     remote = arguments.remote or (folder / "remote").as_uri()
@@ -87,7 +87,7 @@ def _start(engine: str, cache: Path, paths: list[Path], environment: dict[str, s
 
 
 def simulated(pods: int) -> dict[str, Any]:
-    """Return what fleets did that started cold within half a second."""
+    """Return the results of fleets that started cold within half a second."""
     ways: dict[str, dict[str, Any]] = {
         "conditional writes": {},
         "no conditional writes": {"exclusive": False},

@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def shown(row: Mapping[str, Any]) -> list[str]:
-    """Return what a table has of a measurement."""
+    """Return the cells of a measurement in a table."""
     times = [f"{row[name]:.1f}" if name in row else "" for name in ("opbuild", *OTHERS)]
     ratios = [f"{row[name]:.2f}" for name in ("to_onnxruntime", "to_best")]
     error = f"{row['error']:.1e}"

@@ -66,7 +66,7 @@ def write(layers: int, path: Path) -> Path:
 
 
 def timed(small: Path, network: Path, cache: str) -> dict[str, float]:
-    """Return what a fresh process takes for a network, by step, after it has made a small one ready."""
+    """Return the times of a fresh process for a network, by step, after it has made a small one ready."""
     command = [sys.executable, "-c", TIMED, str(small), str(network)]
     surroundings = environment(MS_COMPILER_CACHE_PATH=cache)
     done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True)

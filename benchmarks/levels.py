@@ -1,4 +1,4 @@
-"""What a level costs: networks compiled for each level that this machine has, beside code for exactly its processor.
+"""The cost of a level: networks compiled for each level that this machine has, beside code for exactly its processor.
 
 All run in turn in one process, so the ratios are worth more than the milliseconds. A processor that gains more than 3 %
 from code of its own is to get a level of its own. Levels below the machine's own are shown too; what they cost is

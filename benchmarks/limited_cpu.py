@@ -40,7 +40,7 @@ PACKAGES = ("onnxruntime", "openvino", "mnn", "ncnn")
 
 
 def lacking() -> str:
-    """Return what is lacking here to limit anything; empty if nothing is."""
+    """Return the tools that are lacking here to limit anything; empty if none is."""
     tools = [name for name in ("cc", "objdump") if shutil.which(name) is None]
     return f"{' and '.join(tools)} not found" if tools else ""
 

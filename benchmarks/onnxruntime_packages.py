@@ -64,7 +64,7 @@ def started(runtime: str, name: str, threads: int) -> dict[str, float]:
 
 
 def in_fresh_process(runtime: str, name: str, threads: int) -> dict[str, float]:
-    """Return what ``started`` does, in a process of its own."""
+    """Return the result of ``started``, in a process of its own."""
     command = [sys.executable, __file__, "--start", runtime, name, "--threads", str(threads)]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return dict(json.loads(printed.splitlines()[-1]))

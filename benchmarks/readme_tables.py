@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def latency_section(records: dict[str, Any]) -> str:
-    """Return what the README says between the marks."""
+    """Return the README's text between the marks."""
     latency = records["latency"]
     return (
         f"{latency['machine']}, batch 1, float32, {latency['threads']} threads, ONNX Runtime {latency['onnxruntime']}, "
@@ -35,7 +35,7 @@ def latency_section(records: dict[str, Any]) -> str:
 
 
 def sharing_section(records: dict[str, Any]) -> str:
-    """Return what the page about sharing says between the marks."""
+    """Return the text of the page about sharing between the marks."""
     build, sharing = records["build_time"], records["sharing"]
     return (
         f"{sharing['machine']}, {sharing['date']}. How many operators a network needs depends on the level: "
@@ -64,7 +64,7 @@ def build_table(rows: list[dict[str, Any]]) -> str:
 
 
 def sharing_table(rows: list[dict[str, Any]]) -> str:
-    """Return what each network found built by those before it."""
+    """Return the operators that each network found built by those before it."""
     total = tuple(str(sum(row[key] for row in rows)) for key in ("needed", "built", "reused"))
     body = [(r["network"], str(r["needed"]), str(r["built"]), str(r["reused"])) for r in rows]
     return markdown(

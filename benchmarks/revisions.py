@@ -208,7 +208,7 @@ STARTS: dict[str, Callable[[Revision, Files, int], Iterator[tuple[str, Figures]]
 
 
 def measure_all(revisions: list[Revision], files: Files, arguments: Any, say: Callable[[str], None]) -> Measured:
-    """Return what each round found, by what is measured and by revision."""
+    """Return the results of each round, by what is measured and by revision."""
     found: Measured = defaultdict(lambda: defaultdict(list))
     for kind in arguments.only:
         for number in range(arguments.rounds + 1 if kind in STARTS else 0):

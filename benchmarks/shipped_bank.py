@@ -23,8 +23,8 @@ from opbuild.config import TUNE_BANK, Config
 from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import is_current
-from opbuild.store.bank import line_of, parse_bank, read_bank
-from opbuild.store.shipped import shipped_bank
+from opbuild.store.shipped import shipped_database
+from opbuild.store.tuning_database import line_of, parse_database, read_database
 from opbuild.target.host import host_level
 from opbuild.tuning.machine import worth_building
 
@@ -91,14 +91,14 @@ def written(level: str, folder: Path) -> None:
     setup = set_up(Config.from_environment(cache_path=folder / "cache"), level, None)
     found = [
         record
-        for record in read_bank(folder / "bank" / TUNE_BANK, PRIVATE).latest().values()
+        for record in read_database(folder / "bank" / TUNE_BANK, PRIVATE).latest().values()
         if record.level == level and is_current(record, setup)
     ]
-    path = shipped_bank(level)
+    path = shipped_database(level)
     machines = {(record.machine, record.system) for record in found}
     others = [
         record
-        for record in parse_bank(path.read_bytes() if path.exists() else b"", PRIVATE).latest().values()
+        for record in parse_database(path.read_bytes() if path.exists() else b"", PRIVATE).latest().values()
         if (record.machine, record.system) not in machines and is_current(record, setup)
     ]
     records = [record for record in (*others, *found) if record.is_tuned]

@@ -247,7 +247,7 @@ def _both(network: Any, other: Any, data: Data, name: str) -> Row:
 
 
 def worked(case: Case, model: Path, store: Path) -> Row:
-    """Return what this process measures of a case."""
+    """Return the measurements of a case in this process."""
     from opbuild.lowering.lower import lower
 
     measures: dict[str, Callable[..., Row]] = {

@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def shown(row: Mapping[str, Any]) -> list[str]:
-    """Return what a table has of a measurement."""
+    """Return the cells of a measurement in a table."""
     times = [f"{row[name]:.1f}" for name in ("opbuild", "onnxruntime")]
     return [str(row["kernels"]), *times, f"{row['opbuild'] / row['onnxruntime']:.2f}", f"{row['error']:.1e}"]
 
@@ -69,7 +69,7 @@ def as_numbers(outputs: Any) -> Any:
 def made(
     estimator: Callable[[], Any], *, of: str = "numbers", names: bool = False, classes: int = 3, **options: Any
 ) -> Callable[[], tuple[bytes, Any]]:
-    """Return what trains an estimator and returns its ONNX model and rows for it."""
+    """Return a function that trains an estimator and returns its ONNX model and rows for it."""
 
     def make() -> tuple[bytes, Any]:
         import skl2onnx
@@ -101,7 +101,7 @@ ROWS = {"numbers": numbers, "missing": missing, "categories": categories}
 
 
 def estimator(path: str, **options: Any) -> Callable[[], Any]:
-    """Return what makes an estimator of scikit-learn."""
+    """Return a maker of an estimator of scikit-learn."""
 
     def make() -> Any:
         from importlib import import_module
@@ -113,7 +113,7 @@ def estimator(path: str, **options: Any) -> Callable[[], Any]:
 
 
 def piped(*steps: Callable[[], Any]) -> Callable[[], Any]:
-    """Return what makes a pipeline."""
+    """Return a maker of a pipeline."""
 
     def make() -> Any:
         from sklearn.pipeline import make_pipeline

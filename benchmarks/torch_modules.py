@@ -151,7 +151,7 @@ def worker(what: str, name: str, store: str, threads: int, full: bool, peers: bo
 
 
 def measure(name: str, threads: int, full: bool, peers: bool) -> Row:
-    """Return what the processes of one network measure."""
+    """Return the measurements of the processes of one network."""
     row: Row = {"network": name} | conditions(threads, full, peers)
     with tempfile.TemporaryDirectory() as store, tempfile.TemporaryDirectory() as other:
         for what, folder in (("cold", store), ("warm", store), ("onnx", other)):

@@ -41,7 +41,7 @@ def processor() -> float:
 
 
 def starts(way: str, folder: Path, network: Any, args: tuple[Any, ...], *, prepares: bool) -> Callable[[], Any]:
-    """Return what makes a way's first output, and writes what the next process needs if it prepares."""
+    """Return a function that makes a way's first output, and writes files for the next process if it prepares."""
     import torch
 
     file, module = folder / way.replace(" ", "_"), network.module
@@ -49,7 +49,7 @@ def starts(way: str, folder: Path, network: Any, args: tuple[Any, ...], *, prepa
 
     def ahead() -> Any:
         if prepares:
-            keep = torch.compiler.keep_tensor_guards_unsafe  # torch can not store all others, as of transformers' BERT
+            keep = torch.compiler.keep_tensor_guards_unsafe  # torch cannot store all others, as of transformers' BERT
             guarded: dict[str, Any] = {**options, "guard_filter_fn": keep}
             compiled = torch.compile(module, fullgraph=True, backend="opbuild", options=guarded)
             whole: Any = compiled.forward
@@ -104,7 +104,7 @@ def worker(way: str, name: str, folder: Path, *, full: bool, prepares: bool) -> 
 
 
 def in_a_process(way: str, name: str, folder: Path, *, full: bool, prepares: bool = False) -> list[float]:
-    """Return what a process of its own measures.
+    """Return the measurements of a process of its own.
 
     Raises:
         RuntimeError: If it fails; with the end of what it said.

@@ -125,7 +125,7 @@ def show_network(folder: Path, console: Console) -> list[str]:
 
 
 def pack_problems(packed: Step) -> list[str]:
-    """Return what the build with the release's kernels did that it should not have done."""
+    """Return the problems of the build with the release's kernels."""
     problems = [f"the pack lacks {packed.built} operators: run make kernels"] if packed.built else []
     if not packed.error <= TOLERANCE:
         problems.append(f"the output with the pack differs from ONNX Runtime's by {packed.error}")
@@ -133,7 +133,7 @@ def pack_problems(packed: Step) -> list[str]:
 
 
 def network_problems(cold: Step, again: Step, edited: Step) -> list[str]:
-    """Return what the three builds without the pack did that they should not have done."""
+    """Return the problems of the three builds without the pack."""
     problems = []
     if not cold.built:
         problems.append("the cold build compiled nothing")

@@ -36,7 +36,7 @@ class CheckedCompiler(PackCompiler):
 
     @staticmethod
     def define(desc: OpDesc, level: Level) -> HalidePipeline:
-        """Return what is compiled, under the pack's symbol."""
+        """Return the pipeline, under the pack's symbol."""
         pipeline, pack = HalidePipeline(desc, level), Pack(level.name)
         file = pack.file(desc.family)
         if isinstance(file, PackFile):

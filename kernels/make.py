@@ -38,7 +38,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.blobs import Folder
 from opbuild.store.operators import Operators
 from opbuild.store.pack import PACKS, Pack
-from opbuild.store.pack_file import SUFFIX, Object, PackFile, Sources, pack_bytes, read_pack
+from opbuild.store.pack_file import SUFFIX, FamilySources, Object, PackFile, pack_bytes, read_pack
 from opbuild.store.tiers import TieredStore
 from opbuild.target.level import BY_NAME, Level
 
@@ -116,7 +116,7 @@ class Packing:
         written = []
         for family, descs in sorted(families.items()):
             objects = [self._packed(desc, entries[desc]) for desc in descs]
-            sources = Sources(self.compiler.sources_digest(descs[0]), self.compiler.text_digest(descs[0]))
+            sources = FamilySources(self.compiler.sources_digest(descs[0]), self.compiler.text_digest(descs[0]))
             data = pack_bytes(self.level.name, family, self.identity, sources, objects, shipped.file(family))
             path = self.folder / f"{family}{SUFFIX}"
             if not path.exists() or path.read_bytes() != data:

@@ -15,7 +15,7 @@ from kernels.models import OpenStructure
 from opbuild.backend.evaluate import evaluate
 from opbuild.families.catalogue import find
 from opbuild.families.family import Family
-from opbuild.families.knowledge import Question
+from opbuild.families.tuning_query import TuningQuery
 from opbuild.files.trust import PRIVATE
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph
@@ -25,10 +25,10 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Tuned
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes, symbolic_shapes
-from opbuild.pipeline.tuned import BankKnowledge, family_sources, was_measured
-from opbuild.store.bank import Record, parse_bank
+from opbuild.pipeline.tuned import ApplicableRecords, family_sources, was_measured
 from opbuild.store.pack import Pack
-from opbuild.store.shipped import shipped_banks
+from opbuild.store.shipped import shipped_databases
+from opbuild.store.tuning_database import TuningRecord, parse_database
 from opbuild.target.level import Level
 from opbuild.target.machine import Machine
 
@@ -116,18 +116,18 @@ class Questions(Alternatives):
         return answer
 
 
-def shipped_knowledge(level: Level) -> list[BankKnowledge]:
-    """Return what the release's banks say for a level, to each class of machines with each number of threads."""
-    found: defaultdict[tuple[Path, str, str, int], dict[Question, Record]] = defaultdict(dict)
-    for path in shipped_banks(level.name):
-        for each in parse_bank(path.read_bytes(), PRIVATE).records:
+def shipped_knowledge(level: Level) -> list[ApplicableRecords]:
+    """Return the tuning records of a release for a level, for each class of machines with each number of threads."""
+    found: defaultdict[tuple[Path, str, str, int], dict[TuningQuery, TuningRecord]] = defaultdict(dict)
+    for path in shipped_databases(level.name):
+        for each in parse_database(path.read_bytes(), PRIVATE).records:
             if each.level == level.name:
                 machine = path, each.machine, each.system, each.threads
-                found[machine][Question(each.family, each.arguments)] = each
-    return [BankKnowledge(records, _counts) for records in found.values()]
+                found[machine][TuningQuery(each.family, each.arguments)] = each
+    return [ApplicableRecords(records, _counts) for records in found.values()]
 
 
-def _counts(record: Record) -> bool:
+def _counts(record: TuningRecord) -> bool:
     """Return whether a record was measured of the sources of now, or of the pack's kernels, whatever defines these."""
     is_current = record.sources == family_sources(record.family)
     return is_current or was_measured(record, Pack(record.level).file(record.family))

@@ -13,7 +13,7 @@ import numpy as np
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.torch.builder import ProgramBinder
-from opbuild.frontend.torch.program import Program, Step
+from opbuild.frontend.torch.program import AtenProgram, AtenStep
 from opbuild.frontend.torch.registry import rule_of
 from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.types import Graph, TensorType
@@ -26,7 +26,7 @@ class Pass(ProgramBinder):
     """One graph, to which operators are written as they are called."""
 
     def __init__(self) -> None:
-        super().__init__(Program("training", (), (), ()), evaluate)
+        super().__init__(AtenProgram("training", (), (), ()), evaluate)
         self._outputs: list[str] = []
         self._count = 0
 
@@ -68,7 +68,7 @@ class Pass(ProgramBinder):
 
     def _writing(self, target: str, dtype: str) -> StepBuilder:
         self._count += 1
-        return StepBuilder(Step(target, f"step_{self._count}", (), {}, (TensorType(dtype, ()),)), self)
+        return StepBuilder(AtenStep(target, f"step_{self._count}", (), {}, (TensorType(dtype, ()),)), self)
 
 
 class Tape:

@@ -122,7 +122,7 @@ def encoder_training(
 
 
 def _mask(to: Layers, ids: Value) -> Value:
-    """Return what is added to scores, from which tokens are not padding."""
+    """Return the addend of scores, from which tokens are not padding."""
     of, (batch, seq) = to.forward, ids.shape
     there = of("view.default", of("ne.Scalar", ids, 0, dtype="bool"), (batch, 1, 1, seq), dtype="bool")
     there = of("expand.default", there, (batch, 1, seq, seq), dtype="bool")

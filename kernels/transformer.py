@@ -125,7 +125,7 @@ class TransformerWriter(ImageWriter):
         return self.add("Reshape", mixed, self.shape(batch, seq, heads * size))
 
     def hidden_mask(self, allowed: str) -> str:
-        """Return what is added to scores: 0 where a key is allowed."""
+        """Return the addend of scores: 0 where a key is allowed."""
         lowest = LOWEST if self.form.whole or not self.form.sdpa else float("-inf")
         return self.add("Where", allowed, self.number(0.0), self.number(lowest))
 
@@ -164,7 +164,7 @@ class TransformerWriter(ImageWriter):
         return self.add("Expand", self.add("GatherElements", row, places, axis=1), self.shape(batch, seq))
 
     def causal(self, sizes: Sizes) -> str:
-        """Return what is added to scores of tokens that look at those before them."""
+        """Return the addend of scores of tokens that look at those before them."""
         keys = self.total(sizes.past, sizes.seq)
         seen = self.add("LessOrEqual", self.places(0, keys, 0, 1, 2), self.places(sizes.past, keys, 0, 1, 3))
         return self.hidden_mask(seen)

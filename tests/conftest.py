@@ -19,7 +19,7 @@ import pytest
 from opbuild import events
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.config import Config
-from opbuild.runtime.reused import ReusedMemory, Wanted
+from opbuild.runtime.reused import MemoryRequest, ReusedMemory
 from support import kept_kernels
 from support.campaign import Campaign
 from support.fuzzing import CAMPAIGN
@@ -151,7 +151,7 @@ def _patterned_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fill each new output with a pattern that no result is: an element that nothing writes is noticed (F81)."""
     take = ReusedMemory.take
 
-    def patterned(memory: ReusedMemory, wanted: Sequence[Wanted]) -> list[Any]:
+    def patterned(memory: ReusedMemory, wanted: Sequence[MemoryRequest]) -> list[Any]:
         arrays = take(memory, wanted)
         for each in arrays:
             each.reshape(-1).view(np.uint8)[:] = 0xD5

@@ -97,7 +97,7 @@ def used(source: str, names: dict[str, str] | None = None) -> set[str]:
 
 
 def _imported(tree: ast.AST) -> dict[str, str]:
-    """Return what the names stand for that a program imports."""
+    """Return the meanings of the names that a program imports."""
     known: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -146,7 +146,7 @@ class Layers:
             launch()
 
     def graph(self) -> Callable[[], None]:
-        """Return what launches all calls as one graph."""
+        """Return a function that launches all calls as one graph."""
         with self._device.capture() as launches:
             self.run()
         return launches[0]

@@ -11,7 +11,7 @@ ALIGNED = 16
 
 @dataclass(frozen=True)
 class Case:
-    """What a binary is compiled from.
+    """The source of a binary.
 
     Attributes:
         kernel: Name of the function in ``triton_kernels``.

@@ -129,7 +129,7 @@ class Device:
         return self._kernels[name]
 
     def prepare(self, call: Call) -> Callable[[], None]:
-        """Return what launches a call on the stream: its arguments are packed once."""
+        """Return a function that launches a call on the stream: its arguments are packed once."""
         if not all(call.grid):
             return lambda: None
         kernel = self.kernel(call.name)

@@ -39,7 +39,7 @@ class Layers(torch.nn.Module):
 
 
 def runner(way: str, weights: Sequence[dict[str, Array]], sizes: Sizes, x: Array) -> Callable[[], Any]:
-    """Return what runs the layers once on an input and waits for the result."""
+    """Return a function that runs the layers once on an input and waits for the result."""
     layers: Any = Layers(weights, sizes).eval()
     if MODES[way]:
         layers = torch.compile(layers, mode=MODES[way])

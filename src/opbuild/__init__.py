@@ -82,7 +82,7 @@ def __getattr__(name: str) -> Any:
         from opbuild.platform.limits import named
 
         try:
-            with named(BuildError, "opbuild can not be loaded"):
+            with named(BuildError, "opbuild cannot be loaded"):
                 return getattr(import_module(_WHERE[name]), name)
         except KeyboardInterrupt as interrupt:
             raise interrupt.with_traceback(None) from None

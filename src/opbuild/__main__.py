@@ -18,7 +18,7 @@ _INTERRUPTED = 130
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Show what ends the program: an interrupt in a line."""
+    """Show the end of the program: an interrupt in a line."""
     if issubclass(kind, KeyboardInterrupt):
         _end()
     from traceback import format_exception
@@ -30,7 +30,7 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 
 def _show_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Show what was raised where nothing can be, in a destructor for example.
+    """Show an error that was raised where nothing can be, in a destructor for example.
 
     An interrupt ends a command there and then, and is raised once more for a script, which may have a use for it.
     """
@@ -45,7 +45,7 @@ def _show_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def _interrupts() -> Interrupts | None:
-    """Return what answers Ctrl-C, if it is loaded."""
+    """Return the handler of Ctrl-C, if it is loaded."""
     return getattr(sys.modules.get("opbuild.cli.interrupt"), "INTERRUPTS", None)
 
 

@@ -1,4 +1,4 @@
-"""What users call: a model, a graph or another source becomes a network, on the path of a session."""
+"""The functions that users call: a model, a graph or another source becomes a network, on the path of a session."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["Network", "Report", "compile", "compile_graph", "compile_source"]
 
 
 @checks_arguments
-@names_limits(BuildError, "the network can not be built")
+@names_limits(BuildError, "the network cannot be built")
 def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     model: Model,
     *,
@@ -93,13 +93,13 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     Raises:
         ModelError: If the model is at fault.
         OptionError: If an argument or a variable is at fault.
-        BuildError: If an operator can not be built, or the network not linked.
+        BuildError: If an operator cannot be built, or the network not linked.
     """
     config = Config.from_environment(**options_in(locals()))
     return compile_model(model, config, input_shapes=input_shapes, target=target, executor=executor, observer=observer)
 
 
-@names_limits(BuildError, "the network can not be built")
+@names_limits(BuildError, "the network cannot be built")
 def compile_model(
     model: Model,
     config: Config,
@@ -145,7 +145,7 @@ def compile_model(
 
 
 @checks_arguments
-@names_limits(BuildError, "the network can not be built")
+@names_limits(BuildError, "the network cannot be built")
 def compile_graph(
     graph: Graph, *, config: Config | None = None, observer: Observer | None = None, image: bool = True
 ) -> Network:
@@ -158,8 +158,8 @@ def compile_graph(
         image: Whether to start from a stored network, and to store this one.
 
     Raises:
-        ModelError: If a node can not be expressed.
-        BuildError: If an operator can not be built, or the network not linked.
+        ModelError: If a node cannot be expressed.
+        BuildError: If an operator cannot be built, or the network not linked.
     """
     session = Session(set_up(config or Config.from_environment(), None, observer, stores_networks=image))
     source = GraphSource(graph, is_stored=image)
@@ -169,7 +169,7 @@ def compile_graph(
     return Network(graph.name, inputs, graph.outputs, bind, first=bind(signature))
 
 
-@names_limits(BuildError, "the network can not be built")
+@names_limits(BuildError, "the network cannot be built")
 def compile_source(
     source: Source,
     config: Config,
@@ -190,8 +190,8 @@ def compile_source(
         reopens: Whether the same may come again with open extents, as another source.
 
     Raises:
-        ModelError: A call, if a node can not be expressed.
-        BuildError: A call, if an operator can not be built, or the network not linked.
+        ModelError: A call, if a node cannot be expressed.
+        BuildError: A call, if an operator cannot be built, or the network not linked.
     """
     session = Session(set_up(config, None, observer, stores_networks=image))
     declaration = source.declaration

@@ -1,4 +1,4 @@
-"""Arguments of the public functions: what each may be is declared, and nothing begins before all were looked at.
+"""Arguments of the public functions: the kind of each is declared, and nothing begins before all were looked at.
 
 Ranges of numbers and names of modes are checked where they belong (``config``, ``models``); here it is types, so
 that ``num_threads="2"`` ends neither as a foreign ``TypeError`` from the middle of a build nor as something unintended.
@@ -29,14 +29,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 Extent = int | tuple[int, int]
 
 ShapesGiven = Mapping[str, Sequence[int | None]]
-"""Shapes by input name, as users give them; None or -1 leaves an extent open."""
+"""Shapes by input name, as users give them; None or -1 leaves a dimension open."""
 
 RangesGiven = Mapping[str, Sequence[int | tuple[int, int | None] | None]]
 """The same, and an extent may be a least and a greatest one; None or -1 stands for no limit."""
 
 
-class Kind(NamedTuple):
-    """What an argument may be.
+class ArgumentKind(NamedTuple):
+    """A kind of values that an argument takes.
 
     Attributes:
         read: Returns the value as the function takes it; raises ``OptionError``, ``TypeError`` or ``ValueError``.
@@ -90,9 +90,9 @@ def read_option(name: str, value: Any) -> Any:
     return _read(name, value, _kind_of("", name))
 
 
-def _kind_of(function: str, argument: str) -> Kind:
+def _kind_of(function: str, argument: str) -> ArgumentKind:
     if argument in OPTIONS:
-        return Kind(_READERS[OPTIONS[argument].kind], OPTIONS[argument].hint)
+        return ArgumentKind(_READERS[OPTIONS[argument].kind], OPTIONS[argument].hint)
     return _KINDS[function, argument] if (function, argument) in _KINDS else _KINDS["", argument]
 
 
@@ -112,7 +112,7 @@ def _without_inside(error: OpbuildError) -> OpbuildError:
 _PACKAGE = __file__.removesuffix("arguments.py")
 
 
-def _read(name: str, value: Any, kind: Kind) -> Any:
+def _read(name: str, value: Any, kind: ArgumentKind) -> Any:
     try:
         return kind.read(value)
     except (TypeError, ValueError):
@@ -132,8 +132,8 @@ _SHORT.maxstring = _SHORT.maxother = 60
 # -- shapes ------------------------------------------------------------------------------------------------------------
 
 _SHAPES = "give a dictionary such as {'x': (1, 3, 224, 224)}"
-_EXTENTS = "give whole numbers such as (1, 3, 224, 224); None or -1 leaves an extent open"
-_RANGES = "give extents such as (1, 3, (1, 640), (1, 640)); None or -1 is any"
+_EXTENTS = "give whole numbers such as (1, 3, 224, 224); None or -1 leaves a dimension open"
+_RANGES = "give dimensions such as (1, 3, (1, 640), (1, 640)); None or -1 is any"
 
 
 def as_shapes(given: ShapesGiven | None, name: str = "input_shapes") -> dict[str, tuple[int, ...]]:
@@ -239,7 +239,7 @@ def _list_of_texts(given: Any) -> Any:
 
 
 def _of(*kinds: Any) -> Callable[[Any], Any]:
-    """Return what takes values of some types as they are."""
+    """Return a reader that takes values of some types as they are."""
 
     def read(given: Any) -> Any:
         if not isinstance(given, kinds):
@@ -259,7 +259,7 @@ _INSIDE = {
 
 
 def _model(given: Any) -> Any:
-    """Return a model; what it holds is checked when it is read.
+    """Return a model; its content is checked when it is read.
 
     Raises:
         InvalidModelError: If it is something else.
@@ -296,11 +296,7 @@ def _executor(given: Any) -> Any:
 
 
 def _models(given: Any) -> Any:
-    """Return several models.
-
-    Raises:
-        InvalidModelError: If one is something else.
-    """
+    """Return several models."""
     if isinstance(given, (*_FILES, Mapping)) or not isinstance(given, Iterable):
         raise TypeError("no list of models")
     return tuple(map(_model, given))
@@ -319,32 +315,32 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 }
 """What options may be, by the kinds that ``config`` declares."""
 
-_FILE = Kind(_file, "give the path of a file, as text or a pathlib.Path")
-_FLAG = Kind(_flag, "give True or False")
+_FILE = ArgumentKind(_file, "give the path of a file, as text or a pathlib.Path")
+_FLAG = ArgumentKind(_flag, "give True or False")
 
-_KINDS: Mapping[tuple[str, str], Kind] = {
-    ("", "model"): Kind(_model, _MODEL),
-    ("warm", "models"): Kind(_models, "give a list of paths"),
-    ("warm", "shapes"): Kind(_shapes_or_variants, "give a dictionary such as {'x': (1, 8)}, or a list of them"),
-    ("warm", "targets"): Kind(_list_of_texts, "give a list of levels such as ['x86-64-v3']"),
-    ("build_offline", "model"): Kind(_model_or_graph, _MODEL),
-    ("", "graph"): Kind(_of(Graph), "give an opbuild.graph.types.Graph; opbuild.compile takes ONNX models"),
-    ("", "input_shapes"): Kind(as_shapes, _SHAPES),
-    ("", "variants"): Kind(as_variants, _SHAPES),
-    ("", "ranges"): Kind(as_ranges, _SHAPES),
-    ("", "target"): Kind(_of(str, Level), "give a level as `opbuild env` shows it, such as 'x86-64-v3'"),
-    ("", "executor"): Kind(_executor, "give a concurrent.futures.Executor: of Dask, client.get_executor()"),
-    ("", "observer"): Kind(_of(Callable), "give a function that takes one event, or leave it out"),
-    ("", "config"): Kind(_of(Config), "give an opbuild.config.Config, or leave it out"),
+_KINDS: Mapping[tuple[str, str], ArgumentKind] = {
+    ("", "model"): ArgumentKind(_model, _MODEL),
+    ("warm", "models"): ArgumentKind(_models, "give a list of paths"),
+    ("warm", "shapes"): ArgumentKind(_shapes_or_variants, "give a dictionary such as {'x': (1, 8)}, or a list of them"),
+    ("warm", "targets"): ArgumentKind(_list_of_texts, "give a list of levels such as ['x86-64-v3']"),
+    ("build_offline", "model"): ArgumentKind(_model_or_graph, _MODEL),
+    ("", "graph"): ArgumentKind(_of(Graph), "give an opbuild.graph.types.Graph; opbuild.compile takes ONNX models"),
+    ("", "input_shapes"): ArgumentKind(as_shapes, _SHAPES),
+    ("", "variants"): ArgumentKind(as_variants, _SHAPES),
+    ("", "ranges"): ArgumentKind(as_ranges, _SHAPES),
+    ("", "target"): ArgumentKind(_of(str, Level), "give a level as `opbuild env` shows it, such as 'x86-64-v3'"),
+    ("", "executor"): ArgumentKind(_executor, "give a concurrent.futures.Executor: of Dask, client.get_executor()"),
+    ("", "observer"): ArgumentKind(_of(Callable), "give a function that takes one event, or leave it out"),
+    ("", "config"): ArgumentKind(_of(Config), "give an opbuild.config.Config, or leave it out"),
     ("", "image"): _FLAG,
     ("", "output"): _FILE,
-    ("", "soc_version"): Kind(_of(str), "give 'host', or a level such as 'x86-64-v3'"),
+    ("", "soc_version"): ArgumentKind(_of(str), "give 'host', or a level such as 'x86-64-v3'"),
     ("", "path"): _FILE,
     ("", "verify"): _FLAG,
-    ("", "op_type"): Kind(_of(str), "give the operator's type as text: @opbuild.operator('MyOp')"),
-    ("", "domain"): Kind(_of(str), "give text"),
-    ("operators", "name"): Kind(_texts, "give an operator's type such as 'Conv', or a list of them"),
-    ("", "shape"): Kind(_of(Callable), "give a function from the inputs' TensorTypes to the output's shape"),
-    ("", "schedule"): Kind(_of(FunctionType), "give a function that schedules an hl.Func"),
+    ("", "op_type"): ArgumentKind(_of(str), "give the operator's type as text: @opbuild.operator('MyOp')"),
+    ("", "domain"): ArgumentKind(_of(str), "give text"),
+    ("operators", "name"): ArgumentKind(_texts, "give an operator's type such as 'Conv', or a list of them"),
+    ("", "shape"): ArgumentKind(_of(Callable), "give a function from the inputs' TensorTypes to the output's shape"),
+    ("", "schedule"): ArgumentKind(_of(FunctionType), "give a function that schedules an hl.Func"),
 }
 """What each argument but options may be: by the function's name, where it differs, and the argument's."""

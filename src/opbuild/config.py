@@ -25,7 +25,7 @@ from opbuild.options import (
 )
 from opbuild.platform.limits import cpu_limit
 from opbuild.platform.paths import Path
-from opbuild.platform.places import Place, atc_place, started_rank, user_place
+from opbuild.platform.places import DefaultFolder, atc_place, started_rank, user_place
 from opbuild.platform.records import dataclass, fields_of
 
 REMOTE_MODES = ("off", "read", "write")
@@ -34,7 +34,7 @@ IMPLEMENTATION_MODES = ("high_performance", "high_precision")
 PRECISION_MODES = ("must_keep_origin_dtype", "force_fp32")
 DEBUG_LEVELS = range(5)
 TUNE_BANK = "opbuild_bank.jsonl"
-"""The file of a bank of what tuning found, in its folder."""
+"""The file of a tuning database, in its folder."""
 COMPILER_MEMO = "compiler.json"
 """The file of a cache that remembers what compiled what it holds."""
 
@@ -50,13 +50,13 @@ def available_cores() -> int:
 
 
 def _seconds(least: int, greatest: int) -> Check:
-    """Return what reads a variable that is a number of seconds."""
+    """Return a reader of a variable that is a number of seconds."""
     read = integer(least, greatest)
     return lambda name, text: (seconds := read(name, text)) and float(seconds)
 
 
 def _word(words: Sequence[str]) -> Check:
-    """Return what reads a variable that is one of some words, or blank."""
+    """Return a reader of a variable that is one of some words, or blank."""
     check = one_of(words, " or ".join(words))
     return lambda name, text: check(name, text.strip()) if text.strip() else None
 
@@ -66,7 +66,7 @@ def _may_be_folder(text: str) -> bool:
 
 
 def _told(variable: str, read: Check = lambda name, text: text) -> Setting:
-    """Return how a setting is told that callers can not give."""
+    """Return the form of a setting that callers cannot give."""
     return Setting(variable=variable, read=read)
 
 
@@ -95,7 +95,7 @@ _WORKERS = Setting(
 
 @dataclass(frozen=True)
 class Config:
-    """What the environment and the caller decided, validated.
+    """The settings of the environment and the caller, validated.
 
     Attributes:
         cache_path: Folder that holds ``rank_<id>`` folders (``MS_COMPILER_CACHE_PATH``, else the user's own store, for
@@ -134,7 +134,7 @@ class Config:
         remote: URL of a store that others share (``OPBUILD_REMOTE``); empty: none, unless ``op_cache.ini`` names one.
         remote_mode: ``off``, ``read`` or ``write`` (``OPBUILD_REMOTE_MODE``).
         signing_key: What files are signed with, or ``file:`` and a path (``OPBUILD_SIGNING_KEY``); not shown.
-        tune_bank_path: Folder of the bank of what tuning found (``TUNE_BANK_PATH``); empty: ``tune_bank`` beside the
+        tune_bank_path: Folder of the tuning database (``TUNE_BANK_PATH``); empty: ``tune_bank`` beside the
             cache.
         uses_shipped_bank: Whether the bank that the release brings counts below it (``OPBUILD_SHIPPED_BANK``).
         fills_cache: Whether the cache is to hold every operator that is used, as MindSpore's and ATC's do: the pack
@@ -193,7 +193,7 @@ class Config:
 
     @property
     def precision(self) -> tuple[str, ...]:
-        """What decides how accurately a network is computed; equal for settings that mean the same."""
+        """The settings that decide how accurately a network is computed; equal for settings that mean the same."""
         types = sorted({*self.optypelist_for_implmode}) if self.op_select_implmode != IMPLEMENTATION_MODES[0] else []
         return (self.precision_mode, self.op_select_implmode, *types)
 
@@ -204,12 +204,12 @@ class Config:
 
     @property
     def kernel_meta(self) -> Path:
-        """Where operators are stored."""
+        """The folder of operators."""
         return self.cache_folder / "kernel_meta" if self.op_compiler_cache_dir is None else self.cache_folder
 
     @property
     def network_meta(self) -> Path:
-        """Where network images are stored."""
+        """The folder of stored networks."""
         return self.cache_folder / "network_meta"
 
     @property
@@ -219,7 +219,7 @@ class Config:
 
     @property
     def tune_bank(self) -> Path:
-        """The file of the bank of what tuning found."""
+        """The file of the tuning database."""
         given = self.tune_bank_path.strip()
         return (Path(os.path.abspath(given)) if given else self.shared_folder / "tune_bank") / TUNE_BANK
 
@@ -246,12 +246,12 @@ class Config:
 
     @property
     def forces(self) -> bool:
-        """Whether what is stored is replaced without being used."""
+        """Whether stored items are replaced without being used."""
         return self.uses_cache and self.op_compiler_cache_mode == "force"
 
     @property
     def compiler_memo(self) -> Path | None:
-        """Where the digest of the compiler is remembered; None: it is read each time."""
+        """The file that remembers the compiler's digest; None: it is read each time."""
         return self.network_meta / COMPILER_MEMO if self.uses_folder and not self.forces else None
 
     @staticmethod
@@ -313,19 +313,21 @@ def options_in(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name in OPTIONS}
 
 
-def _place(given: Mapping[str, Any], env: Mapping[str, str], *, mindspore: bool, atc: bool, known_users: bool) -> Place:
-    """Return where what is built is kept."""
+def _place(
+    given: Mapping[str, Any], env: Mapping[str, str], *, mindspore: bool, atc: bool, known_users: bool
+) -> DefaultFolder:
+    """Return the folder in which artifacts are kept."""
     cache_path, cache_dir = given.get("cache_path"), given.get("op_compiler_cache_dir")
     if atc and cache_dir is None and cache_path is None:
         return atc_place(env, known_users=known_users)
     named = env.get("MS_COMPILER_CACHE_PATH", "") if cache_path is None else cache_path or "."
     if mindspore or cache_dir is not None or named:
-        return Place(OPTIONS["cache_path"].check("cache_path", named or "."))
+        return DefaultFolder(OPTIONS["cache_path"].check("cache_path", named or "."))
     return user_place(env, known_users=known_users)
 
 
 def _with_mindspore_level(given: Mapping[str, Any], env: Mapping[str, str], warnings: list[str]) -> dict[str, Any]:
-    """Return options with what ``MS_COMPILER_OP_LEVEL`` says of debugging and of the cache."""
+    """Return options with those that ``MS_COMPILER_OP_LEVEL`` sets for debugging and for the cache."""
     number = _mindspore_level(env, warnings)
     options: dict[str, Any] = {"op_debug_level": 0 if number == _MINDSPORE_LEVEL else number}
     if number == 0 and given.get("op_compiler_cache_mode") is None:
@@ -360,7 +362,7 @@ def _mindspore_level(env: Mapping[str, str], warnings: list[str]) -> int:
 
 
 def _connect_timeout(env: Mapping[str, str], rank: int, warnings: list[str]) -> float:
-    """Return ``HCCL_CONNECT_TIMEOUT``; what lies outside the range of HCCL is obeyed, and said by one rank."""
+    """Return ``HCCL_CONNECT_TIMEOUT``; a value outside the range of HCCL is obeyed, and one rank says so."""
     seconds = _integer(env, "HCCL_CONNECT_TIMEOUT", 120, 1)
     if not 120 <= seconds <= 7200 and rank == 0:
         warnings.append(f"HCCL_CONNECT_TIMEOUT is {seconds}, outside 120 to 7200; {seconds} s are used")

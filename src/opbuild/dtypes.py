@@ -36,7 +36,7 @@ ROUND_MODES = ("up", "down", "nearest")
 
 
 def numpy_dtype(name: Any) -> np.dtype[Any]:
-    """Return numpy's type of a name, which is its ``name``, or of what else numpy takes for a type."""
+    """Return numpy's type of a name, which is its ``name``, or of anything else that numpy takes for a type."""
     if isinstance(name, str) and name in ADDED:
         import ml_dtypes  # noqa: F401 - numpy knows these names once it is imported
     import numpy as np
@@ -61,7 +61,7 @@ def greatest(name: str) -> float:
 
 
 def float_limits(name: str) -> Any:
-    """Return what numpy's ``finfo`` says of a floating type with arithmetic."""
+    """Return the limits of a floating type with arithmetic, as numpy's ``finfo`` does."""
     if name not in ADDED:
         import numpy as np
 

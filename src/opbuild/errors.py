@@ -13,7 +13,7 @@
     │   ├── CompileError           the compiler refused, crashed or hung on one operator
     │   ├── CompileForbiddenError  something had to be compiled, and compiling is forbidden
     │   ├── LinkError              objects could not be linked, or no linker was found
-    │   └── TargetError            the level is unknown or can not run here
+    │   └── TargetError            the level is unknown or cannot run here
     ├── RunError                   a built network failed while it ran
     │   └── OutOfRangeError        an index in its data is out of range; an IndexError too
     └── RankError                  the ranks of a job do not come together: one failed, hangs, or does something else
@@ -79,7 +79,7 @@ class ModelError(OpbuildError):
 
 
 class InvalidModelError(ModelError):
-    """The model can not be read or is not valid."""
+    """The model cannot be read or is not valid."""
 
 
 class FileError(InvalidModelError):
@@ -131,7 +131,7 @@ class LinkError(BuildError):
 
 
 class TargetError(BuildError):
-    """A level is unknown, or code for it can not run here."""
+    """A level is unknown, or code for it cannot run here."""
 
 
 class RunError(OpbuildError):

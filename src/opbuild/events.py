@@ -1,4 +1,4 @@
-"""Events: what the builder and the runtime tell whoever watches. Nothing in them prints."""
+"""Events: the messages of the builder and the runtime for whoever watches. Nothing in them prints."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ Watch = Callable[[int, int], None]
 
 
 def working(observer: Observer, step: str) -> Watch:
-    """Tell an observer that a step begins; return what tells it how many bytes are done."""
+    """Tell an observer that a step begins; return a function that takes the number of bytes done."""
     observer(Working(step))
     return lambda done, total: observer(Working(step, done, total))
 

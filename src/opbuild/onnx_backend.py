@@ -63,7 +63,7 @@ class OpbuildBackend(Backend):
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> bool:
-        """Return whether the model can be read and the device is there; what is built tells the rest."""
+        """Return whether the model can be read and the device is there; a build tells the rest."""
         return cls.supports_device(device) and bool(model.opset_import)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Settings: how each may be told, by a caller's argument or a variable of the environment, and what is checked."""
+"""Settings: the argument or the variable of the environment that gives each, and its check."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Check = Callable[[str, Any], Any]
 
 
 class Setting(NamedTuple):
-    """How a setting is told; what a caller gives wins over the environment.
+    """The form of a setting; a caller's value wins over the environment's.
 
     Attributes:
-        kind: What callers may give, as ``arguments`` knows kinds; empty: they can not give it.
+        kind: What callers may give, as ``arguments`` knows kinds; empty: they cannot give it.
         hint: What they may give, in words.
         check: Checks what a caller gave.
         variable: The variable that says it where the caller does not; empty: none.
@@ -61,13 +61,13 @@ def setting(default: Any, how: Setting, *, repr: bool = True) -> Any:  # noqa: A
 
 
 def choice(allowed: Sequence[str]) -> Setting:
-    """Return how one of some words is told."""
+    """Return the setting of one of some words."""
     words = list(map(repr, allowed))
     return Setting("text", f"give {', '.join(words[:-1])} or {words[-1]}", one_of(allowed, " or ".join(allowed)))
 
 
 def one_of(allowed: Sequence[Any], text: str) -> Check:
-    """Return what checks that a caller gave one of some values, of their very type."""
+    """Return a check that a caller gave one of some values, of their very type."""
 
     def check(name: str, given: Any) -> Any:
         if type(given) is not type(allowed[0]) or given not in allowed:
@@ -78,12 +78,12 @@ def one_of(allowed: Sequence[Any], text: str) -> Check:
 
 
 def flag(variable: str) -> Setting:
-    """Return how yes or no is told."""
+    """Return the setting of yes or no."""
     return Setting("flag", "give True or False", variable=variable, read=read_flag)
 
 
 def path(allowed: str, test: Callable[[str], bool], *, what: str = "a folder") -> Setting:
-    """Return how a path is told; the test gets its text."""
+    """Return the setting of a path; the test gets its text."""
 
     def check(name: str, given: Any) -> Path:
         text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
@@ -95,7 +95,7 @@ def path(allowed: str, test: Callable[[str], bool], *, what: str = "a folder") -
 
 
 def operator_types() -> Setting:
-    """Return how operator types are told; the setting has each once, in the order given."""
+    """Return the setting of operator types; its value has each once, in the order given."""
 
     def check(name: str, given: str | Sequence[str]) -> tuple[str, ...]:
         names = [each.strip() for each in given.split(",")] if isinstance(given, str) else list(given)
@@ -108,7 +108,7 @@ def operator_types() -> Setting:
 
 
 def at_least(least: int, greatest: int | None = None) -> Check:
-    """Return what checks a caller's integer."""
+    """Return a check of a caller's integer."""
     allowed = f"of at least {least}" if greatest is None else f"from {least} to {greatest}"
 
     def check(name: str, given: int) -> int:
@@ -120,7 +120,7 @@ def at_least(least: int, greatest: int | None = None) -> Check:
 
 
 def integer(least: int, greatest: int) -> Check:
-    """Return what reads a variable that is an integer in a range, or blank."""
+    """Return a reader of a variable that is an integer in a range, or blank."""
 
     def read(name: str, text: str) -> int | None:
         text = text.strip()

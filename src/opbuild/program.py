@@ -137,7 +137,7 @@ class HostCall:
 
     @property
     def is_check(self) -> bool:
-        """Whether it only refuses indices: what is linked into networks does that, as a kernel would."""
+        """Whether it only refuses indices: code linked into networks does that, as a kernel would."""
         return self.node.op_type == IN_RANGE and self.node.domain == "opbuild"
 
     @property
@@ -163,7 +163,7 @@ class Port(NamedTuple):
 
 
 class VariantChoice(NamedTuple):
-    """What a family was asked while a network was lowered, and what it answered for the size at hand.
+    """A query of a family while a network was lowered, and its answer for the example size.
 
     Attributes:
         family: The family's name.
@@ -176,8 +176,8 @@ class VariantChoice(NamedTuple):
     answer: Any
 
 
-class Symbols(NamedTuple):
-    """What a program is over that is for several input signatures.
+class ProgramSymbols(NamedTuple):
+    """The symbolic extents of a program for several input signatures.
 
     Attributes:
         extents: Its symbolic extents, and the conditions under which it is right.
@@ -218,7 +218,7 @@ class Program:
     notes: Mapping[str, Any] = field(default_factory=dict)
     tuned: Mapping[str, str] = field(default_factory=dict)
     answers: Answers = ()
-    symbols: Symbols | None = None
+    symbols: ProgramSymbols | None = None
 
     def descriptors(self) -> dict[OpDesc, tuple[str, ...]]:
         """Return each distinct descriptor with the nodes that need it, in order of first use."""

@@ -1,4 +1,4 @@
-"""Programs: what one source was lowered to, and how it is bound to sizes.
+"""Programs: the programs that one source was lowered to, and how they are bound to sizes.
 
 A source of one size has one program without symbolic extents, and starts as it is stored. One whose extents are open is
 lowered with symbolic extents when it is first called, at that size, and with it the kernels are built that compute it
@@ -22,7 +22,7 @@ from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.free import FREE
 from opbuild.pipeline.segments import FirstSegment
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.locks import Lock, RLock
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.report import Clock, OperatorReport
@@ -51,7 +51,7 @@ new shape at each call would otherwise fill the folder."""
 
 SUITING = "it was there"
 REPLACING = "it was there, in place of one that suits this size better"
-BY_NUMBERS = "it was bound by numbers to what is lowered for any size"
+BY_NUMBERS = "it was specialised from the dynamic-shape program"
 
 
 class Programs:
@@ -141,7 +141,7 @@ class Programs:
         return not self._session.setup.why_not_compiled and self._stored + self._tried < MOST_PROGRAMS
 
     def _lower(self, session: Session, shapes: Shapes, clock: Clock, *, suits: bool) -> Mapping[str, OperatorReport]:
-        """Add a program, lowered at a size, and its kernels; return what became of these, by symbol.
+        """Add a program, lowered at a size, and its kernels; return the reports of these, by symbol.
 
         It takes the place of one that is for the same sizes, and then has its kernels, too.
 
@@ -180,7 +180,7 @@ class Programs:
         return {built.symbols[desc]: operator for desc, operator in built.operators.items()}
 
     def _load(self) -> bool:
-        """Load what is stored, once; return whether there is anything new."""
+        """Load the stored programs, once; return whether there is anything new."""
         if self._is_loaded or not self._source.declaration.is_open:
             return False
         self._is_loaded = True
@@ -239,7 +239,7 @@ class Programs:
     def _operators(
         self, record: Record, decision: Decision, made: Mapping[str, OperatorReport]
     ) -> tuple[OperatorReport, ...]:
-        """Return what became of the kernels of a binding; the same for all that make the same calls."""
+        """Return the reports of the kernels of a binding; the same for all that make the same calls."""
         key = tuple(each.kernel.symbol for each in decision.kernels), decision.replaced
         if key == self._reported[0] and not made:
             return self._reported[1]
@@ -278,11 +278,11 @@ class Programs:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    @lazily
+    @lazy_property
     def _quiet(self) -> Session:
         return self._session.in_background()
 
-    @lazily
+    @lazy_property
     def _kernels(self) -> LoadedKernels:
         from opbuild.pipeline.loaded import LoadedKernels
         from opbuild.target.machine import Machine
@@ -368,7 +368,7 @@ class _OfRank:
         self._session, self._source = session, source
         self.first, self.programs = first, programs
 
-    @lazily
+    @lazy_property
     def segments(self) -> Segments:
         from opbuild.pipeline.segmented import Segments  # most networks are whole
 

@@ -1,4 +1,4 @@
-"""Report: what a build did for a network, for people and for programs."""
+"""Report: the result of a build of a network, for people and for programs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Clock:
 
 
 class OperatorReport(NamedTuple):
-    """What happened to one distinct operator.
+    """The report of one distinct operator.
 
     Attributes:
         name: The entry's name, as in ``kernel_meta``.
@@ -61,7 +61,7 @@ class OperatorReport(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What a build did for one network and one input signature.
+    """The report of a build for one network and one input signature.
 
     Attributes:
         network: The network's name.
@@ -115,13 +115,13 @@ class Report:
         return len(self.operators) - self.built
 
     def why(self, operator: OperatorReport) -> str:
-        """Return why an operator was built or could be reused, and where its variant is from if tuning found it."""
+        """Return the reason that an operator was built or reused, and the source of its variant if tuning found it."""
         said = next((self.tuned[node] for node in operator.nodes if node in self.tuned), "")
         return f"{operator.reason}; {said}" if said else operator.reason
 
     @property
     def variants(self) -> str:
-        """Where variants are from; empty if all are from the families' tables."""
+        """The sources of the variants; empty if all are from the families' tables."""
         if not self.tuned:
             return ""
         found = Counter(said.split(" ", 1)[1] for said in self.tuned.values())
@@ -148,7 +148,7 @@ class Report:
             ("operators built", self.built),
             ("operators reused", self.reused),
             (
-                "calls on the host",
+                "calls that fall back to numpy",
                 ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items())) or "none",
             ),
             ("started from the stored network", "yes" if self.image else f"no: {self.image_reason}"),
@@ -186,7 +186,9 @@ class Report:
         lines.append(f"level {self.level}")
         lines += [self.variants] * bool(self.variants)
         if self.host:
-            lines.append("on the host: " + ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items())))
+            lines.append(
+                "falls back to numpy: " + ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items()))
+            )
         if self.breaks:
             lines.append(f"in parts, cut at {first_of(self.breaks, SHOWN_NODES)}")
         lines.append("steps: " + ", ".join(f"{name} {time:.1f} ms" for name, time in self.steps.items()))

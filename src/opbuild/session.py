@@ -1,4 +1,4 @@
-"""Session: what one build works with, made once, and the path on which its networks become ready.
+"""Session: the parts of one build, made once, and the path on which its networks become ready.
 
     source -> graph -> program -> kernels | constants, memory -> network -> stored, loaded
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import LINKING, PACKING, PREPARING, WRITING, LowerServes, only_warnings, working
 from opbuild.graph.types import Graph, TensorType
-from opbuild.models.source import Model, ModelSource, is_surely_new, open_model
+from opbuild.models.source import Model, ModelSource, is_not_cached, open_model
 from opbuild.pipeline.stores import Stores, deciding_builder, make_builder
 from opbuild.platform.background import Background, begin
 from opbuild.platform.records import NamedTuple, replace
@@ -30,19 +30,19 @@ from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
-    from opbuild.builder.job import Job
+    from opbuild.builder.job import OperatorJob
     from opbuild.builder.several import UnderWay
-    from opbuild.kernel.networks import ImageKey
+    from opbuild.kernel.networks import NetworkKey
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.pipeline.setup import Setup
     from opbuild.pipeline.source import Source
-    from opbuild.pipeline.stages import Assembled, Built, Packed, Planned
+    from opbuild.pipeline.stages import Assembled, Built, PackedProgram, Planned
     from opbuild.program import Program
     from opbuild.runtime.weights import Packer
 
 
 class Served(NamedTuple):
-    """What a network needs, at the level that serves it.
+    """The needs of a network, at the level that serves it.
 
     Attributes:
         session: Of that level.
@@ -54,7 +54,7 @@ class Served(NamedTuple):
     needed: Planned
     builder: Builder
 
-    def found(self) -> tuple[Job, ...] | None:
+    def found(self) -> tuple[OperatorJob, ...] | None:
         """Return the kernels; None if one must be compiled, or it is not known which compiler made them."""
         try:
             return self.builder.found(self.needed.kernels)
@@ -82,7 +82,7 @@ class Session:
         self._early: Background[Builder] | None = None
 
     def in_background(self) -> Session:
-        """Return the session for what nobody waits for: it shares stores and memory, and tells warnings alone.
+        """Return the session for builds that nobody waits for: it shares stores and memory, and tells warnings alone.
 
         The executor that compiles for this one may be gone by then.
         """
@@ -116,7 +116,7 @@ class Session:
         return self.make(source, shapes, key, stored, clock, reopens=reopens)
 
     def make(
-        self, source: Source, shapes: Shapes, key: ImageKey | None, why: str, clock: Clock, *, reopens: bool = False
+        self, source: Source, shapes: Shapes, key: NetworkKey | None, why: str, clock: Clock, *, reopens: bool = False
     ) -> Binding:
         """Return the network of one input signature, built and stored under a key; ``why`` it was not started.
 
@@ -142,7 +142,7 @@ class Session:
         report = make_report(network.record, network.operators, clock, level, why)
         return Binding(executor, report, is_new=True)
 
-    def key(self, source: Source, shapes: Shapes) -> ImageKey | None:
+    def key(self, source: Source, shapes: Shapes) -> NetworkKey | None:
         """Return the key of a network among stored ones; None if it cannot be stored."""
         if not self.setup.stores_networks or source.digest is None:
             return None
@@ -150,7 +150,7 @@ class Session:
         types = {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
         return self.stores.images.key(source.declaration.name, source.digest, types)
 
-    def start(self, key: ImageKey | None, clock: Clock) -> Binding | str:
+    def start(self, key: NetworkKey | None, clock: Clock) -> Binding | str:
         """Return a network started as it is stored, at its own level or one that may serve, or why it cannot be."""
         own = self.stores.images.start(key, clock)
         if isinstance(own, Binding):
@@ -194,7 +194,7 @@ class Session:
             return optimized, lower_tuned(optimized, self.setup, opened)
 
     def served(self, needed: Planned, builder: Builder, clock: Clock) -> Served:
-        """Return what is needed at the own level; if nothing can be compiled, at the highest level that has it all.
+        """Return the needs at the own level; if nothing can be compiled, at the highest level that has them all.
 
         A level has it if single operators of lower levels serve beside its own, too; one without any of its own has it
         only if no lower level has.
@@ -212,7 +212,7 @@ class Session:
         return self._told(borrowing[0]) if borrowing else own
 
     def build(self, needed: Planned, builder: Builder, packer: Packer, clock: Clock) -> list[Assembled]:
-        """Build what programs need and return the networks, one for each.
+        """Build the needs of programs and return the networks, one for each.
 
         Weights are packed while kernels are looked up, compiled or linked.
         """
@@ -229,7 +229,7 @@ class Session:
         builder: Builder,
         packer: Packer,
         clock: Clock,
-    ) -> tuple[list[Packed], Built]:
+    ) -> tuple[list[PackedProgram], Built]:
         """Return programs with their constants packed and memory planned, and kernels, built and linked."""
         from opbuild.graph.constants import remembered_digests
         from opbuild.pipeline.steps import pack
@@ -255,14 +255,14 @@ class Session:
             return packed, linking.result()
 
     def build_without_limits(self, kernels: Iterable[OpDesc], name: str) -> None:
-        """Build the kernels that compute at any size what others do; what fails is left out."""
+        """Build the kernels that compute at any size in place of others; failures are left out."""
         from opbuild.families.catalogue import find
 
         wanted = {find(desc.family).without_limits(desc): () for desc in kernels}
         with contextlib.suppress(OpbuildError), self.builder() as builder:
             self.stores.count(builder.build(wanted, name))
 
-    def keep(self, key: ImageKey | None, source: Source, network: Assembled, packer: Packer, clock: Clock) -> None:
+    def keep(self, key: NetworkKey | None, source: Source, network: Assembled, packer: Packer, clock: Clock) -> None:
         """Store a network that was built just now, behind the return.
 
         Raises:
@@ -296,7 +296,7 @@ class Session:
     @contextmanager
     def preparing(self, model: Model | None) -> Iterator[None]:
         """Prepare for building until the block is left, if a model surely was never built; None: there is none."""
-        if model is not None and not self.stores.may_come and is_surely_new(model, self.stores.models):
+        if model is not None and not self.stores.has_remote and is_not_cached(model, self.stores.models):
             self.prepare()
         try:
             yield
@@ -307,11 +307,11 @@ class Session:
                     early.result().close()
 
     def prepare(self) -> None:
-        """Begin what takes time and needs no model, unless that was done: the compile server, and loading what builds.
+        """Begin the slow parts that need no model, unless that was done: the compile server, and loading modules.
 
         It is done while a model is read and its digest is taken, which let other threads run.
         """
-        if self._early is None and not self.stores.may_come:
+        if self._early is None and not self.stores.has_remote:
             if self.setup.config.uses_cache:
                 self.stores.policy  # noqa: B018  two threads that need it at once would both tell what is wrong with it
             self._early = Background(self._prepared, "opbuild-import")

@@ -72,7 +72,7 @@ def outcome(case: Case, cache: Path) -> Outcome:
 
 
 def remembered(found: Mapping[str, Outcome]) -> dict[str, Any]:
-    """Return what is written down of all cases: how many there are of each state, and which do not pass compiled."""
+    """Return the summary of all cases: the count of each state, and the cases that do not pass compiled."""
     counts = Counter(each.state for each in found.values())
     others = {name: each.state for name, each in found.items() if each.state != COMPILED}
     return {"counts": {state: counts[state] for state in STATES}, "not compiled": others}
@@ -90,7 +90,7 @@ def _compare(case: Case, results: tuple[Any, ...], expected: list[Any]) -> None:
 
 
 def _compare_values(expected: Any, results: Any, rtol: float, atol: float) -> None:
-    """Compare as ONNX's runner, which can not take apart sequences of scalars; absent optional values are None."""
+    """Compare as ONNX's runner, which cannot take apart sequences of scalars; absent optional values are None."""
     for wanted, got in zip(expected, results, strict=True):
         if isinstance(wanted, list):
             _compare_values(wanted, got, rtol, atol)

@@ -23,7 +23,7 @@ runs a part of them and compares with what is written down.
 
 MEANINGS = {
     COMPILED: "passed, every operator by a kernel or when the network was built",
-    HOST: "passed, some operators computed on the host without a kernel",
+    HOST: "passed, some operators fell back to numpy, without a kernel",
     RANDOM: "random values: element types and shapes are right",
     REFUSED: "refused by an error that says why",
     WRONG: "another result than expected",
@@ -50,7 +50,7 @@ def _operators(found: Mapping[str, Outcome]) -> Iterable[str]:
         "element types for which it has kernels and for which the host computes it ([more on them](operators.md)); and",
         "the operator sets that defined it anew.",
         "",
-        "| operator | compiled | host | refused | kernels for | on the host | since |",
+        "| operator | compiled | host | refused | kernels for | falls back to numpy | since |",
         "|---|---|---|---|---|---|---|",
     )
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)

@@ -34,8 +34,8 @@ PAGE = ROOT / "docs" / "reference" / "conformance.md"
 
 
 def run(chosen: Sequence[Case], cache: Path, processes: int) -> dict[str, Outcome]:
-    """Return what became of each case, by name, sorted."""
-    context = multiprocessing.get_context("fork")  # cases can not be pickled cheaply: onnx computes them
+    """Return the outcome of each case, by name, sorted."""
+    context = multiprocessing.get_context("fork")  # cases cannot be pickled cheaply: onnx computes them
     with context.Pool(processes, partial(_take, chosen, cache), maxtasksperchild=200) as pool:
         return dict(sorted(pool.imap_unordered(_run, range(len(chosen)), chunksize=8)))
 

@@ -4,7 +4,7 @@
     python tests/conformance/torch_exports.py run FOLDER [part of a name ...]      (where opbuild is)
 
 ``run`` compares with what torch computed or, where an exporter wrote something else, with what ONNX Runtime makes of
-it; it lists what is refused, wrong or has host calls, and counts. What an exporter can not export is left out. Of some
+it; it lists what is refused, wrong or has host calls, and counts. What an exporter cannot export is left out. Of some
 networks, ``run`` also makes quantised forms, by ONNX Runtime's tools.
 """
 
@@ -52,7 +52,7 @@ def export(folder: Path, parts: Sequence[str]) -> None:
             except Exception as error:  # an exporter raises anything
                 path.unlink(missing_ok=True)
                 failed[exporter] += 1
-                print(f"{kind.name}: {exporter} can not export it: {str(error).strip().splitlines()[0][:150]}")
+                print(f"{kind.name}: {exporter} cannot export it: {str(error).strip().splitlines()[0][:150]}")
         arrays = {f"in{i}": each.numpy() for i, each in enumerate(inputs)}
         arrays |= {f"out{i}": each.numpy() for i, each in enumerate(outputs)}
         np.savez(folder / f"{kind.name}.npz", **arrays)

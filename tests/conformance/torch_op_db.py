@@ -137,7 +137,7 @@ def outcome(operator: Any, cache: Path, samples: int, gradients: bool = False) -
 
 
 def _both(operator: Any, sample: Any, cache: Path, gradients: bool) -> tuple[Any, Any]:
-    """Return what the back end and torch give for a sample; None for both if torch has an error of its own."""
+    """Return the results of the back end and of torch for a sample; None for both if torch has an error of its own."""
     torch.compiler.reset()
     reset()
     torchs.wrapper_set_seed = _called
@@ -213,7 +213,7 @@ def _compare(found: Any, expected: Any, *, values: bool) -> None:
 def run(
     names: Sequence[str], cache: Path, processes: int, samples: int = SAMPLES, gradients: bool = False
 ) -> dict[str, Outcome]:
-    """Return what became of each operator, by name, sorted; processes of their own run them."""
+    """Return the outcome of each operator, by name, sorted; processes of their own run them."""
     RULES.load()  # once, not in each process
     known = operators()
     with tempfile.TemporaryDirectory(prefix="opbuild-operators-") as folder:
@@ -233,7 +233,7 @@ def run(
 
 
 def remembered(found: Mapping[str, Outcome]) -> dict[str, Any]:
-    """Return what is written down of all operators: how many there are of each state, and the state of each."""
+    """Return the summary of all operators: the count of each state, and the state of each."""
     counts = Counter(each.state for each in found.values())
     return {
         "counts": {state: counts[state] for state in STATES},

@@ -10,9 +10,9 @@ import pytest
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
-from opbuild.store.bank import Bank, TuningRecords
 from opbuild.store.blobs import Blobs, Folder, LocalMemos, Memory, Memos
 from opbuild.store.remote.objects import Objects, SealedMemos
+from opbuild.store.tuning_database import SharedTuningDatabase, TuningDatabase
 from support.remote_servers import KINDS, Servers
 from support.tuned_records import product, record
 
@@ -142,11 +142,11 @@ def test_a_memo_of_another_name_or_that_was_changed_is_none(local: Folder | Memo
 def test_a_bank_is_shared_wherever_there_are_blobs(blobs: Blobs) -> None:
     """Records of what tuning found are lines of one blob; who has more adds them."""
     first, second = (record(product("nn", size, 64, 64), {"tile": 1}, {"tile": 2}) for size in (64, 128))
-    bank = TuningRecords(blobs, "bank", PRIVATE)
-    assert bank.read() == Bank()
-    assert bank.publish(Bank((first,))) == 1
-    assert bank.publish(Bank((first, second))) == 1
+    bank = SharedTuningDatabase(blobs, "bank", PRIVATE)
+    assert bank.read() == TuningDatabase()
+    assert bank.publish(TuningDatabase((first,))) == 1
+    assert bank.publish(TuningDatabase((first, second))) == 1
     found = bank.read()
-    assert isinstance(found, Bank)
+    assert isinstance(found, TuningDatabase)
     assert list(found.records) == [first, second]
     assert bank.publish(found) == 0

@@ -1,4 +1,4 @@
-"""What serves where the cache's folder can not be used: the pack and the remote store, which need none."""
+"""What serves where the cache's folder cannot be used: the pack and the remote store, which need none."""
 
 from __future__ import annotations
 

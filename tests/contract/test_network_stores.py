@@ -14,17 +14,17 @@ import pytest
 
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.interfaces import NetworkStore
-from opbuild.kernel.networks import ImageKey, StoredNetwork
+from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.store import publish
 from opbuild.store.blobs import Memory
+from opbuild.store.flights import Flights
 from opbuild.store.networks import Networks, networks_in
 from opbuild.store.remote.breaker import Breaker
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import Objects
 from opbuild.store.remote.tiered import TieredNetworks
 from opbuild.store.shared import SharedNetworks
-from opbuild.store.turns import Turns
 from opbuild.store.weights import weights_in
 from support.remote_servers import READ_KINDS, Servers, service
 from support.together import run_together
@@ -46,7 +46,7 @@ def _stacked(base: str, folder: Path, *, peers: bool, remote: bool, in_turn: boo
     if not remote:
         return store
     below = RemoteNetworks(Objects(service(f"file://{folder}/far"), PRIVATE))
-    turns = Turns(folder / "claims") if in_turn else None
+    turns = Flights(folder / "claims") if in_turn else None
     return TieredNetworks(store, weights_in(folder / "weights"), below, turns=turns)
 
 
@@ -60,7 +60,7 @@ KINDS: dict[str, Callable[[Path], NetworkStore]] = {
 """Every combination."""
 
 ON_DISK = [kind for kind in KINDS if not kind.startswith("memory")]
-KEY = ImageKey("Net 1", {"model": "m", "inputs": [["x", "float32", [2]]]}, lambda: "halide-1")
+KEY = NetworkKey("Net 1", {"model": "m", "inputs": [["x", "float32", [2]]]}, lambda: "halide-1")
 
 
 def network(number: int = 0) -> StoredNetwork:
@@ -69,14 +69,14 @@ def network(number: int = 0) -> StoredNetwork:
     return StoredNetwork({"steps": [number]}, b"library %d" % number, constants, {"w": [number]}, "halide-1")
 
 
-def found(store: NetworkStore, key: ImageKey = KEY) -> StoredNetwork:
+def found(store: NetworkStore, key: NetworkKey = KEY) -> StoredNetwork:
     """Return a network that must be there."""
     answer = store.lookup(key)
     assert isinstance(answer, StoredNetwork), answer
     return answer
 
 
-def code(store: NetworkStore, key: ImageKey = KEY) -> str:
+def code(store: NetworkStore, key: NetworkKey = KEY) -> str:
     """Return why there is no network."""
     answer = store.lookup(key)
     assert isinstance(answer, Reason)
@@ -111,7 +111,7 @@ def test_an_empty_store_answers_absent(store: NetworkStore) -> None:
 
 
 def test_what_was_published_is_found_byte_for_byte(store: NetworkStore) -> None:
-    """Record, library, constants and states come back as they were; the constants can not be written to by mistake."""
+    """Record, library, constants and states come back as they were; the constants cannot be written to by mistake."""
     assert store.publish(KEY, network(7)) is None
     assert equal(found(store), network(7))
     assert found(store).states in ({"w": [7]}, {})  # other machines have other files
@@ -127,7 +127,7 @@ def test_publishing_again_replaces(store: NetworkStore) -> None:
 def test_other_networks_do_not_disturb(store: NetworkStore) -> None:
     """Every component of the key tells networks apart, and the compiler that is installed decides (F27)."""
     store.publish(KEY, network(1))
-    other = ImageKey("Net 1", {**KEY.components, "model": "n"}, lambda: "halide-1")
+    other = NetworkKey("Net 1", {**KEY.components, "model": "n"}, lambda: "halide-1")
     assert code(store, other) == "absent"
     store.publish(other, network(2))
     assert equal(found(store), network(1))
@@ -143,7 +143,7 @@ def test_a_network_of_a_releases_kernels_serves_whatever_compiler_is_installed(s
 
     store.publish(KEY, network(1)._replace(compiler=""))
     assert found(store, KEY._replace(installed=installed)).compiler == ""
-    assert code(store, ImageKey("Net 2", KEY.components, installed)) == "absent"
+    assert code(store, NetworkKey("Net 2", KEY.components, installed)) == "absent"
     store.publish(KEY, network(2))
     assert found(store).compiler == "halide-1"
 

@@ -17,7 +17,7 @@ import pytest
 
 from opbuild.files.private import is_private, publish
 from opbuild.kernel.interfaces import Found
-from opbuild.kernel.networks import ImageKey, StoredNetwork, Weight
+from opbuild.kernel.networks import NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.store.inventory import survey
@@ -90,7 +90,7 @@ def operator(folder: Path) -> Kind:
 
 def network(folder: Path) -> Kind:
     """Return a network: four files."""
-    store, key = networks_in(folder), ImageKey("net", {"model": "m"}, str)
+    store, key = networks_in(folder), NetworkKey("net", {"model": "m"}, str)
     stored = StoredNetwork({"steps": []}, b"library", np.arange(9, dtype=np.uint8))
 
     def look() -> str:
@@ -116,7 +116,7 @@ def weight(folder: Path) -> Kind:
 
 
 def file(folder: Path) -> Kind:
-    """Return what is one file that is renamed: memos, bundles and offline models."""
+    """Return the kind of store that is one file and renamed: memos, bundles and offline models."""
     path = folder / "net_1.model"
 
     def look() -> str:

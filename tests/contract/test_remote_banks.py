@@ -14,10 +14,18 @@ from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import service_at
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
-from opbuild.store.bank import MOST, Bank, Record, TuningRecords, append_records, line_of, read_bank
 from opbuild.store.blobs import Files
 from opbuild.store.remote.objects import BANK, Objects
 from opbuild.store.remote.service import Service
+from opbuild.store.tuning_database import (
+    MOST,
+    SharedTuningDatabase,
+    TuningDatabase,
+    TuningRecord,
+    append_records,
+    line_of,
+    read_database,
+)
 from support.remote_servers import KINDS, Servers, servers, service
 from support.tuned_records import product, record
 
@@ -43,35 +51,35 @@ def folder(tmp_path: Path) -> Service:
     return service(f"file://{tmp_path / 'shared'}")
 
 
-def bank(far: Service, trust: Trust = PRIVATE) -> TuningRecords:
+def bank(far: Service, trust: Trust = PRIVATE) -> SharedTuningDatabase:
     """Return the bank of a service."""
-    return TuningRecords(Objects(far, trust), BANK, trust)
+    return SharedTuningDatabase(Objects(far, trust), BANK, trust)
 
 
-def records(far: Service, trust: Trust = PRIVATE) -> set[Record]:
-    """Return what the bank of a service has."""
+def records(far: Service, trust: Trust = PRIVATE) -> set[TuningRecord]:
+    """Return the records of a service's tuning database."""
     found = bank(far, trust).read()
-    assert isinstance(found, Bank)
+    assert isinstance(found, TuningDatabase)
     return {*map(_hashable, found.records)}
 
 
-def _hashable(each: Record) -> Record:
+def _hashable(each: TuningRecord) -> TuningRecord:
     parts = {name: str(getattr(each, name)) for name in ("default", "choice", "kernels")}
     return replace(each, **parts)  # type: ignore[arg-type]
 
 
 def test_records_of_two_machines_are_merged_and_come_back(far: Service, tmp_path: Path) -> None:
     """The later of two for one question counts, there and here; what is there is not written again."""
-    assert bank(far).read() == Bank()
-    assert bank(far).publish(Bank((ONE,))) == 1
-    assert bank(far).publish(Bank((TWO, LATER))) == 2
-    assert bank(far).publish(Bank((ONE, TWO))) == 0
+    assert bank(far).read() == TuningDatabase()
+    assert bank(far).publish(TuningDatabase((ONE,))) == 1
+    assert bank(far).publish(TuningDatabase((TWO, LATER))) == 2
+    assert bank(far).publish(TuningDatabase((ONE, TWO))) == 0
     assert records(far) == {_hashable(TWO), _hashable(LATER)}
     own = tmp_path / "bank" / "records"
     append_records(own, [ONE], PRIVATE)
     assert bank(far).take(own) == 2
     assert bank(far).take(own) == 0
-    assert {*map(_hashable, read_bank(own, PRIVATE).latest().values())} == {_hashable(TWO), _hashable(LATER)}
+    assert {*map(_hashable, read_database(own, PRIVATE).latest().values())} == {_hashable(TWO), _hashable(LATER)}
 
 
 def test_of_two_who_write_at_once_nothing_is_lost(folder: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,13 +93,13 @@ def test_of_two_who_write_at_once_nothing_is_lost(folder: Service, monkeypatch: 
         return problem
 
     monkeypatch.setattr(Objects, "put", late)
-    assert bank(folder).publish(Bank((TWO,))) == 1
+    assert bank(folder).publish(TuningDatabase((TWO,))) == 1
     assert records(folder) == {_hashable(ONE), _hashable(TWO)}
 
 
 def test_only_what_is_signed_with_the_key_counts(folder: Service) -> None:
     """As of every object; a bank that somebody wrote without the key is refused, and not fatal."""
-    bank(folder).publish(Bank((ONE,)))
+    bank(folder).publish(TuningDatabase((ONE,)))
     refused = bank(folder, SIGNED).read()
     assert isinstance(refused, Reason)
     assert "sign" in refused.code
@@ -120,16 +128,16 @@ def _images(tmp_path: Path, far: Service, **settings: str) -> tuple[Config, list
 
 def test_a_build_takes_what_others_found_once_where_it_is_told_of_a_bank(tmp_path: Path, folder: Service) -> None:
     """One request a process; its own bank has it then."""
-    bank(folder).publish(Bank((ONE,)))
+    bank(folder).publish(TuningDatabase((ONE,)))
     config, told = _images(tmp_path, folder, tune_bank_path=str(tmp_path / "bank"))
-    assert [_hashable(each) for each in read_bank(config.tune_bank, PRIVATE).records] == [_hashable(ONE)]
+    assert [_hashable(each) for each in read_database(config.tune_bank, PRIVATE).records] == [_hashable(ONE)]
     assert service_at(folder.address.url).traffic.requests == 1
     assert told == []
 
 
 def test_a_build_that_is_told_of_no_bank_asks_for_none(tmp_path: Path, folder: Service) -> None:
     """A start without a bank costs no request."""
-    bank(folder).publish(Bank((ONE,)))
+    bank(folder).publish(TuningDatabase((ONE,)))
     config, _ = _images(tmp_path, folder)
     assert not config.tune_bank.exists()
     assert service_at(folder.address.url).traffic.requests == 0
@@ -140,4 +148,4 @@ def test_a_bank_that_can_not_be_used_is_told_and_stops_nothing(tmp_path: Path, f
     folder.put([(BANK, b"garbage")])
     _, told = _images(tmp_path, folder, tune_bank_path=str(tmp_path / "bank"))
     assert [type(each) for each in told] == [Warned] * len(told)
-    assert any("tuning bank" in str(each) for each in told)
+    assert any("tuning database" in str(each) for each in told)

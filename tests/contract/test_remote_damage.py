@@ -13,10 +13,11 @@ import pytest
 from opbuild.cache.remote_check import RemoteCheck
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.interfaces import Found, Missing
-from opbuild.kernel.networks import ImageKey, StoredNetwork, Weight
+from opbuild.kernel.networks import NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import Remote, _uploads
 from opbuild.platform.digest import blake3_of
+from opbuild.store.flights import Flights
 from opbuild.store.networks import networks_in
 from opbuild.store.remote import contents, manifest
 from opbuild.store.remote.groups import Group, write_group
@@ -24,7 +25,6 @@ from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import BLOBS, GROUPS, NETWORKS, OPERATORS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
-from opbuild.store.turns import Turns
 from opbuild.store.weights import weights_in
 from support.fuzzing import CAMPAIGN, Change, changed, changed_json, check_seeds
 from support.remote_servers import KINDS, Servers, servers, service
@@ -33,7 +33,7 @@ from support.samples import conv, entry_of
 __all__ = ["servers"]
 
 MADE = [entry_of(conv(tile)) for tile in range(6)]
-KEY = ImageKey("Net 1", {"model": "m"}, lambda: "halide-1")
+KEY = NetworkKey("Net 1", {"model": "m"}, lambda: "halide-1")
 WEIGHTS = {
     blake3_of(array.data): array
     for array in (np.random.default_rng(size).integers(0, 256, size, np.uint8) for size in (700, 90, 33))
@@ -63,13 +63,13 @@ def filled(far: Service) -> None:
 def paths() -> list[str]:
     """Return the paths of all of that."""
     parts = [memoryview(NETWORK.library), NETWORK.constants.data, *(array.data for array in WEIGHTS.values())]
-    blobs = sorted({digest for part in parts for digest in contents.Contents.of(part).pieces})
+    blobs = sorted({digest for part in parts for digest in contents.ContentDigests.of(part).pieces})
     operators = [OPERATORS + key.stem for key, _ in MADE]
     return [*operators, GROUPS + GROUP, NETWORKS + KEY.stem, *(BLOBS + digest for digest in blobs)]
 
 
 def raw(far: Service, path: str) -> bytes:
-    """Return what lies there."""
+    """Return the bytes at a path."""
     data = far.get(path, 2**24)
     assert isinstance(data, bytes), data
     return data
@@ -108,7 +108,7 @@ class Machine:
     def __init__(self, far: Service, folder: Path, **named: bool) -> None:
         self.remote = Remote(far, PRIVATE, lambda text: None, writes=True, **named)
         self.near = networks_in(folder), weights_in(folder / "weights")
-        self.networks = self.remote.below(*self.near, lambda: None, Turns(folder / "claims"), lambda _: None)
+        self.networks = self.remote.below(*self.near, lambda: None, Flights(folder / "claims"), lambda _: None)
         self.weights = self.near[1]
 
     def complete(self) -> bool:
@@ -163,7 +163,7 @@ def mend(url: str, way: str, folder: Path) -> Service:
 
 
 def unsound(url: str, folder: Path) -> list[str]:
-    """Return what a new process that only reads does not get, as it asks for it: operators that came as a group too."""
+    """Return the keys that a new process that only reads does not get as it asks for them: operators of a group too."""
     keys = [key for key, _ in MADE]
     answers = RemoteStore(Objects(service(url), PRIVATE)).lookup_all(keys)
     lacking = [key.stem for key, answer in zip(keys, answers, strict=True) if not isinstance(answer, Found)]

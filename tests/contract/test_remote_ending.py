@@ -1,4 +1,4 @@
-"""What a program still writes once it has ended: one budget, however many uploads, services and retries there are.
+"""The writes of a program after its end: one budget, however many uploads, services and retries there are.
 
 Time is simulated: each step of a request takes as long as it is told to, or until its limit.
 """
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.networks import ImageKey, StoredNetwork
+from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.platform.digest import blake3_of
 from opbuild.store.remote import contents, manifest
 from opbuild.store.remote.ending import EXIT_SECONDS, Ending
@@ -92,11 +92,11 @@ class World:
         raise TimeoutError("timed out")
 
 
-def network(chance: random.Random) -> tuple[ImageKey, StoredNetwork, dict[str, Any]]:
+def network(chance: random.Random) -> tuple[NetworkKey, StoredNetwork, dict[str, Any]]:
     """Return a network with some blobs."""
     array = chance.randbytes(chance.randint(0, 20) * 16 + 5)
     weights = {blake3_of(array): np.frombuffer(array, np.uint8)}
-    key = ImageKey("net", {"model": chance.random()}, str)
+    key = NetworkKey("net", {"model": chance.random()}, str)
     return key, StoredNetwork({}, b"library", np.zeros(3, np.uint8), dict.fromkeys(weights)), weights
 
 
@@ -105,7 +105,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks have many blobs though they are small, which are written one after the other."""
     monkeypatch.setattr(contents, "PIECE", 16)
     monkeypatch.setattr(manifest, "HELD", 0)
-    monkeypatch.setattr("opbuild.store.at_once._THREADS", 1)
+    monkeypatch.setattr("opbuild.store.concurrent_map._THREADS", 1)
 
 
 def _ended(seed: int) -> tuple[float, int, list[str]]:

@@ -220,7 +220,7 @@ def test_a_build_ends_well_whatever_a_server_does(
     """What came before is used, the rest compiled; the right word, one warning (F39, F59, F67)."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setattr("opbuild.store.at_once._THREADS", 1)
+    monkeypatch.setattr("opbuild.store.concurrent_map._THREADS", 1)
     misbehave, words = FAULTS[fault]
     told: list[str] = []
     if words == {"slow"}:
@@ -265,7 +265,7 @@ def test_a_server_that_is_killed_or_stops_in_the_middle(
     """*refused* if nobody listens any more, *slow* if nobody answers; the operators that came before are used."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setattr("opbuild.store.at_once._THREADS", 1)
+    monkeypatch.setattr("opbuild.store.concurrent_map._THREADS", 1)
     with own_server(kind, tmp_path) as (url, process):
         patient = RemoteStore(Objects(service(url), PRIVATE))
         with Builder(Operators(Memory()), FakeCompiler(), LEVEL, config) as builder:

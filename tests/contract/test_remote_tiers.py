@@ -12,7 +12,7 @@ import pytest
 
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.interfaces import Found, Missing
-from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
+from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.store.networks import networks_in
@@ -24,12 +24,12 @@ from opbuild.store.remote.operators import ABSENT_SECONDS, FIRST, RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.remote.tiered import TieredNetworks
 from opbuild.store.tiers import TieredStore
-from opbuild.store.weights import Weights, weights_in
+from opbuild.store.weights import StoredWeights, weights_in
 from support.remote_servers import READ_KINDS, Servers, service
 from support.samples import conv, entry_of
 from support.together import run_together
 
-KEY = ImageKey("Net 1", {"model": "m", "inputs": [["x", "float32", [2]]]}, lambda: "halide-1")
+KEY = NetworkKey("Net 1", {"model": "m", "inputs": [["x", "float32", [2]]]}, lambda: "halide-1")
 SIGNED = Trust(key=b"a key of sixteen bytes")
 WEIGHTS = {"large": 5 * 2**20 + 3, "small": 70_000, "empty": 0}
 
@@ -63,7 +63,7 @@ class Pod:
     """One machine's own store with a remote one below it."""
 
     networks: TieredNetworks
-    weights: Weights
+    weights: StoredWeights
     folder: Path
 
     def complete(self) -> bool:
@@ -93,7 +93,7 @@ def written(remote: Service, trust: Trust = PRIVATE) -> None:
 
 
 def told(answer: Found | Missing) -> str:
-    """Return what is said of the remote store, which has no entry."""
+    """Return the message about the remote store, which has no entry."""
     assert isinstance(answer, Missing)
     return answer.reason.elsewhere
 
@@ -130,7 +130,7 @@ def test_a_known_network_costs_one_request_and_one_for_each_large_piece(remote: 
 
 
 def test_a_machine_without_a_disk_starts_all_the_same(remote: Service, tmp_path: Path) -> None:
-    """What can not be kept is used from memory."""
+    """What cannot be kept is used from memory."""
     written(remote)
     (tmp_path / "file").write_text("no folder")
     assert pod(remote, tmp_path / "file" / "own").complete()
@@ -153,7 +153,7 @@ def test_a_fetch_that_broke_off_goes_on_where_it_was(
     folder_store: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int
 ) -> None:
     """In another process too: pieces that came are compared and kept; meanwhile nobody sees part of a weight."""
-    monkeypatch.setattr("opbuild.store.at_once._THREADS", 1)
+    monkeypatch.setattr("opbuild.store.concurrent_map._THREADS", 1)
     monkeypatch.setattr(manifest, "HELD", 0)
     written(folder_store)
     read, left = Service.get, [1 + pieces]
@@ -344,4 +344,4 @@ def test_two_writers_leave_one_whole_network(folder_store: Service, tmp_path: Pa
 def test_pieces_have_the_size_that_one_limit_is_for() -> None:
     """A piece at the least rate takes little longer than the limit of an answer."""
     assert contents.PIECE == 2 * 2**20
-    assert contents.Contents.of(memoryview(bytes(contents.PIECE + 1))).nbytes == contents.PIECE + 1
+    assert contents.ContentDigests.of(memoryview(bytes(contents.PIECE + 1))).nbytes == contents.PIECE + 1

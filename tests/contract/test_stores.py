@@ -18,14 +18,14 @@ from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.interfaces import Found, Missing, Store, origins
 from opbuild.store import publish
 from opbuild.store.blobs import Memory
+from opbuild.store.flights import Flights
 from opbuild.store.operators import Operators, operators_in
 from opbuild.store.peers import Peers
-from opbuild.store.remote.in_turn import InTurn
 from opbuild.store.remote.objects import Objects
 from opbuild.store.remote.operators import RemoteStore
+from opbuild.store.remote.single_flight import SingleFlight
 from opbuild.store.shared import PeerOperators
 from opbuild.store.tiers import TieredStore
-from opbuild.store.turns import Turns
 from support.remote_servers import READ_KINDS, Servers, service
 from support.samples import conv, entry_of, key_of
 
@@ -40,7 +40,7 @@ BASES: dict[str, Callable[[Path], Store]] = {
 
 def _single_flight(own: Store, folder: Path) -> Store:
     remote = RemoteStore(Objects(service(f"file://{folder}/remote"), PRIVATE), 0.0)
-    return TieredStore(own, [InTurn(own, remote, Turns(folder / "claims"))])
+    return TieredStore(own, [SingleFlight(own, remote, Flights(folder / "claims"))])
 
 
 LAYERS: dict[str, Layer] = {

@@ -1,4 +1,4 @@
-"""What a tiered store promises whatever is below it, and what a builder makes of what a tier lends."""
+"""The promises of a tiered store whatever is below it, and a builder's use of entries that a tier lends."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.store import publish
 from opbuild.store.blobs import Memory
-from opbuild.store.weights import Weights, weights_in
+from opbuild.store.weights import StoredWeights, weights_in
 from support.together import run_together
 
 KINDS: dict[str, Callable[[Path], WeightStore]] = {
     "disk": lambda folder: weights_in(folder / "weights"),
     "copies": lambda folder: weights_in(folder / "weights", copies=True),
     "signed": lambda folder: weights_in(folder / "weights", trust=Trust(key=b"k" * 16)),
-    "memory": lambda folder: Weights(Memory()),
+    "memory": lambda folder: StoredWeights(Memory()),
 }
 SOURCE = "5" * 64
 SIZE = 5000

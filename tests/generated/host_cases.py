@@ -91,7 +91,7 @@ def _declared(name: str, value: Any) -> onnx.ValueInfoProto:
 
 
 class Draw:
-    """What a maker of cases draws from: numbers that shrink, and arrays made of a seed that shrinks too."""
+    """The source of a maker of cases: numbers that shrink, and arrays made of a seed that shrinks too."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
         self._draw = draw

@@ -263,7 +263,7 @@ def as_asked(case: Case, results: list[Any]) -> list[Any]:
 
 
 def by_text(case: Case) -> list[Any] | None:
-    """Return what the text says that a map becomes, None of what is no map: ONNX Runtime takes few types of them."""
+    """Return the values of a map by the text, None of anything else: ONNX Runtime takes few types of them."""
     given = case.inputs[0] if case.inputs else None
     if not isinstance(given, dict):
         return None

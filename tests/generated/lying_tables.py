@@ -122,7 +122,7 @@ def plan_of(tables: Tables) -> dict[str, Any]:
     """Return the plan that says what tables say.
 
     Raises:
-        Malformed: If a plan can not say it.
+        Malformed: If a plan cannot say it.
     """
     t = tables
     if t.string(int(t.head["problem"][0])):

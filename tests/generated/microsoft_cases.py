@@ -79,7 +79,7 @@ class Draw:
         return self.ints(int(info.min), int(info.max), *shape).astype(dtype)
 
     def maybe(self, make: Callable[[], Array], chance: float = 0.5) -> Array | None:
-        """Return what is made, or None."""
+        """Return an array, or None."""
         return make() if self.yes(chance) else None
 
     def shape(self, least: int, most: int, largest: int = 7) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ class Case(NamedTuple):
 
 
 def case_of(seed: int, bases: Sequence[Base]) -> Case:
-    """Return what a seed stands for."""
+    """Return the case of a seed."""
     rng = random.Random(seed)
     base = rng.choice(small_networks()) if rng.random() < 0.35 else rng.choice(bases)
     count = rng.choice([1, 1, 1, 1, 1, 2, 2, 3])
@@ -124,7 +124,7 @@ def _numbers(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def try_model(model: ModelProto, base: Base, cache_path: Path) -> tuple[str, str]:
-    """Return what becomes of a model, in a word, and why."""
+    """Return the outcome of a model, in a word, and why."""
     began = time.monotonic()
     try:
         outcome, said = _try_model(model, base, cache_path)
@@ -270,7 +270,7 @@ def fault_report(seed: int, outcome: str, said: str, bases: Sequence[Base], cach
         model, said = shrink(case, outcome, said, cache_path)
         text = onnx.printer.to_text(model)[:3000]
     except Exception:
-        text = f"(can not be shown: {traceback.format_exc(limit=1)})"
+        text = f"(cannot be shown: {traceback.format_exc(limit=1)})"
     return f"seed {seed}: {outcome}: {case}\n{said[-3000:]}\n{text}"
 
 

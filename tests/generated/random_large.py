@@ -103,7 +103,7 @@ def _values(rng: np.random.Generator, shape: list[int]) -> Array:
 
 
 def _shifted(rows: Rows) -> tuple[Array, Array]:
-    """Return what is left of each number without the greatest of its row, and the sum of its powers."""
+    """Return each number less the greatest of its row, and the sum of its powers."""
     shifted = rows.wide - rows.wide.max(rows.axes, keepdims=True)
     return shifted, np.exp(shifted).sum(rows.axes, keepdims=True)
 

@@ -56,7 +56,7 @@ class ValueMaker:
         return names
 
     def pick(self, *choices: Callable[[], str]) -> str:
-        """Return what one of some functions makes."""
+        """Return the result of one of some functions."""
         return self.random.choice(choices)()
 
     # -- numbers, as lists of one -------------------------------------------------------------------------------------

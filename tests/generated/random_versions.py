@@ -25,7 +25,7 @@ WIDTHS = (8, 160, 600)
 """Of weights that travel with a network's image, that have a file of their own, and that are mapped."""
 
 MODEL, DATA = "model.onnx", "model.onnx_data"
-CHANGED = ("changed since it was compiled", "can not be read: No such file")
+CHANGED = ("changed since it was compiled", "cannot be read: No such file")
 """What an error says of a model that is not what it was."""
 
 Call = Callable[[int], tuple[float, ...]]
@@ -63,7 +63,7 @@ class Kind:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
     def results(self, version: int, rows: int) -> tuple[float, ...]:
-        """Return what a version gives for ones."""
+        """Return the results of a version for ones."""
         y = float(version * self.width + 10_000 * version)
         return (y, float(version * (rows - 1 + self.width - 1))) if self.has_parts else (y,)
 

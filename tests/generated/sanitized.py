@@ -36,7 +36,7 @@ def build(output: Path, sources: Sequence[Path], *flags: str) -> None:
 
 
 def run(program: Path, *words: str) -> str:
-    """Return what a program printed; it must end well."""
+    """Return the output of a program; it must end well."""
     done = subprocess.run([str(program), *words], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

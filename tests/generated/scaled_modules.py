@@ -24,7 +24,7 @@ class Scaling(torch.nn.Module):
         self.steps = [(node.op_type, own, given) for node, own, given in zip(of.nodes, names, attrs, strict=True)]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what the network computes."""
+        """Return the output of the network."""
         for op_type, names, attrs in self.steps:
             x = _step(op_type, x, [getattr(self, name) for name in names], attrs)
         return x

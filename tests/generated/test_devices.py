@@ -37,7 +37,7 @@ def _late() -> Iterator[None]:
 
 
 def all_of(results: Any) -> tuple[Any, ...]:
-    """Return what a network gives as a tuple."""
+    """Return the outputs of a network as a tuple."""
     return results if isinstance(results, tuple) else (results,)
 
 

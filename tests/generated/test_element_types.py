@@ -64,7 +64,7 @@ def _define(desc: OpDesc) -> None:
 
 
 def outcome(op_type: str, model: onnx.ModelProto, dtype: str) -> str:
-    """Return what becomes of a pair: ``built``, ``refused``, or ``incomplete`` for another reason.
+    """Return the outcome of a pair: ``built``, ``refused``, or ``incomplete`` for another reason.
 
     Raises:
         AssertionError: If the error does not name the node and the type.

@@ -124,7 +124,7 @@ KINDS = (_resized, _resized, _sampled, _sampled, _padded, _pooled, _rounded, _ch
 
 
 def exported(module: Any, given: tuple[Any, ...], dynamo: bool) -> onnx.ModelProto | None:
-    """Return a module's file; None if the exporter can not write it."""
+    """Return a module's file; None if the exporter cannot write it."""
     file = io.BytesIO()
     with (
         warnings.catch_warnings(),
@@ -143,7 +143,7 @@ def exported(module: Any, given: tuple[Any, ...], dynamo: bool) -> onnx.ModelPro
 
 
 def outcome(seed: int, dynamo: bool) -> str:
-    """Return what became of a module: ``same`` as torch, ``not exported``, or ``as written``: the exporter's own error.
+    """Return the outcome of a module: ``same`` as torch, ``not exported``, or ``as written``: the exporter's own error.
 
     Raises:
         AssertionError: If the file gives neither what torch does nor what ONNX Runtime makes of it.

@@ -42,7 +42,7 @@ BATCH = 12
 
 
 def problem(one: Tree, target: str, values: Sequence[Array] | None = None) -> str:
-    """Return what is wrong with a tree's values, in words; nothing if they are right."""
+    """Return the problem of a tree's values, in words; empty if they are right."""
     try:
         expected = Reference(target).values(one)[one.expression]
         got = values[0] if values else compiled([one], target)[0]

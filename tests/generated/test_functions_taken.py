@@ -21,7 +21,7 @@ def is_compared(each: Decided) -> bool:
     """Return whether it matters what the table says, and lowering knows better.
 
     Nothing is left of a node of which all is known, as empty lists are, whichever is taken. Where tensors have no
-    elements nothing is computed, and functions that reshape can not always be bound: the table keeps all such nodes.
+    elements nothing is computed, and functions that reshape cannot always be bound: the table keeps all such nodes.
     """
     pairs = zip(each.known, each.types, strict=True)
     is_known = all(known or kind is None or not kind.size for known, kind in pairs)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(14400 if CAMPAIGN else 300)
 
 
 def try_case(seed: int, folder: Path) -> tuple[str, str]:
-    """Return what becomes of a seed, built and run plainly and in the mode that rounds once."""
+    """Return the outcome of a seed, built and run plainly and in the mode that rounds once."""
     case = draw(seed)
     for mode in ("high_performance", "high_precision"):
         data = case.model.SerializeToString()

@@ -50,7 +50,7 @@ from opbuild.platform.digest import blake3_of
 from opbuild.program import Port, View
 from opbuild.runtime import blocks
 from opbuild.runtime.record import KernelStep, Places, Record, Steps, Storage, Storages
-from opbuild.runtime.reused import ReusedMemory, Wanted
+from opbuild.runtime.reused import MemoryRequest, ReusedMemory
 from opbuild.target.host import host_level
 from support.fuzzing import CAMPAIGN, INPUTS, Change, changed_json, check_seeds, fuzz, to_bytes
 from support.tiers import spans
@@ -178,7 +178,7 @@ def _like_c(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "new_memory", little)
 
 
-def _zeros(_: ReusedMemory, arrays: Sequence[Wanted]) -> list[Array]:
+def _zeros(_: ReusedMemory, arrays: Sequence[MemoryRequest]) -> list[Array]:
     if any(int(np.prod(shape, dtype=object)) * dtype.itemsize > LARGEST for shape, dtype, _ in arrays):
         raise RunError("there is no memory", "")
     return [np.zeros(shape, dtype) for shape, dtype, _ in arrays]
@@ -193,7 +193,7 @@ def write(path: Path, sections: Mapping[tuple[int, int], bytes]) -> None:
 
 
 def feeds(types: Sequence[TensorType], call: int) -> list[Array]:
-    """Return what ``lying_calls.c`` gives: small numbers."""
+    """Return the feeds of ``lying_calls.c``: small numbers."""
     found = []
     for index, type_ in enumerate(types):
         if type_.nbytes > LARGEST:
@@ -227,7 +227,7 @@ def run_in_python(path: Path, copies: bool, *, only_open: bool = False) -> list[
 
 
 def compared(reader: Reader, path: Path, *, copies: bool, only_open: bool = False) -> tuple[str, str]:
-    """Return what became of a model in both readers."""
+    """Return the outcomes of a model in both readers."""
     try:
         ran, said, found = reader.run(path, copies * COPY + only_open * ONLY_OPEN)
     except Crash as crash:
@@ -290,7 +290,7 @@ def test_tables_say_what_plans_say(reader: Reader, sound: Sections, tmp_path: Pa
 
 @pytest.mark.parametrize("seeds", spans(INPUTS, 40))
 def test_both_readers_refuse_the_same_tables(seeds: range, reader: Reader, sound: Sections, tmp_path: Path) -> None:
-    """Every field of every record set to what it can not be, alone or with others: no access is out of bounds."""
+    """Every field of every record set to what it cannot be, alone or with others: no access is out of bounds."""
     base = [Tables.read(sound[PROGRAM, index]) for index in range(2)]
     singles = in_turn(base)
 
@@ -460,7 +460,7 @@ def test_both_readers_refuse_the_same_containers(reader: Reader, sound: Sections
 
 
 def _changed_line(kind: int, field: int, value: Callable[[Table, int], int]) -> Callable[[Table], None]:
-    """Return what changes a field of the first line of a kind; the value may depend on the table and the old one."""
+    """Return a change of a field of the first line of a kind; the value may depend on the table and the old one."""
 
     def change(table: Table) -> None:
         line = next(line for line in table[1] if line[0] == kind)
@@ -531,7 +531,7 @@ def _standing_in(symbol: str, arguments: int) -> str:
 
 
 def at_sizes(path: Path) -> dict[int, bytes | None]:
-    """Return what Python's reader gives at some sizes; None where it refuses."""
+    """Return the results of Python's reader at some sizes; None where it refuses."""
     found: dict[int, bytes | None] = {}
     for size in SIZES:
         try:
@@ -576,7 +576,7 @@ def test_tables_of_a_model_of_ranges_may_lie(seeds: range, reader: Reader, range
 
 
 def _face(sections: Sections) -> list[Any]:
-    """Return what Python's reader compares with the network that is stored for other sizes."""
+    """Return the face that Python's reader compares with the network that is stored for other sizes."""
     about = json.loads(sections[ABOUT, 0])
     return [about[name] for name in ("inputs", "outputs", "signatures")]
 

@@ -76,7 +76,7 @@ def settle(store: Path, lowering: CountedFunction) -> None:
 
 
 def expected(model: onnx.ModelProto, feeds: dict[str, Array]) -> tuple[Array, ...] | None:
-    """Return what ONNX Runtime gives; None if it refuses a size."""
+    """Return the outputs of ONNX Runtime; None if it refuses a size."""
     try:
         return onnxruntime_outputs(model, feeds, optimized=False)
     except Exception:
@@ -118,7 +118,7 @@ def called(seed: int, folder: Path, chosen: list[Size], alone: int) -> list[Any]
 
 
 def of_size_alone(model: onnx.ModelProto, feeds: dict[str, Array], folder: Path) -> list[Array]:
-    """Return what the network gives that is built for one size; its lowering is not counted."""
+    """Return the outputs of the network that is built for one size; its lowering is not counted."""
     shapes = {name: each.shape for name, each in feeds.items()}
     network = opbuild.compile(model.SerializeToString(), input_shapes=shapes, cache_path=folder / "alone", workers=1)
     return network.run(None, feeds)

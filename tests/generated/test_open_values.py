@@ -20,7 +20,7 @@ from generated.random_values import INPUTS, ONCE, STEPS, WIDTH, Step, ValueMaker
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ModelError, OutOfRangeError, RunError
 from opbuild.frontend.onnx_model import OnnxModel, load_model
-from opbuild.graph.extents import Extent
+from opbuild.graph.extents import SymbolicExtent
 from opbuild.graph.formulas import Numbers
 from opbuild.graph.number_operations import from_bits
 from opbuild.graph.passes.pipeline import simplify
@@ -67,7 +67,7 @@ class Filled(NamedTuple):
                 return tuple(map(filled, value))
             if isinstance(value, Real):
                 return from_bits(numbers[self.places[id(value)]])
-            if isinstance(value, Extent):
+            if isinstance(value, SymbolicExtent):
                 return numbers[self.places[id(value)]]
             return value
 
@@ -111,7 +111,7 @@ def opened(model: OnnxModel, size: tuple[int, ...]) -> Filled:
         if isinstance(value, (tuple, list)):
             for each in value:
                 collect(each)
-        elif isinstance(value, (Extent, Real)):
+        elif isinstance(value, (SymbolicExtent, Real)):
             kept.append(value)
             places[id(value)] = numbers.place(bits_of(value) if isinstance(value, Real) else value)
 
@@ -148,7 +148,7 @@ def results(graph: Graph, given: Mapping[str, Array]) -> list[Array]:
 
 
 def outcome(make: Callable[[], list[Array]]) -> list[Array] | str:
-    """What a network gives, or what is wrong with it."""
+    """Return the results of a network, or its problem."""
     try:
         return make()
     except (ModelError, RunError) as error:
@@ -186,7 +186,7 @@ def test_what_is_bound_once_gives_at_each_size_what_is_bound_for_it_alone(seeds:
 
 
 def outcome_at(filled: Filled, size: tuple[int, ...], given: Mapping[str, Array]) -> list[Array] | str | None:
-    """What a network that was bound before gives at a size; None if it is not for it."""
+    """Return the results of a network bound before at a size, or its problem; None if it is not for it."""
     graph = filled.at(size)
     return None if graph is None else outcome(lambda: results(graph, given))
 

@@ -101,7 +101,7 @@ def test_a_program_gives_what_onnx_runtime_gives(name: str, shared_store: Path) 
         results = results if isinstance(results, tuple) else (results,)
         if number:
             assert called.report.built == 0
-            assert "by numbers" in called.report.image_reason
+            assert "specialised from" in called.report.image_reason
         for value, got, right in zip(network.model.graph.output, results, wanted, strict=True):
             noise = network.network.noise.get(value.name, 0.0) * max(1.0, network.growth(size))
             assert difference(got, right, noise) is None, (network.inputs, size, value.name)

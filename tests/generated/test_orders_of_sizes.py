@@ -23,7 +23,7 @@ from opbuild.builder.client import server_environment
 from opbuild.errors import BuildError, CompileForbiddenError
 from opbuild.events import Event, Warned
 from opbuild.pipeline import symbolic_lowering
-from opbuild.pipeline.images import Images
+from opbuild.pipeline.stored_networks import BuildNetworks
 from opbuild.programs import Programs
 from opbuild.runtime.dynamic import DynamicNetwork
 from support.fuzzing import CAMPAIGN, SEED
@@ -39,7 +39,7 @@ SIZES = (0, 1, 2, 3, 5, 8, 11, 15, 16, 17, 20, 33, 64, 100)
 PLACES: dict[str, tuple[Any, str]] = {
     "lowering": (symbolic_lowering.SymbolicShapes, "lower"),
     "checking": (DynamicNetwork, "__init__"),
-    "storing": (Images, "keep"),
+    "storing": (BuildNetworks, "keep"),
     "improving": (Programs, "better"),
 }
 """Where something may fail, and what does."""
@@ -58,7 +58,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def raiser(error: Exception) -> Callable[..., Any]:
-    """Return what raises an error."""
+    """Return a function that raises an error."""
 
     def fail(*_: Any, **__: Any) -> Any:
         raise error

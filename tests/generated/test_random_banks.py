@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.families.knowledge import Question
+from opbuild.families.tuning_query import TuningQuery
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.answers import Answers, answers_from_json, answers_to_json, digest_of
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
-from opbuild.lowering.tuned import Asked, Nothing, Tuned
-from opbuild.pipeline.tuned import BankKnowledge
-from opbuild.store.bank import Record
+from opbuild.lowering.tuned import LoweringQuery, NoTuning, Tuned
+from opbuild.pipeline.tuned import ApplicableRecords
+from opbuild.store.tuning_database import TuningRecord
 from opbuild.target.level import BY_NAME
 from support.fuzzing import INPUTS, SEED
 from support.seeds import try_seeds
@@ -25,9 +25,9 @@ from support.tuned_records import record
 LEVEL = BY_NAME["x86-64-v3"]
 SOURCES = "of now"
 
-Bank = dict[Question, Record]
+Bank = dict[TuningQuery, TuningRecord]
 
-Lacking = tuple[Question, Any]
+Lacking = tuple[TuningQuery, Any]
 """An answer whose kernel does not come with the release."""
 
 
@@ -48,18 +48,18 @@ def network() -> Graph:
 
 
 @cache
-def askable() -> dict[Question, Asked]:
+def askable() -> dict[TuningQuery, LoweringQuery]:
     """Return all that lowering may ask: what it asks next where the first answer is that another family serves too."""
-    asked = dict(lowered(Nothing()).asked)
+    asked = dict(lowered(NoTuning()).asked)
     for question, each in list(asked.items()):
         for candidate in each.candidates:
             said = record(question, each.default, candidate, sources=SOURCES, level=LEVEL.name)
-            asked |= lowered(BankKnowledge({question: said}, lambda _: SOURCES)).asked
+            asked |= lowered(ApplicableRecords({question: said}, lambda _: SOURCES)).asked
     return asked
 
 
 def lowered(known: Any, withheld: Sequence[Lacking] = ()) -> Tuned:
-    """Return what lowering asked, and was answered."""
+    """Return the queries of lowering, with their answers."""
     found = Tuned(known, withheld)
     lower(network(), LEVEL, Options(chooser=found))
     return found
@@ -75,11 +75,13 @@ def bank(draw: random.Random) -> Bank:
         choice = draw.choice([*asked.candidates, {"no": 1}, asked.default])
         sources = draw.choice([SOURCES, SOURCES, SOURCES, "older"])
         about = {"sources": sources, "level": LEVEL.name}
-        found[Question(question.family, near)] = record(Question(question.family, near), asked.default, choice, **about)
+        found[TuningQuery(question.family, near)] = record(
+            TuningQuery(question.family, near), asked.default, choice, **about
+        )
     return found
 
 
-def made(known: BankKnowledge, lacking: Sequence[Lacking]) -> Answers:
+def made(known: ApplicableRecords, lacking: Sequence[Lacking]) -> Answers:
     """Return the answers by which a machine makes the network, where the pack lacks the kernels of some of them."""
     withheld: list[Lacking] = []
     while True:
@@ -95,14 +97,14 @@ def one(seed: int) -> tuple[str, str]:
     """Let machines make the network, and each look for its own among what the others made, without lowering."""
     draw = random.Random(seed)
     lacking = [(q, each) for q, asked in askable().items() for each in asked.candidates if draw.random() < 0.3]
-    machines = [BankKnowledge(bank(draw), lambda _: SOURCES, bank(draw)) for _ in range(4)]
+    machines = [ApplicableRecords(bank(draw), lambda _: SOURCES, bank(draw)) for _ in range(4)]
     stored = [made(known, lacking) for known in machines]
     read = [answers_from_json(answers_to_json(each)) for each in stored]
     found = 0
     for known, own in zip(machines, stored, strict=True):
         taken = [each for each in read if known.comes_to(each, with_pack=True)]
         for each in taken:  # what somebody built for it is there, whatever the release lacks
-            there = [(Question(*asked[:2]), asked.choice) for asked in each]
+            there = [(TuningQuery(*asked[:2]), asked.choice) for asked in each]
             right = made(known, [answer for answer in lacking if answer not in there])
             if digest_of(each) != digest_of(right):
                 return "wrong", f"{digest_of(each)} is taken for {digest_of(right)}"
@@ -127,10 +129,12 @@ def test_who_answers_and_where_is_not_in_the_digest() -> None:
     about = {"sources": SOURCES, "level": LEVEL.name}
     first = record(question, asked.default, other, machine="128GF/L1", date="2026-11-01", **about)
     second = record(question, asked.default, other, machine="512GF/L1", system="elsewhere", **about)
-    none = record(Question("conv", "[1]"), {}, {"tile": 1}, **about)
+    none = record(TuningQuery("conv", "[1]"), {}, {"tile": 1}, **about)
     digests = [
-        digest_of(lowered(BankKnowledge(dict.fromkeys([Question(*each[:2])], each[2]), lambda _: SOURCES)).answers())
-        for each in ((*question, first), (*question, second), (*Question("conv", "[1]"), none))
+        digest_of(
+            lowered(ApplicableRecords(dict.fromkeys([TuningQuery(*each[:2])], each[2]), lambda _: SOURCES)).answers()
+        )
+        for each in ((*question, first), (*question, second), (*TuningQuery("conv", "[1]"), none))
     ]
     assert digests[0] == digests[1] != ""
-    assert digests[2] == digest_of(lowered(Nothing()).answers()) == ""
+    assert digests[2] == digest_of(lowered(NoTuning()).answers()) == ""

@@ -72,7 +72,7 @@ def random_node(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
 
 
 def compared(seed: int) -> tuple[str, str]:
-    """Return what becomes of the node of a seed."""
+    """Return the outcome of the node of a seed."""
     model, feeds = random_node(seed)
     wanted = onnxruntime_outputs(model, feeds)
     try:

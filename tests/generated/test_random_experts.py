@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
 
 def compared(seed: int) -> tuple[str, str]:
-    """Return what becomes of the experts of a seed."""
+    """Return the outcome of the experts of a seed."""
     experts = random_experts(seed)
     wanted = onnxruntime_output(experts.given, experts.feeds)
     feeds = {value.name: experts.feeds[value.name] for value in experts.model.graph.input}

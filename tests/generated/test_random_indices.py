@@ -56,7 +56,7 @@ class Tried:
 
 
 def try_one(make: int, seed: int, folder: Path) -> tuple[str, str]:
-    """Return what became of one operator, and what is to be known of it."""
+    """Return the outcome of one operator, and a remark on it."""
     rng = np.random.default_rng([seed, make])
     drawn = OPERATORS[make](rng)
     way = str(rng.choice(WAYS))
@@ -77,7 +77,7 @@ def try_one(make: int, seed: int, folder: Path) -> tuple[str, str]:
 
 
 def refuses(network: Tried, drawn: Drawn, bad: Array, value: int) -> str:
-    """Return what is wrong with how a network takes an index out of range; nothing if it says which one it is."""
+    """Return the problem of a network with an index out of range; empty if it says which one it is."""
     try:
         network(drawn.feeds(bad))
     except (OutOfRangeError, InvalidArgument) as error:
@@ -88,7 +88,7 @@ def refuses(network: Tried, drawn: Drawn, bad: Array, value: int) -> str:
 
 
 def try_constant(drawn: Drawn, rng: Rng) -> str:
-    """Return what is wrong where the indices are a constant of the model."""
+    """Return the problem where the indices are a constant of the model."""
     bad, value = drawn.outside(rng)
     try:
         network = opbuild.compile(drawn.model(known=bad))

@@ -104,7 +104,7 @@ def problem(got: Array, right: Array, case: Case) -> str:
 
 
 def tried(domain: str, op_type: str, seed: int, cache: Path) -> str:
-    """Return what became of a node: ``same``, what is wrong with it, or why it was not compared."""
+    """Return the outcome of a node: ``same``, its problem, or why it was not compared."""
     case = GENERATORS[domain, op_type](Draw(seed))
     model, feeds = model_of(case, op_type, domain)
     wanted = case.expected

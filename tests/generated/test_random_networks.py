@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
 
 def expected_of(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> tuple[Array, ...]:
-    """Return what a model gives by ONNX Runtime, or node by node if that has no kernel for one of them."""
+    """Return the outputs of a model by ONNX Runtime, or node by node if that has no kernel for one of them."""
     feeds = {value.name: feeds[value.name] for value in model.graph.input}
     try:
         return onnxruntime_outputs(model, feeds, optimized=False)
@@ -49,7 +49,7 @@ def expected_of(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> tuple[Arr
 
 
 def node_by_node(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> tuple[Array, ...]:
-    """Return what a model gives whose nodes are run alone, each result rounded to its element type.
+    """Return the outputs of a model whose nodes are run alone, each result rounded to its element type.
 
     ONNX Runtime has few kernels for float16 and keeps values between the others in float32, without the infinities
     that they have in float16.
@@ -91,7 +91,7 @@ def difference(got: Array, wanted: Array, noise: float) -> str | None:
 def fault(
     model: onnx.ModelProto, feeds: Mapping[str, Array], noise: Mapping[str, float], folder: Path
 ) -> tuple[str, str]:
-    """Return what becomes of a model, and of its first output that is wrong."""
+    """Return the outcome of a model, and of its first output that is wrong."""
     try:
         wanted = expected_of(model, feeds)
     except Exception as error:
@@ -118,7 +118,7 @@ def fault(
 
 
 def inside(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Return what the values inside a model are, by name."""
+    """Return the values inside a model, by name."""
     inferred = onnx.shape_inference.infer_shapes(model)
     types = {value.name: value.type.tensor_type.elem_type for value in inferred.graph.value_info}
     names = [name for node in model.graph.node for name in node.output if types.get(name)]

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from opbuild.backend.host.matching import MOST_STEPS, Pattern
+from opbuild.backend.host.matching import MOST_STEPS, RegularExpression
 from support.fuzzing import check_seeds
 from support.line_counter import lines_of
 from support.tiers import spans
@@ -79,10 +79,10 @@ def in_python(pattern: str) -> str | None:
 
 
 def compared(seed: int) -> tuple[str, str]:
-    """Return what becomes of a random pattern on random texts."""
+    """Return the outcome of a random pattern on random texts."""
     draw = random.Random(seed)
     pattern = random_pattern(draw)
-    ours, python = Pattern(pattern), in_python(pattern)
+    ours, python = RegularExpression(pattern), in_python(pattern)
     texts = ["".join(draw.choices(LETTERS, k=draw.randint(0, 8))) for _ in range(12)]
     re2 = sys.modules.get("re2")
     for text in texts:
@@ -120,10 +120,10 @@ def test_random_patterns_match_what_others_match(seeds: range) -> None:
 )
 def test_nested_repeats_take_no_longer_than_others(pattern: str) -> None:
     """Four times the text takes about four times the steps: each letter is read once."""
-    few, many = (lines_of(partial(Pattern(pattern).fullmatch, "a" * n)) for n in (1000, 4000))
+    few, many = (lines_of(partial(RegularExpression(pattern).fullmatch, "a" * n)) for n in (1000, 4000))
     assert many <= 4.2 * few
     assert few < 200_000
-    assert Pattern(pattern).fullmatch("a" * 31 + pattern[-1])
+    assert RegularExpression(pattern).fullmatch("a" * 31 + pattern[-1])
 
 
 @pytest.mark.each
@@ -133,9 +133,9 @@ def test_nested_repeats_take_no_longer_than_others(pattern: str) -> None:
 def test_patterns_that_would_become_large_are_refused(pattern: str) -> None:
     """Before they do."""
     with pytest.raises(ValueError, match="pattern"):
-        Pattern(pattern)
+        RegularExpression(pattern)
     with pytest.raises(ValueError, match=f"more than {MOST_STEPS} steps"):
-        Pattern("(abcdefghij|klmnopqrst){1000}")
+        RegularExpression("(abcdefghij|klmnopqrst){1000}")
 
 
 @pytest.mark.each
@@ -147,7 +147,7 @@ def test_patterns_that_would_become_large_are_refused(pattern: str) -> None:
 def test_what_is_no_pattern_of_re2_is_an_error(pattern: str) -> None:
     """The error has the pattern and the place in it."""
     with pytest.raises(ValueError, match="is not valid at"):
-        Pattern(pattern)
+        RegularExpression(pattern)
 
 
 @pytest.mark.each
@@ -176,4 +176,4 @@ def test_what_is_no_pattern_of_re2_is_an_error(pattern: str) -> None:
 )
 def test_what_re2_has_in_its_own_way(pattern: str, text: str, is_match: bool) -> None:
     """Ends of text, white space, literal braces, classes of Unicode, flags and numbers of letters."""
-    assert Pattern(pattern).fullmatch(text) == is_match
+    assert RegularExpression(pattern).fullmatch(text) == is_match

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(14400 if CAMPAIGN else 300)
 
 
 def expected(scan: RandomScan, feeds: dict[str, Array]) -> list[Array]:
-    """Return what ONNX Runtime gives."""
+    """Return the outputs of ONNX Runtime."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1

@@ -47,7 +47,7 @@ def difference(search: Search, got: list[Array], wanted: tuple[Array, ...]) -> s
 
 
 def compared(seed: int) -> tuple[str, str]:
-    """Return what becomes of the search of a seed, on the host."""
+    """Return the outcome of the search of a seed, on the host."""
     search = random_search(seed)
     wanted = onnxruntime_outputs(search.model, search.feeds)
     try:

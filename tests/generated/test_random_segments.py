@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
 
 def expected(network: RandomSegments, feeds: dict[str, Array]) -> list[Array] | None:
-    """Return what ONNX Runtime gives; None if it refuses what a random shape asks of it."""
+    """Return the outputs of ONNX Runtime; None if it refuses what a random shape asks of it."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -59,7 +59,7 @@ def random_tokenizer(seed: int) -> tuple[onnx.ModelProto, Array]:
 
 
 def compared(seed: int) -> tuple[str, str]:
-    """Return what becomes of the Tokenizer of a seed."""
+    """Return the outcome of the Tokenizer of a seed."""
     model, text = random_tokenizer(seed)
     (wanted,) = onnxruntime_outputs(model, {"x": text})
     try:

@@ -37,7 +37,7 @@ def fault(got: Array, of: Scaled) -> str:
 
 
 def try_network(seed: int, folder: Path) -> tuple[str, str]:
-    """Return what becomes of a seed."""
+    """Return the outcome of a seed."""
     of, x = draw(seed)
     network = opbuild.compile(of.model(x).SerializeToString(), cache_path=folder, num_threads=1)
     said = fault(outputs_of(network, {"x": x})[0], of)

@@ -84,7 +84,7 @@ class RandomMap:
 
 
 def expected(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[list[Array]]:
-    """Return what ONNX Runtime gives."""
+    """Return the outputs of ONNX Runtime."""
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return list(session.run(None, feeds))
 

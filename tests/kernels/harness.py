@@ -320,7 +320,7 @@ def _compile(desc: OpDesc, symbol: str, path: Path, make: Make, level: Level) ->
     except (EOFError, OSError):
         _child.cache_clear()
         raise AssertionError(f"{desc.op_type}: the compiler died") from None
-    assert not error, f"{desc.op_type} can not be compiled: {error}"
+    assert not error, f"{desc.op_type} cannot be compiled: {error}"
 
 
 @cache

@@ -68,7 +68,7 @@ def test_nan_wins_and_infinities_count(op_type: str, last: int) -> None:
 
 
 def test_the_greatest_integers_are_compared_exactly() -> None:
-    """64-bit integers that a double can not tell apart, and the least of all."""
+    """64-bit integers that a double cannot tell apart, and the least of all."""
     x = np.array([[2**53, 2**53 + 1, 0], [-(2**63), -(2**63), -(2**63)], [2**63 - 2, 2**63 - 1, 5]], np.int64)
     for last in (0, 1):
         check("ArgMax", x, 1, last)

@@ -56,7 +56,7 @@ def numbers(dtype: str) -> Array:
 
 
 def converted(x: Array, conversions: list[Conversion], cache: Path) -> list[Array]:
-    """Return what kernels make of an array."""
+    """Return the arrays that kernels convert an array to."""
     nodes, outputs = [], []
     for index, (dtype, options) in enumerate(conversions):
         attrs: dict[str, Any] = {"to": ONNX_NUMBERS[dtype]}

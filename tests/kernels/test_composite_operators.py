@@ -162,7 +162,7 @@ def test_batch_normalization_by_statistics_that_are_computed(shape: Sequence[int
 
 
 def spectrum(x: Array, length: int, axis: int, inverse: int, onesided: int) -> Array:
-    """Return what DFT gives, by numpy in float64."""
+    """Return the result of DFT, by numpy in float64."""
     values = x[..., 0].astype(np.float64) + (1j * x[..., 1] if x.shape[-1] == 2 else 0)
     if inverse and onesided:
         return np.fft.irfft(values, length, axis)[..., None].astype(x.dtype)

@@ -17,7 +17,7 @@ from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Variant
 from opbuild.families.tiles import Pair
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.lowering.integer_weights import Part, pack_dense
+from opbuild.lowering.integer_weights import WeightSlice, pack_dense
 from opbuild.lowering.lower import lower
 from opbuild.operations.expression import ACC, arg
 from opbuild.program import KernelCall, Program
@@ -207,7 +207,7 @@ def _check(variant: Variant, size: Pair, kernel: Pair, stride: Pair, count: Pair
     taps = np.lib.stride_tricks.as_strided(
         x, (inputs, ky, kx, rows, columns, 16), (block, row, column, sy * row, sx * column, lane)
     )
-    whole = Part(0, 1, (0, 16 * inputs), (0, 16 * outputs))
+    whole = WeightSlice(0, 1, (0, 16 * inputs), (0, 16 * outputs))
     packed = pack_dense(w, whole, adjacent, 16 // adjacent, "int8")
     bias, residual = _weights(outputs, 16, dtype="int32") >> 4, _weights(outputs, rows, columns, 16, dtype="uint8")
     epilogue = Epilogue(("sub", ACC, ("cast", "int32", arg(0))), (("residual", "r"),), dtypes=("uint8",))

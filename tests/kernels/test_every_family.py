@@ -128,7 +128,7 @@ def test_code_for_a_lower_level_is_right(name: str) -> None:
 
 @pytest.mark.parametrize("name", few(CASES, 5))
 def test_larger_calls_are_more_work(name: str) -> None:
-    """What a call is estimated to take grows with the extents, if less than they do where a row costs something too."""
+    """The estimated work of a call grows with the extents, if less than they do where a row costs something too."""
     small, large = (
         sum(call.work for call in _lower(graph_of(CASES[name], extent)[0], None).calls if isinstance(call, KernelCall))
         for extent in (17, 170)

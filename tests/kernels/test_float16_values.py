@@ -102,6 +102,6 @@ BATCH_NORMALIZATION = Node("BatchNormalization", ("x", *PARAMETERS), ("y",), {"e
 
 
 def normalized(wide: Array) -> Array:
-    """Return what ``BATCH_NORMALIZATION`` makes of numbers, rounded once."""
+    """Return the result of ``BATCH_NORMALIZATION`` on numbers, rounded once."""
     scale, shift, mean, variance = (np.asarray(v, HALF).astype("f8").reshape(3, 1, 1) for v in PARAMETERS.values())
     return ((wide - mean) / np.sqrt(variance + 1e-3) * scale + shift).astype(HALF)

@@ -111,7 +111,7 @@ def test_operands_of_several_types_have_no_kernel(dtypes: tuple[str, str]) -> No
 
 
 def convolved(data: np.ndarray, weights: np.ndarray, bias: np.ndarray, attrs: dict[str, Any]) -> np.ndarray:
-    """Return what the standard's reference computes."""
+    """Return the output of the standard's reference."""
     values = {"x": data, "w": weights, "b": bias}
     inputs = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, value.shape) for name, value in values.items()]
     output = helper.make_tensor_value_info("y", TensorProto.DOUBLE, None)

@@ -24,7 +24,7 @@ SHAPES = (((2, 3, 5, 7), (2, 4, 6, 2)), ((1, 2, 3, 4, 5), (1, 2, 3, 4, 3)), ((1,
 
 
 def by_the_host(x: Array, grid: Array, **attrs: object) -> Array:
-    """Return what the host backend gives."""
+    """Return the output of the host backend."""
     return evaluate(Node("GridSample", ("x", "grid"), ("y",), attrs, "node"), [x, grid], 22)[0]
 
 

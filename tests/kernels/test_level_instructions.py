@@ -88,7 +88,7 @@ def descriptors(level: Level) -> Iterator[OpDesc]:
 
 
 def text_of(desc: OpDesc, level: Level, path: Path, kind: hl.OutputFileType) -> str:
-    """Return what a kernel is compiled to."""
+    """Return the text that a kernel is compiled to."""
     definition = import_module(f"opbuild.families.{desc.family}.definition").define(desc)
     import_module(f"opbuild.families.{desc.family}.schedule").schedule(definition, desc, Machine.of(level))
     outputs = definition.outputs
@@ -99,7 +99,7 @@ def text_of(desc: OpDesc, level: Level, path: Path, kind: hl.OutputFileType) -> 
 
 
 def used_by(desc: OpDesc, level: Level, path: Path) -> str:
-    """Return what ``beyond`` looks for in a kernel's assembly, each line once.
+    """Return the lines of a kernel's assembly that ``beyond`` looks for, each once.
 
     It is kept as kernels are, by the text of this file, too; only for levels as they are, which keys name.
     """
@@ -115,7 +115,7 @@ def used_by(desc: OpDesc, level: Level, path: Path) -> str:
 
 
 def beyond(level: Level, assembly: str) -> set[str]:
-    """Return what machines of a level may lack of what a kernel's assembly has."""
+    """Return the instructions of a kernel's assembly that machines of a level may lack."""
     forbidden = "|".join(_BEYOND[each.name] for each in X86 if level.runs_on(each))
     found = {name for name in _INSTRUCTION.findall(assembly) if re.fullmatch(forbidden, name)}
     if not level.flags & {"avx512f"}:

@@ -86,7 +86,7 @@ def test_grouped_qlinear_convs_are_kernels(group: int) -> None:
 
 
 def qdq(kind: str = "uint8", limit: Sequence[onnx.NodeProto] = (), zero: int = 0) -> tuple[onnx.ModelProto, Array]:
-    """Return what quantisation tools write: a Conv, and what limits it, between DequantizeLinear and QuantizeLinear."""
+    """Return the graph of quantisation tools: a Conv and its limits between DequantizeLinear and QuantizeLinear."""
     x, w = drawn(kind, 1, 20, 8, 9), drawn("int8", 33, 20, 3, 3, seed=1)
     constants = {
         "xs": np.float32(0.0137),

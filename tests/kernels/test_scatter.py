@@ -28,7 +28,7 @@ REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 
 def scattered(x: Array, index: Array, updates: Array, axis: int, reduction: str) -> Array:
-    """Return what ScatterElements gives, one update after the other."""
+    """Return the output of ScatterElements, one update after the other."""
     found, combine = x.copy(), dict(zip(REDUCTIONS[1:], (np.add, np.multiply, np.maximum, np.minimum), strict=True))
     for place in np.ndindex(*index.shape):
         target = list(place)

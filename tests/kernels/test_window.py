@@ -37,7 +37,7 @@ WINDOWS: tuple[tuple[Sequence[int], dict[str, Any]], ...] = (
 
 
 def by_the_host(op_type: str, x: Array, outputs: int = 1, **attrs: Any) -> tuple[Array, ...]:
-    """Return what the host backend gives."""
+    """Return the output of the host backend."""
     names = tuple(f"y{number}" for number in range(outputs))
     return tuple(evaluate(Node(op_type, ("x",), names, attrs, "node"), [x], 21))
 

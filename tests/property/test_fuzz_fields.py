@@ -29,7 +29,7 @@ from opbuild.cli.main import main
 from opbuild.cli.run_model import read_inputs
 from opbuild.cli.show_offline import show, write_json
 from opbuild.config import Config
-from opbuild.families.knowledge import Question
+from opbuild.families.tuning_query import TuningQuery
 from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.sealed import seal, seal_text, unseal
 from opbuild.files.trust import PRIVATE
@@ -37,20 +37,19 @@ from opbuild.frontend.wire import delimited, varint
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import key_digest
-from opbuild.kernel.networks import ImageKey, StoredNetwork, Weight
+from opbuild.kernel.networks import NetworkKey, StoredNetwork, Weight
 from opbuild.mindspore import load_checkpoint
 from opbuild.mindspore.checkpoint_file import _values
 from opbuild.models.declaration import read_declaration
 from opbuild.offline.format import GRAPH, LIBRARY, WEIGHTS, Section, open_container, write_container
 from opbuild.offline.load import load
-from opbuild.pipeline.tuned import BankKnowledge
+from opbuild.pipeline.tuned import ApplicableRecords
 from opbuild.platform.digest import blake3_of, sha256
 from opbuild.ranks.progress import FOLDER, Snapshot, read_snapshot, write_snapshot
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.image import Image
+from opbuild.runtime.stored_network import LoadedNetwork
 from opbuild.store import inspect, measured, pack_file
-from opbuild.store.bank import Record, line_of, parse_bank
 from opbuild.store.blobs import Folder
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.claims import _holder
@@ -71,6 +70,7 @@ from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.packing import packed
 from opbuild.store.remote.service import Service
 from opbuild.store.remote.tiered import TieredNetworks
+from opbuild.store.tuning_database import TuningRecord, line_of, parse_database
 from opbuild.store.weights import weights_in
 from opbuild.target.host import host_level
 from opbuild.target.level import CPU
@@ -82,7 +82,9 @@ from support.samples import IDENTITY, LEVEL, conv, entry_of, key_of
 from support.tiers import spans
 
 SIZE = 64 * 1024
-KEY = ImageKey("chain", {"model": "m", "target": LEVEL.name, "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
+KEY = NetworkKey(
+    "chain", {"model": "m", "target": LEVEL.name, "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1"
+)
 DATA = Path(__file__).resolve().parents[1] / "data"
 
 pytestmark = [
@@ -102,17 +104,17 @@ def check(formats: list[Format], tmp_path: Path, seeds: range) -> None:
 
 
 def memo(path: Path) -> Callable[[Any], None]:
-    """Return what writes something remembered, with its digest."""
+    """Return a writer of a memo, with its digest."""
     return lambda content: path.write_bytes(PRIVATE.write_memo(path, content)) and None
 
 
 def plain(path: Path) -> Any:
-    """Return what a remembered thing says, without its digest."""
+    """Return the content of a memo, without its digest."""
     return {name: value for name, value in json.loads(path.read_bytes()).items() if name != "check"}
 
 
 def sealed(path: Path) -> Callable[[Any], None]:
-    """Return what writes a sealed file."""
+    """Return a writer of a sealed file."""
     return lambda content: path.write_bytes(seal_text(to_bytes(content), path.name)) and None
 
 
@@ -168,7 +170,7 @@ def networks(folder: Path) -> list[Format]:
         image = store.load(KEY)
         check_network(folder, KEY.stem)
         survey(folder, folder)
-        if not isinstance(image, Image):
+        if not isinstance(image, LoadedNetwork):
             return image.code
         Executor(image.record, {CPU: library}, image.constants, None)
         return "read"
@@ -200,7 +202,7 @@ def notes(folder: Path) -> list[Format]:
     digest.write_bytes(PRIVATE.write_memo(digest, {"blake3": blake3_of(b"code"), "state": map_file(library, 4)[1]}))
     count_build(folder, [1.0], [("absent", 2.0)])
     counters, size = folder / FILE, folder / measured.FILE
-    measured.remember(folder, measured.Measured(5, 3.0))
+    measured.remember(folder, measured.MeasuredFolder(5, 3.0))
     write_snapshot(folder, 3, Snapshot())
     snapshot, said, claim = folder / FOLDER / "3.json", folder / "said", folder / "claim"
 
@@ -368,7 +370,7 @@ def packs(folder: Path) -> list[Format]:
         pack_file.Object(desc.components(), key.operator, "pipeline", fake_object(b"code", (key.symbol,)))
         for desc, key in zip(descs, keys, strict=True)
     ]
-    data = pack_file.pack_bytes(LEVEL.name, "conv", IDENTITY, pack_file.Sources("code", "text"), objects)
+    data = pack_file.pack_bytes(LEVEL.name, "conv", IDENTITY, pack_file.FamilySources("code", "text"), objects)
     path = folder / LEVEL.name / "conv.pack"
     path.parent.mkdir(parents=True)
     header = pack_file._HEADER.match(data)
@@ -406,8 +408,8 @@ def packs(folder: Path) -> list[Format]:
 
 
 def banks(folder: Path) -> list[Format]:
-    """A line of a tuning bank."""
-    record = Record(
+    """A line of a tuning database."""
+    record = TuningRecord(
         "conv",
         "[3,4]",
         "x86-64-v3",
@@ -433,12 +435,12 @@ def banks(folder: Path) -> list[Format]:
         path.write_bytes(blake3_of(text)[:16].encode() + b" " + text + b"\n")
 
     def read() -> str:
-        bank = parse_bank(path.read_bytes(), PRIVATE)
-        asked = {Question(each.family, each.arguments): each for each in bank.latest().values()}
-        known = BankKnowledge(asked, lambda family: "0" * 64)
+        bank = parse_database(path.read_bytes(), PRIVATE)
+        asked = {TuningQuery(each.family, each.arguments): each for each in bank.latest().values()}
+        known = ApplicableRecords(asked, lambda family: "0" * 64)
         found = [
-            *known.answers(Question("conv", "[3,4]"), {"tile": 1}),
-            *known.answers(Question("conv", "[2,5]"), None),
+            *known.answers(TuningQuery("conv", "[3,4]"), {"tile": 1}),
+            *known.answers(TuningQuery("conv", "[2,5]"), None),
         ]
         return "read" if found else "nothing" if bank.records else "damaged"
 
@@ -452,7 +454,7 @@ def banks(folder: Path) -> list[Format]:
         return "nothing" if found is None else "read" if found.name(host_level().name) else "unnamed"
 
     return [
-        Format("tuning banks", json.loads(line.partition(b" ")[2]), write, read, (folder,)),
+        Format("tuning databases", json.loads(line.partition(b" ")[2]), write, read, (folder,)),
         Format("machine.json", sound, memo(machine), read_machine, (folder,)),
     ]
 
@@ -480,7 +482,7 @@ def _tuple(value: Any) -> Any:
 def test_fields_of_files_that_are_given_to_others(
     seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Offline models, bundles, packs, tuning banks and arrays."""
+    """Offline models, bundles, packs, tuning databases and arrays."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     folders = [tmp_path / name for name in ("offline", "bundles", "packs", "banks", "arrays")]
     for folder in folders:
@@ -741,8 +743,8 @@ def test_fields_of_saved_torch_modules(
     import torch
 
     import opbuild.torch
-    from opbuild.torch.ahead import _FORM as GRAPH_FORM
-    from opbuild.torch.ahead import Storable
+    from opbuild.torch.aot import _FORM as GRAPH_FORM
+    from opbuild.torch.aot import Storable
     from opbuild.torch.artifacts import OperatorArtifact
     from opbuild.torch.saved import _FORM
     from support.torch_started import Small, rows

@@ -18,13 +18,13 @@ from opbuild.files.trust import PRIVATE
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
-from opbuild.kernel.networks import ImageKey, Weight
+from opbuild.kernel.networks import NetworkKey, Weight
 from opbuild.offline.file import read_offline
 from opbuild.offline.format import LIBRARY, Section, open_container, write_container
 from opbuild.platform.digest import blake3_of
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.image import Image
+from opbuild.runtime.stored_network import LoadedNetwork
 from opbuild.store import inspect
 from opbuild.store.blobs import Folder
 from opbuild.store.bundle import read_bundle, write_bundle
@@ -40,7 +40,7 @@ from support.handmade import build, chain, image_store, write_chain
 from support.samples import IDENTITY, conv, entry_of
 
 SIZE = 64 * 1024
-KEY = ImageKey("chain", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
+KEY = NetworkKey("chain", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
 
 
 pytestmark = [pytest.mark.timeout(7200)] if CAMPAIGN else []
@@ -126,7 +126,7 @@ def test_files_of_a_network(network: Path) -> None:
                 weights_of(item)
         finally:
             path.write_bytes(contents[path])
-        if not isinstance(image, Image):
+        if not isinstance(image, LoadedNetwork):
             return "refused"
         try:
             Executor(image.record, {CPU: library}, image.constants, None)

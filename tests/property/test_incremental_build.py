@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from opbuild.builder import build as build_module
 from opbuild.builder.build import Builder
 from opbuild.builder.client import CompileServer
-from opbuild.builder.resting import Resting
+from opbuild.builder.idle_server import IdleServer
 from opbuild.config import Config
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState
@@ -54,11 +54,11 @@ class InstantServer:
 
 
 def objects(entries: Mapping[OpDesc, Entry]) -> dict[OpDesc, bytes]:
-    """Return what matters of a build."""
+    """Return the objects of a build, which are all that matters."""
     return {desc: entry.object for desc, entry in entries.items()}
 
 
-class NoneRests(Resting):
+class NoneRests(IdleServer):
     """Starts a server in this process for each build."""
 
     def start(self, import_string: str, workers: int, _compiler: FilesState) -> CompileServer:
@@ -91,7 +91,7 @@ def test_incremental_builds_equal_clean_ones_and_compile_only_missing_keys(
     history: list[list[int]], kind: str, number: int
 ) -> None:
     """Whatever was built before and befell the store, results are the clean build's, and no work is repeated."""
-    original, build_module.RESTING = build_module.RESTING, NoneRests()
+    original, build_module.IDLE_SERVER = build_module.IDLE_SERVER, NoneRests()
     try:
         with tempfile.TemporaryDirectory() as folder:
             config = Config(cache_path=Path(folder), workers=2)
@@ -112,4 +112,4 @@ def test_incremental_builds_equal_clean_ones_and_compile_only_missing_keys(
                     clean = builder.build(wanted, "net")
                 assert objects(result.entries) == objects(clean.entries)
     finally:
-        build_module.RESTING = original
+        build_module.IDLE_SERVER = original

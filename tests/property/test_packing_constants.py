@@ -67,7 +67,7 @@ def _buffer(nbytes: int, seed: int, source: Hashable | None) -> Buffer:
 def test_threads_pack_the_same_constants_as_one(chosen: list[tuple[int, int, bool]], threads: int) -> None:
     """Equal sources once; each buffer's bytes are its own, and the record's places do not depend on the threads."""
 
-    def packed(cores: int) -> tuple[weights.Constants, list[tuple[int, int]], int]:
+    def packed(cores: int) -> tuple[weights.PackedConstants, list[tuple[int, int]], int]:
         buffers = tuple(_buffer(nbytes, seed, (nbytes, seed) if known else None) for nbytes, seed, known in chosen)
         program = cast("Program", SimpleNamespace(buffers=buffers))
         told: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""What a campaign prints when it ends: of each class of cases, how many were tried, and how many went wrong."""
+"""The summary that a campaign prints when it ends: of each class of cases, the number tried and the number wrong."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Campaign:
 
 
 def _outcome(raised: Any) -> str:
-    """Return what a test came to, for what it raised; nothing if it was skipped."""
+    """Return the outcome of a test, from the error it raised; empty if it was skipped."""
     if raised is None:
         return "right"
     kind, error = raised[:2]

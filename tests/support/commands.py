@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from opbuild.cli.main import main
-from opbuild.platform.behind import BEHIND
+from opbuild.platform.background_writer import BACKGROUND_WRITER
 from support.preloaded import Ended
 
 
@@ -49,7 +49,7 @@ def run(
         stack.callback(_set_environment, dict(os.environ))
         _set_environment(environment)
         code = main(arguments)
-        BEHIND.finish()  # as a process does when it ends
+        BACKGROUND_WRITER.finish()  # as a process does when it ends
         return code
 
 

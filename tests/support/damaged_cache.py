@@ -141,7 +141,7 @@ class World:
 
 
 def outputs_of(network: Any) -> Outputs:
-    """Return what a network computes, by name."""
+    """Return the outputs of a network, by name."""
     values = network(np.random.default_rng(9).standard_normal((ROWS, SIZE)).astype(np.float32))
     arrays = values if isinstance(values, tuple) else (values,)
     return {port.name: np.array(array) for port, array in zip(network.outputs, arrays, strict=True)} | {
@@ -287,7 +287,7 @@ class Walk:
         yield from self._wrong_results("repaired", {})
 
     def _restored(self) -> dict[str, bytes]:
-        """Return what is stored, all of it sound; what the last step lost is made again."""
+        """Return the stored files, all of them sound; those that the last step lost are made again."""
         for path in (self._world.folder / "sound").rglob("*.*"):
             shutil.copyfile(path, self._world.folder / "stored" / path.relative_to(self._world.folder / "sound"))
         if {name for name, _ in self._world.files()} != self._names:

@@ -69,7 +69,7 @@ class Image:
                     raise FailedError(f"{line}: {error!r}") from error
 
     def start(self) -> str:
-        """Return what the image's command prints.
+        """Return the output of the image's command.
 
         Raises:
             FailedError: If it fails.
@@ -77,7 +77,7 @@ class Image:
         return self.shell(shlex.join(self._command))
 
     def shell(self, line: str, folder: Path | None = None, **variables: str) -> str:
-        """Return what a line of a shell prints in the image.
+        """Return the output of a line of a shell in the image.
 
         Raises:
             FailedError: If it fails.

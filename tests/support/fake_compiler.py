@@ -58,7 +58,7 @@ class FakeCompiler:
         return files
 
     def define(self, desc: OpDesc, level: Level) -> FakePipeline:
-        """Return what is compiled: the descriptor, whatever the digest of its sources."""
+        """Return the pipeline: the descriptor, whatever the digest of its sources."""
         return FakePipeline(self, desc, level)
 
     def compile(self, desc: OpDesc, symbol: str, level: Level) -> bytes:
@@ -70,7 +70,7 @@ class FakeCompiler:
         if mode == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         elif mode == "raise":
-            raise ArithmeticError("this operator can not be compiled")
+            raise ArithmeticError("this operator cannot be compiled")
         elif mode == "hang":
             time.sleep(3600)
         elif mode == "orphan":
@@ -86,7 +86,7 @@ class FakeCompiler:
 
 
 class FakePipeline:
-    """What is compiled for an operator.
+    """The pipeline of an operator.
 
     Args:
         compiler: What compiles it.

@@ -51,7 +51,7 @@ def forked(work: Callable[[int], object], seconds: float = 60) -> tuple[int, byt
 
 
 def in_fork(work: Callable[[], Any], seconds: float = 60) -> Any:
-    """Return what a function returns in a fork of this process, as JSON carries it.
+    """Return the result of a function in a fork of this process, as JSON carries it.
 
     Args:
         work: The function.

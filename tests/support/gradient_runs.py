@@ -19,7 +19,7 @@ Write = Callable[..., Value | Sequence[Value]]
 
 
 def written(write: Write, *arrays: Array) -> list[Array]:
-    """Return what operators compute that ``write`` writes, which gets a ``GraphBuilder`` and a value for each array."""
+    """Return the results of the operators of ``write``, given a ``GraphBuilder`` and a value for each array."""
     names = tuple(f"x{number}" for number in range(len(arrays)))
     types = {name: type_of(array) for name, array in zip(names, arrays, strict=True)}
     empty = Graph("backward", (), names, (), types, {})

@@ -20,10 +20,10 @@ from opbuild.runtime.assembly import make_record
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
 from opbuild.runtime.executor import Evaluate, Executor
-from opbuild.runtime.image import ImageStore
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.record import Record
-from opbuild.runtime.weights import Constants, Packer, pack_constants
+from opbuild.runtime.stored_network import StoredNetworks
+from opbuild.runtime.weights import PackedConstants, Packer, pack_constants
 from opbuild.store.networks import networks_in
 from opbuild.store.weights import weights_in
 from opbuild.target.host import host_level
@@ -118,7 +118,7 @@ class Built:
 
     record: Record
     library: bytes
-    constants: Constants
+    constants: PackedConstants
     executor: Executor
 
 
@@ -161,11 +161,11 @@ def write_chain(path: Path, sizes: Sequence[int] = (64,), level: Level | None = 
     return path
 
 
-def image_store(folder: Path, salt: str = "", *, trust: Trust = PRIVATE, copies: bool = False) -> ImageStore:
+def image_store(folder: Path, salt: str = "", *, trust: Trust = PRIVATE, copies: bool = False) -> StoredNetworks:
     """Return the images of a folder."""
     networks = networks_in(folder, trust=trust, copies=copies)
     weights = weights_in(folder / "weights", trust=trust, copies=copies)
-    return ImageStore(networks, weights, lambda: salt, copies=copies)
+    return StoredNetworks(networks, weights, lambda: salt, copies=copies)
 
 
 def counting(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[Any]]:

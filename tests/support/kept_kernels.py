@@ -27,7 +27,7 @@ from opbuild.kernel.key import CompilerIdentity, key_digest, make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.imports import Modules
-from opbuild.platform.sources import Sources
+from opbuild.platform.sources import SourceFiles
 from opbuild.target.level import Level
 from support.fuzzing import CAMPAIGN
 
@@ -42,7 +42,7 @@ FOLDER = Path(pwd.getpwuid(os.getuid()).pw_dir, ".cache", "opbuild-tests", "kern
 MOST_BYTES = 400_000_000
 """Ten times what the suite needs or more: for some branches, and for what was edited."""
 
-_AS_STARTED = Sources()
+_AS_STARTED = SourceFiles()
 """The sources, before the tests load any: what is edited later is not what is compiled."""
 
 _MODULES = Modules(_AS_STARTED, UNDECIDING)
@@ -55,7 +55,7 @@ def name_of(desc: OpDesc, level: Level, make: Make) -> str:
 
 
 def kept(path: Path) -> bytes | None:
-    """Return what is kept in a file, which counts as used now; None if nothing is, or it is damaged."""
+    """Return the bytes kept in a file, which counts as used now; None if there are none or they are damaged."""
     if CAMPAIGN:
         return None
     try:
@@ -84,7 +84,7 @@ def forget_the_oldest(most: int = MOST_BYTES) -> None:
 
 
 class KeptCompiler(HalideCompiler):
-    """What a compile server loads for tests that are about what is built, and not about how."""
+    """The compiler that a compile server loads for tests that are about results, and not about compiling them."""
 
     import_string = "support.kept_kernels:KeptCompiler"
 
@@ -97,7 +97,7 @@ class KeptCompiler(HalideCompiler):
 
     @staticmethod
     def define(desc: OpDesc, level: Level) -> Any:
-        """Return what is compiled; its digest is kept under the sources that define it."""
+        """Return the pipeline; its digest is kept under the sources that define it."""
         return HalideCompiler.define(desc, level) if desc.family == "runtime" else KeptPipeline(desc, level)
 
 
@@ -161,7 +161,7 @@ def _linker() -> str:
 
 @cache
 def _way(make: Any) -> str:
-    """Return what tells a way of compiling from another: of a test's own, its text and the sources of debugging."""
+    """Return the identity of a way of compiling: of a test's own, its text and the sources of debugging."""
     if make == HalideCompiler.compile:
         return ""
     return blake3_of(getsource(make).encode()) + _MODULES.digest((f"{PACKAGE}.debug",))

@@ -13,14 +13,14 @@ import onnx
 from opbuild.backend.evaluate import evaluate
 from opbuild.backend.host.evaluate import is_native
 from opbuild.errors import ModelError, RunError
-from opbuild.frontend.binding import Call
-from opbuild.frontend.block import Declared
+from opbuild.frontend.binding import FunctionCall
+from opbuild.frontend.block import UntypedPort
 from opbuild.frontend.expansion import function_of, has_body
 from opbuild.frontend.onnx_bind import Binder
 from opbuild.frontend.onnx_messages import FunctionProto
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.frontend.open_values import example_array, example_type, is_open_value
-from opbuild.frontend.remainder import Frame, Known, Remainder, begin, computed
+from opbuild.frontend.remainder import Frame, KnownValue, Remainder, begin, computed
 from opbuild.frontend.walk import walk
 from opbuild.graph.breaks import is_tensor
 from opbuild.graph.passes.pipeline import optimize
@@ -65,7 +65,7 @@ class Decided(NamedTuple):
         known: Which of its inputs are known.
         by_table: Whether the table has the function take the node's place.
         by_lowering: Whether lowering says so.
-        alone: What of the node no kernel serves, None if it can not be bound.
+        alone: What of the node no kernel serves, None if it cannot be bound.
     """
 
     node: Node
@@ -88,7 +88,7 @@ class LoweringBinder(Binder):
         self._arguments = arguments
         self.decided = decided
 
-    def _function(self, node: Node) -> Call | None:
+    def _function(self, node: Node) -> FunctionCall | None:
         by_table = super()._function(node)
         opset = self._opset_of(node)
         if not has_body(node, opset):
@@ -106,7 +106,7 @@ class LoweringBinder(Binder):
         return self._call(node, body) if body is not None and is_better else None
 
     def _is_better(self, node: Node, body: FunctionProto, alone: HostCalls | None) -> bool:
-        """Return whether a function leaves less to the host than its node ``alone``; None: that can not be bound."""
+        """Return whether a function leaves less to the host than its node ``alone``; None: that cannot be bound."""
         foreign = alone is not None and alone.foreign > 0
         expanded = self._tried(node, body, repeats=foreign)
         if expanded is None or alone is None:
@@ -114,14 +114,14 @@ class LoweringBinder(Binder):
         return expanded == NO_CALLS or foreign
 
     def _tried(self, node: Node, body: FunctionProto | None, *, repeats: bool = False) -> HostCalls | None:
-        """Return what of a node or of its function no kernel serves; None if it can not be bound in one part.
+        """Return the operators of a node or of its function without a kernel; None if it cannot be bound in one part.
 
         With ``repeats`` what stands before a loop is enough: its turns are bound when the network runs.
         """
         names = dict.fromkeys(name for name in node.inputs if name)
         inputs = {name: example_type(self._types[name]) for name in names if name not in self._constants}
         known = {name: self._known_example(name) for name in names if name in self._constants}
-        outputs = tuple(Declared(name) for name in node.outputs if name)
+        outputs = tuple(UntypedPort(name) for name in node.outputs if name)
         binder = LoweringBinder(*self._arguments, decided=self.decided)
         try:
             if body is None:
@@ -139,13 +139,13 @@ class LoweringBinder(Binder):
         except (ModelError, RunError):
             return None
 
-    def _known_example(self, name: str) -> Known:
+    def _known_example(self, name: str) -> KnownValue:
         value = self._constants[name]
         return computed(example_array(value)) if is_open_value(value) else self.known(name)
 
 
 def decisions(model: onnx.ModelProto) -> list[Decided]:
-    """Return what is decided of each node of a model, and of its functions, that has a function.
+    """Return the decisions on the nodes of a model, and of its functions, that have a function.
 
     Raises:
         ModelError: If the model is not valid.

@@ -109,7 +109,7 @@ def flat(result: Any, tensor_type: type) -> list[Any]:
 
 
 def function(call: Call, names: dict[str, Any], oracle: bool = False) -> Any:
-    """Return what a call computes, as a function of its inputs."""
+    """Return the computation of a call as a function of its inputs."""
     text = call.oracle if oracle and call.oracle else call.text
     text = text.partition("  #")[0]
     return eval(f"lambda {', '.join('xyzw'[: len(call.inputs)])}: ({text})", names)
@@ -153,7 +153,7 @@ def differences(expected: list[Any], found: list[Any]) -> str:
 
 
 def real_names() -> dict[str, Any]:
-    """Return what the expressions name."""
+    """Return the names that the expressions use."""
     import mindspore as ms
     import mindspore.numpy as mnp
     from mindspore import Parameter, Tensor, mint, nn, ops
@@ -164,7 +164,7 @@ def real_names() -> dict[str, Any]:
 
 
 def asked(call: Call, names: dict[str, Any]) -> list[Any] | None:
-    """Return what the real package gives; None after a line on stderr if it refuses twice.
+    """Return the results of the real package; None after a line on stderr if it refuses twice.
 
     It computes later than it is called, so that a call may fail by the one before.
     """

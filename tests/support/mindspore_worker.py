@@ -25,7 +25,7 @@ def all_layers() -> dict[str, tuple[str, ...]]:
 
 
 def layer(case: str, given: tuple[str, ...], names: dict[str, object]) -> list:
-    """Return what a layer gives, and how its parameters are called."""
+    """Return the results of a layer, and the names of its parameters."""
     seed = zlib.crc32(case.encode())
     made, _, call = case.partition("  # ")
     cell, tensor = eval(made, names), names["Tensor"]

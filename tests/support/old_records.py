@@ -10,7 +10,7 @@ from opbuild.runtime.record_json import to_json
 
 
 def to_old_json(record: Record, version: int) -> dict[str, Any]:
-    """Return what ``to_json`` returned when offline models had version 2 or 3 of their form."""
+    """Return the JSON of a record as it was when offline models had version 2 or 3 of their form."""
     table = list(record.steps.dims)
 
     def view(each: View | None) -> Any:

@@ -10,20 +10,20 @@ import onnx
 import opbuild
 from opbuild.errors import ModelError, RunError
 from opbuild.frontend import microsoft_examples, onnx_examples
-from opbuild.frontend.onnx_examples import Example
+from opbuild.frontend.onnx_examples import OperatorExample
 from opbuild.frontend.rewritten import LEARNED
 from opbuild.graph.shape_rules import ONNX_DTYPES
 
 
-def all_examples() -> list[Example]:
+def all_examples() -> list[OperatorExample]:
     """Return every small model."""
     names = [(each, name) for each in (onnx_examples, microsoft_examples) for name in each.operator_types()]
     names += [(onnx_examples, name) for name in onnx_examples.operator_types(LEARNED)]
     return [example for each, name in names for example in each.examples(name)]
 
 
-def claim(example: Example) -> str:
-    """Return what ``opbuild.operators`` says of an example: ``host``, ``no host`` or ``refused``."""
+def claim(example: OperatorExample) -> str:
+    """Return the claim of ``opbuild.operators`` for an example: ``host``, ``no host`` or ``refused``."""
     records = opbuild.operators(example.op_type)
     record = next(each for each in records if each.form == "" or example.label in each.form.split(", "))
     if example.dtype in record.host:
@@ -31,7 +31,7 @@ def claim(example: Example) -> str:
     return "no host" if example.dtype in record.kernel + record.folded else "refused"
 
 
-def what_happens(example: Example, cache: Path) -> str:
+def what_happens(example: OperatorExample, cache: Path) -> str:
     """Build a small model, call it, and return ``host``, ``no host`` or ``refused``."""
     if example.model is None:
         return "refused"

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, TypeVar
 from unittest import mock
 
-from opbuild.builder.job import Job
+from opbuild.builder.job import OperatorJob
 from opbuild.builder.queue import Queue
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.entry import Entry
@@ -96,7 +96,7 @@ class World:
         turn.acquire()
 
     def together(self, items: Iterable[T], do: Callable[[T], R]) -> Generator[tuple[T, R], None, None]:
-        """Yield each item with what was done, as ``store.at_once`` does; whoever's turn it is waits for all."""
+        """Yield each item with what was done, as ``store.concurrent_map`` does; whoever's turn it is waits for all."""
         listed = list(items)
         done: dict[int, R] = {}
         turn = shut()
@@ -130,7 +130,7 @@ class World:
 
 @dataclass
 class Shared:
-    """What a remote store's server holds, and what it was asked.
+    """The content of a remote store's server, and the requests it got.
 
     Attributes:
         world: The time.
@@ -237,7 +237,7 @@ class NoClaims:
 
 @dataclass
 class Outcome:
-    """What a fleet did.
+    """The outcome of a fleet.
 
     Attributes:
         built: How often each operator was compiled.
@@ -286,14 +286,14 @@ class Pod:
     def run(self) -> None:
         """Look up everything, one after the other, then build what is missing."""
         began, fleet = self._world.now, self._fleet
-        numbers: dict[Job, int] = {}
+        numbers: dict[OperatorJob, int] = {}
         for number, (key, found) in enumerate(zip(fleet.keys, self._store.lookup_all(fleet.keys), strict=True)):
             if not isinstance(found, Found):
                 decision = Reason("absent", "not in the store")
-                numbers[Job(conv(number), key, fleet.entries[number].name, (), self._store, decision)] = number
+                numbers[OperatorJob(conv(number), key, fleet.entries[number].name, (), self._store, decision)] = number
         queue = Queue(list(numbers), self._claims, WORKERS + 1, 300.0, self._world)
         free = [self._world.now] * WORKERS
-        under_way: list[tuple[float, int, Job]] = []
+        under_way: list[tuple[float, int, OperatorJob]] = []
         while any(job.open for job in numbers):
             while (job := queue.next()) is not None:
                 worker = min(range(WORKERS), key=free.__getitem__)
@@ -385,7 +385,7 @@ class Fleet:
         """Let all pods start and build; return what they did."""
         with contextlib.ExitStack() as patches:
             for module in (store_fleet, operators):
-                patches.enter_context(mock.patch.object(module, "at_once", self.world.together))
+                patches.enter_context(mock.patch.object(module, "concurrent_map", self.world.together))
             self.world.run()
         return Outcome(self.built, self.ready, self.shared, sum(self.seconds) / WORKERS)
 

@@ -28,7 +28,7 @@ Task = Callable[[int], int | None]
 
 
 class PooledNetwork:
-    """What a network's library has of the pool, linked alone and loaded.
+    """The pool's part of a network's library, linked alone and loaded.
 
     Args:
         pool: Whose threads it uses.

@@ -63,7 +63,7 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a fresh process reported: operators built and reused, outputs, which of halide and onnx it loaded."""
+    """The report of a fresh process: operators built and reused, outputs, which of halide and onnx it loaded."""
 
     built: list[list[Any]]
     reused: list[str]

@@ -87,7 +87,7 @@ def replayed_compiles(folder: Path, *, links: bool = False) -> Iterator[None]:
     linked = link if links else lru_cache(link)
 
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(build, "RESTING", ReplayServers(folder)))
+        stack.enter_context(mock.patch.object(build, "IDLE_SERVER", ReplayServers(folder)))
         stack.enter_context(mock.patch.object(HalideCompiler, "sources_digest", lambda _, desc: sources(desc)))
         stack.enter_context(mock.patch("opbuild.kernel.identity.blake3_of_file", lru_cache(blake3_of_file)))
         name = "opbuild.runtime.devices.cpu.link.link"

@@ -55,7 +55,7 @@ def entry_of(
 
 
 def needed(*descs: OpDesc) -> dict[OpDesc, tuple[str, ...]]:
-    """Return what a network needs, each operator by one node."""
+    """Return the needs of a network, each operator by one node."""
     return {desc: (f"node_{index}",) for index, desc in enumerate(descs)}
 
 

@@ -78,7 +78,7 @@ def try_seeds(name: str, check: Check, seeds: Iterable[int], processes: int = 1)
 
 
 def outcome_of(check: Check, seed: int) -> tuple[str, str]:
-    """Return what became of a seed, and what to say of it."""
+    """Return the outcome of a seed, and its message."""
     try:
         found = check(seed)
     except KeyboardInterrupt:

@@ -39,7 +39,7 @@ def small_model() -> onnx.ModelProto:
 
 @dataclass(frozen=True)
 class Built:
-    """What a build did: its report, and what it warned of."""
+    """The result of a build: its report and its warnings."""
 
     report: Report
     warnings: list[str]

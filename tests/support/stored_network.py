@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.networks import NetworkKey
 
 STORED = Path(__file__).parents[1] / "data" / "stored_network"
 SIZE = 16384
 TARGET = "x86-64-linux-avx2"
 WEIGHT = "ce66e8b195da4131a8c01b5983726bc93f69266938758a524cf6d2197b229d2c"
-KEY = ImageKey(
+KEY = NetworkKey(
     "Old network",
     {"model": "m", "inputs": [["x", "float32", [SIZE]]], "num_threads": 2, "target": TARGET},
     lambda: "halide-1",

@@ -76,7 +76,7 @@ limit on processes applies, keeps root's way through folders: the interpreter ma
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a program finds.
+    """The surroundings of a program.
 
     Attributes:
         limits: By name in ``LIMITS``.

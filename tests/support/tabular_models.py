@@ -163,7 +163,7 @@ def classes_of(x: Array, count: int, *, names: bool = False) -> Array:
 
 
 def classed(count: int = 2, **options: bool) -> Callable[[], tuple[Any, Any]]:
-    """Return what makes rows and their classes."""
+    """Return a maker of rows and their classes."""
     names = options.pop("names", False)
     return lambda: (numbers(**options), classes_of(numbers(**options), count, names=names))
 
@@ -174,7 +174,7 @@ def _labelled() -> tuple[Any, Any]:
 
 
 def targeted(count: int = 1, *, positive: bool = False) -> Callable[[], tuple[Any, Any]]:
-    """Return what makes rows and numbers that depend on them."""
+    """Return a maker of rows and numbers that depend on them."""
 
     def make() -> tuple[Any, Any]:
         x = numbers(positive=positive)

@@ -12,14 +12,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.torch.builder import build_graph
 from opbuild.frontend.torch.capture import capture, why_not
-from opbuild.frontend.torch.program import Program
+from opbuild.frontend.torch.program import AtenProgram
 from opbuild.graph.types import Graph
 from opbuild.torch.decompositions import decompositions
 from opbuild.torch.memory import to_array, to_tensor
 from support.graph_runner import run_graph
 
 
-def program_of(function: Callable[..., Any], *args: Any) -> Program:
+def program_of(function: Callable[..., Any], *args: Any) -> AtenProgram:
     """Return a function of tensors as a program; an operator without a rule fails the test."""
     made = make_fx(function, decomposition_table=decompositions(), tracing_mode="fake")(*args)
     made.graph.eliminate_dead_code()
@@ -36,7 +36,7 @@ def graph_of(function: Callable[..., Any], *args: torch.Tensor) -> Graph:
 
 
 def computed(function: Callable[..., Any], *args: torch.Tensor) -> list[torch.Tensor]:
-    """Return what a function's graph computes, node by node on the host."""
+    """Return the results of a function's graph, computed node by node on the host."""
     program = program_of(function, *args)
     arrays = [to_array(arg, each.order) for arg, each in zip(args, program.inputs, strict=True)]
     graph = build_graph(program, [array.shape for array in arrays], (), evaluate)

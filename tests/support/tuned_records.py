@@ -6,31 +6,31 @@ import json
 from typing import Any
 
 from opbuild.config import Config
-from opbuild.families.knowledge import Question
+from opbuild.families.tuning_query import TuningQuery
 from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.tuned import family_sources
-from opbuild.store.bank import Record, append_records
 from opbuild.store.machine_class import system_class
+from opbuild.store.tuning_database import TuningRecord, append_records
 from opbuild.target.host import host_level
 
 DATE = "2026-11-23T12:00:00Z"
 
 
-def record(question: Question, default: Any, choice: Any, **other: Any) -> Record:
+def record(question: TuningQuery, default: Any, choice: Any, **other: Any) -> TuningRecord:
     """Return a record that says that a choice beats the default here, with two threads."""
     known: dict[str, Any] = {
         "level": host_level().name, "machine": "", "system": system_class(), "threads": 2,
         "sources": family_sources(question.family), "before": 10.0, "after": 8.0, "bound": 0.9, "spread": 0.01,
         "pairs": 20, "date": DATE,
     }  # fmt: skip
-    return Record(*question, default=default, choice=choice, **{**known, **other})
+    return TuningRecord(*question, default=default, choice=choice, **{**known, **other})
 
 
-def product(layout: str, m: int, n: int, k: int) -> Question:
-    """Return what the family of matrix products is asked."""
-    return Question("matmul", json.dumps([layout, 1, m, n, k, "float32"], separators=(",", ":")))
+def product(layout: str, m: int, n: int, k: int) -> TuningQuery:
+    """Return the query of the family of matrix products."""
+    return TuningQuery("matmul", json.dumps([layout, 1, m, n, k, "float32"], separators=(",", ":")))
 
 
-def remember(*records: Record, **settings: Any) -> None:
+def remember(*records: TuningRecord, **settings: Any) -> None:
     """Write records to the bank that builds with these settings read."""
     append_records(Config.from_environment(**settings).tune_bank, records, PRIVATE)

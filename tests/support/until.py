@@ -15,7 +15,7 @@ PATIENCE = 120.0
 
 
 def until(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
-    """Return what a function returns as soon as that is true, and what it returns last when the time is over."""
+    """Return the result of a function as soon as it is true, and the last one when the time is over."""
     end = time.monotonic() + seconds
     while not (found := condition()) and time.monotonic() < end:
         time.sleep(0.01)

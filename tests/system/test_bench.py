@@ -1,4 +1,4 @@
-"""``opbuild bench``: a model in real runtimes, and what is said where one of them can not run it."""
+"""``opbuild bench``: a model in real runtimes, and what is said where one of them cannot run it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def branch(name: str, op_type: str) -> onnx.GraphProto:
 
 
 def test_a_network_with_a_branch_starts_from_its_image(tmp_path: Path) -> None:
-    """What a branch reads from outside was not stored: the second start failed at its first call.
+    """Values that a branch reads from outside are stored: without them the second start failed at its first call.
 
     The number that it reads has no dimensions, with which typing the branch failed.
     """

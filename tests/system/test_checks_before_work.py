@@ -45,7 +45,7 @@ SHAPES: dict[str, Fault] = {
 PLACES: dict[str, tuple[str, str]] = {
     "no folder above": ("nowhere/deep/out", "no folder"),
     "a file above": ("x.npy/out", "x.npy"),
-    "read-only": ("locked/out", "'locked' can not be written"),
+    "read-only": ("locked/out", "'locked' cannot be written"),
     "the name is too long": ("a" * 400, "too long"),
 }
 
@@ -129,7 +129,7 @@ def test_a_right_command_compiles(folder: Path, compiles: Compiles, command: lis
 def test_a_fault_is_found_before_anything_is_compiled(
     folder: Path, compiles: Compiles, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """Wrong names, shapes, types and files of inputs, and outputs that can not be written, cost no compile.
+    """Wrong names, shapes, types and files of inputs, and outputs that cannot be written, cost no compile.
 
     Each was found after the network had been built: after half a minute.
     """

@@ -250,7 +250,7 @@ def test_what_becomes_visible_late_is_compiled_again_and_nobody_waits(config: Co
 def test_where_there_can_be_no_claims_everything_is_built(
     config: Config, obstacle: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A side file that can not be made or locked costs nothing but compiling twice (F20)."""
+    """A side file that cannot be made or locked costs nothing but compiling twice (F20)."""
     folder = config.cache_path / "claims"
     if obstacle == "file":
         config.cache_path.mkdir()

@@ -121,7 +121,7 @@ def test_a_damaged_file_of_a_network_is_repaired(
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES if EVERYTHING else ("empty", "half", "folder", "pipe", "endless device"))
 def test_damaged_counters_and_settings_harm_nothing(place: Place, expected: str, damage: str) -> None:
-    """Counters that are no file are replaced, torn lines left out; settings that can not be read do not count (F01)."""
+    """Counters that are no file are replaced, torn lines left out; settings that cannot be read do not count (F01)."""
     forget_networks(place)
     shutil.rmtree(place.config.kernel_meta)
     for pattern in OTHERS:

@@ -76,7 +76,7 @@ class Decoder:
 
 @pytest.fixture
 def nothing_lowered(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return what makes each lowering from now on fail: it would begin by walking through the model."""
+    """Return a function that makes each lowering from now on fail: it would begin by walking through the model."""
 
     def forbid() -> None:
         for name in ("walk", "go_on", "graph"):

@@ -58,7 +58,7 @@ def write(folder: Path, name: str, *args: Any) -> Path:
 
 
 def outputs(network: Any, feeds: tuple[Any, ...]) -> list[Any]:
-    """Return what a network gives, as a list."""
+    """Return the outputs of a network, as a list."""
     found = network(*feeds)
     return list(found) if isinstance(found, tuple) else [found]
 

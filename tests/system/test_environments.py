@@ -162,7 +162,7 @@ def _nobody(folder: Path) -> Callable[[], None]:
 
 
 def _nobody_who_gives_no_rights(folder: Path) -> Callable[[], None]:
-    """Files that their own maker can not open afterwards."""
+    """Files that their own maker cannot open afterwards."""
 
     def work() -> None:
         _become_nobody(folder, owner=12345)

@@ -32,7 +32,7 @@ print(result.built, result.reused, len(result.warnings), sum(bool(e.object) for 
 
 
 def build_under(config: Config, preparation: str, **environment: str) -> list[int]:
-    """Return what a build in a new process printed: built, reused, warnings, entries."""
+    """Return the output of a build in a new process: built, reused, warnings, entries."""
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(config.cache_path), preparation],
         env=environment, stdout=subprocess.PIPE, text=True, check=True,

@@ -14,7 +14,7 @@ import pytest
 
 from opbuild.errors import RankError
 from opbuild.ranks.hub import Hub
-from opbuild.ranks.launcher import Job, launch
+from opbuild.ranks.launcher import RankJob, launch
 from support.until import is_gone, until
 
 PLACE = """
@@ -188,7 +188,7 @@ def test_a_wrong_option_is_named(arguments: list[str], said: str, capsys: pytest
 
 
 def test_a_hub_that_fails_ends_the_job_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launcher looks at it as it looks at its ranks, which would wait for what no longer answers."""
+    """The launcher looks at it looks at its ranks, which would wait for what no longer answers."""
 
     def fail(*_: object) -> None:
         raise OSError(errno.ENFILE, "too many files")
@@ -196,8 +196,8 @@ def test_a_hub_that_fails_ends_the_job_with_the_reason(tmp_path: Path, monkeypat
     script = tmp_path / "waits.py"
     script.write_text("from opbuild.mindspore.communication import init; init(); import time; time.sleep(600)")
     monkeypatch.setattr(Hub, "_accept", fail)
-    with pytest.raises(RankError, match=r"the ranks can not meet any more: OSError: .*too many files"):
-        launch(Job(script, (), 2, environment=os.environ))
+    with pytest.raises(RankError, match=r"the ranks cannot meet any more: OSError: .*too many files"):
+        launch(RankJob(script, (), 2, environment=os.environ))
 
 
 def test_ranks_whose_connections_are_more_than_may_be_open_are_not_started(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from opbuild.graph.passes.pipeline import optimize
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
-from opbuild.platform.behind import BEHIND
+from opbuild.platform.background_writer import BACKGROUND_WRITER
 from opbuild.target.host import host_level
 from support import networks
 from support.comparison import onnxruntime_output, relative_error
@@ -51,7 +51,7 @@ def test_a_light_network_with_random_weights_agrees_with_onnxruntime_in_two_proc
     feeds = networks.random_input(model)
     expected = onnxruntime_output(model, feeds)
     first = opbuild.compile(path, cache_path=shared_store).run(feeds)
-    BEHIND.finish()
+    BACKGROUND_WRITER.finish()
     second = build_and_run(path, shared_store, feeds, OPBUILD_FORBID_COMPILE="1")
     (output,) = first.values()
     assert relative_error(output, expected) < 1e-3

@@ -34,7 +34,7 @@ LOWER = HOST.lower()
 
 
 def choices(level: Level) -> tuple[int, int]:
-    """Return what kernels of float32 are chosen by."""
+    """Return the numbers by which kernels of float32 are chosen."""
     machine = Machine.of(level)
     return machine.lanes, machine.registers
 
@@ -76,7 +76,7 @@ def forget_networks(folder: Path) -> int:
 
 
 def said_of(level: Level, why: str = "compiling is forbidden") -> str:
-    """Return what is said where a lower level serves."""
+    """Return the message where a lower level serves."""
     return f"{level} (this machine has {HOST}; {why})"
 
 

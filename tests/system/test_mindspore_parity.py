@@ -24,7 +24,7 @@ INTERPRETER = os.environ.get("OPBUILD_MINDSPORE_PYTHON", sys.executable)
 
 @lru_cache(maxsize=1)
 def why_not() -> str:
-    """Return why the real MindSpore can not be asked, or an empty text."""
+    """Return why the real MindSpore cannot be asked, or an empty text."""
     probe = subprocess.run([INTERPRETER, "-c", "import mindspore"], capture_output=True, text=True, check=False)
     return (
         "" if probe.returncode == 0 else f"{INTERPRETER} has no mindspore: set OPBUILD_MINDSPORE_PYTHON to one that has"

@@ -50,13 +50,13 @@ def compare(found: str, expected: str) -> None:
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return what opbuild prints."""
+    """Return the output of opbuild."""
     return printed(tmp_path_factory.mktemp("ours"), sys.executable, "-m", "opbuild", "run")
 
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return what the real package prints, where there is one."""
+    """Return the output of the real package, where there is one."""
     interpreter = os.environ.get("OPBUILD_MINDSPORE_PYTHON")
     if not interpreter:
         pytest.skip("set OPBUILD_MINDSPORE_PYTHON to an interpreter that has mindspore")

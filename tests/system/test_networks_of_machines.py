@@ -18,9 +18,9 @@ from opbuild.families.matmul import family as matmul
 from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.remote import _uploads, service_at
 from opbuild.report import Report
-from opbuild.store.bank import Record
-from opbuild.store.machine_class import Measured, system_class, write_measured
+from opbuild.store.machine_class import MeasuredMachine, system_class, write_measured
 from opbuild.store.shipped import caches
+from opbuild.store.tuning_database import TuningRecord
 from opbuild.target.host import host_level
 from opbuild.target.machine import Machine
 from support.remote_servers import PATIENT
@@ -57,10 +57,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def measured(cache: Path, rate: float) -> None:
     """Let a machine have been measured."""
-    write_measured(Config(cache_path=cache), PRIVATE, Measured(system_class(), {host_level().name: rate}))
+    write_measured(Config(cache_path=cache), PRIVATE, MeasuredMachine(system_class(), {host_level().name: rate}))
 
 
-def chosen(choice: Any, rate: int = 0, question: Any = QUESTION) -> Record:
+def chosen(choice: Any, rate: int = 0, question: Any = QUESTION) -> TuningRecord:
     """Return a record that a machine of a class found a choice to be faster."""
     machine = f"{rate}GF/{caches()}" if rate else ""
     return record(question, DEFAULT, choice, machine=machine, system="another" if rate else system_class())
@@ -120,7 +120,7 @@ def test_a_second_start_looks_into_no_bank(model: Path, tmp_path: Path, monkeypa
     remember(chosen(OTHER), cache_path=tmp_path, num_threads=2)
     assert not started(model, tmp_path).image
     with monkeypatch.context() as patch:
-        patch.setattr("opbuild.pipeline.tuned.knowledge", None)
+        patch.setattr("opbuild.pipeline.tuned.applicable_records", None)
         assert started(model, tmp_path).image
     remember(chosen(THIRD, question=ELSE), cache_path=tmp_path, num_threads=2)
     assert started(model, tmp_path).image

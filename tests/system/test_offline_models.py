@@ -130,7 +130,7 @@ def test_an_open_shape_is_asked_for_and_writes_nothing(config: Config, tmp_path:
 
 
 def test_an_operator_that_needs_onnx_is_refused_by_name(config: Config, tmp_path: Path) -> None:
-    """What runs only in onnx's reference evaluator can not run where onnx is not."""
+    """What runs only in onnx's reference evaluator cannot run where onnx is not."""
     model = small()
     for name, value in (("r", np.zeros((1, 4), np.float32)), ("i", np.zeros(1, np.int64))):
         model.graph.initializer.append(numpy_helper.from_array(value, name))
@@ -266,7 +266,7 @@ def test_c_refuses_what_it_can_not_run_with_a_message(program: Path, config: Con
         assert said in done.stderr
     path.unlink()
     done = subprocess.run([str(program), str(path)], check=False, capture_output=True, text=True)
-    assert "can not be read" in done.stderr
+    assert "cannot be read" in done.stderr
     os.mkfifo(path)
     for other in (path, tmp_path):
         done = subprocess.run([str(program), str(other)], check=False, capture_output=True, text=True, timeout=60)
@@ -292,7 +292,7 @@ def test_c_runs_the_stored_size_of_a_file_of_ranges(program: Path, config: Confi
 
 
 def test_c_names_the_operators_that_run_in_python_only(program: Path, config: Config, tmp_path: Path) -> None:
-    """An operator that opbuild evaluates in numpy is no reason to refuse the file, but C can not run it."""
+    """An operator that opbuild evaluates in numpy is no reason to refuse the file, but C cannot run it."""
     model = double_model()
     path = opbuild.build_offline(model, tmp_path / "host", config=config)
     x = np.arange(4, dtype=np.float64).reshape(2, 2)

@@ -1,4 +1,4 @@
-"""Models that can not be built: one clear error, which names the place and says what to do."""
+"""Models that cannot be built: one clear error, which names the place and says what to do."""
 
 from __future__ import annotations
 

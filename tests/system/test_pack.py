@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 import opbuild
 from kernels.compiler import CheckedCompiler, PackCompiler
 from opbuild.builder.build import Builder
-from opbuild.builder.resting import Resting
+from opbuild.builder.idle_server import IdleServer
 from opbuild.config import Config
 from opbuild.frontend.example_models import light_path
 from opbuild.frontend.onnx_schemas import TABLE
@@ -98,7 +98,7 @@ NEEDLESS = {
     *("multiprocessing", "concurrent.futures", "asyncio", "http.client"),
     *("importlib.resources", "zipfile", "graphlib", "_hashlib"),
     *("opbuild.cli", "opbuild.mindspore", "opbuild.offline", "opbuild.builder.server", "opbuild.pipeline.remote"),
-    *("opbuild.pipeline.tuned", "opbuild.pipeline.tuned_lowering", "opbuild.store.bank"),
+    *("opbuild.pipeline.tuned", "opbuild.pipeline.tuned_lowering", "opbuild.store.tuning_database"),
     *(f"opbuild.families.{name}.lowering" for name in ("attention", "conv_integer", "recurrent", "resize", "scatter")),
     *(f"opbuild.families.{name}.family" for name in ("recurrent", "roi_align", "scan", "grid_sample", "top_k")),
     *("opbuild.families.user.family", "opbuild.families.matmul_integer.family", "opbuild.lowering.rules.conv_product"),
@@ -137,7 +137,7 @@ def started(
     name: str = "squeezenet",
     needless: set[str] = NEEDLESS,
 ) -> str:
-    """Return what a fresh process says that starts a light network, from an empty cache if nothing is there yet."""
+    """Return the output of a fresh process that starts a light network, from an empty cache if nothing is there yet."""
     program = (WITHOUT.format(names=gone) if gone else "") + MODEL_OUTPUT.replace("{needless!r}", repr(needless))
     variables = environment(OPBUILD_PACK=pack, MS_COMPILER_CACHE_PATH=str(cache))
     command = [sys.executable, "-c", program, str(light_path(name)), str(output)]
@@ -174,7 +174,7 @@ def test_where_the_pack_has_everything_no_compile_server_starts(
     """It would take a quarter of a second, and a core from reading the model, for nothing."""
     monkeypatch.setenv("OPBUILD_PACK", "1")
     started = []
-    monkeypatch.setattr(Resting, "start", lambda *arguments: started.append(arguments))
+    monkeypatch.setattr(IdleServer, "start", lambda *arguments: started.append(arguments))
     model, config = light_path("squeezenet"), Config.from_environment(cache_path=tmp_path)
     if stored == "network":
         assert opbuild.compile(model, cache_path=tmp_path).report.built == 0

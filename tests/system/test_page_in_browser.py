@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from opbuild.graph.types import TensorType
-from opbuild.page.contents import Contents, Layer
+from opbuild.page.contents import Layer, PageContents
 from opbuild.page.render import render
 from opbuild.report import Report
-from opbuild.runtime.calls import Call
+from opbuild.runtime.calls import NetworkCall
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed, which opens the page")
@@ -39,9 +39,11 @@ addEventListener("load", () => {
 def page(folder: Path) -> Path:
     """Write a page of 1,000 layers that reports on itself in its title."""
     kind = TensorType("float32", (1, 1000))
-    call = [Call("conv_relu_123456789_1__kernel0", (f"layer{n}",), "conv", {}, kind.shape, 0, 8) for n in range(ROWS)]
+    call = [
+        NetworkCall("conv_relu_123456789_1__kernel0", (f"layer{n}",), "conv", {}, kind.shape, 0, 8) for n in range(ROWS)
+    ]
     layers = [Layer(n, each, "built", "not in the store", 41.0, None, 0, 0, None, 100) for n, each in enumerate(call)]
-    contents = Contents(Report("net" * 40, steps={"build": 1.0}), tuple(layers), (), (), None, None, 2, "1")
+    contents = PageContents(Report("net" * 40, steps={"build": 1.0}), tuple(layers), (), (), None, None, 2, "1")
     path = folder / "page.html"
     path.write_text(render(contents).replace("<head>", "<head>" + PROBE, 1), encoding="utf-8")
     frame = folder / "narrow.html"

@@ -83,7 +83,7 @@ from unittest import mock
 from support.fake_compiler import fake_object
 from opbuild.builder import build
 from opbuild.builder.build import Builder
-from opbuild.builder.resting import Resting
+from opbuild.builder.idle_server import IdleServer
 from opbuild.cache.bundling import export_cache, import_bundle
 from opbuild.config import Config
 from opbuild.platform.digest import sha256
@@ -105,7 +105,7 @@ class Instant:
     def close(self):
         pass
 
-build.RESTING = mock.Mock(start=lambda *arguments: Instant())
+build.IDLE_SERVER = mock.Mock(start=lambda *arguments: Instant())
 base, rounds = Path(sys.argv[1]), int(sys.argv[2])
 config = Config(cache_path=base, workers=1)
 wanted = needed(conv(1))

@@ -94,7 +94,7 @@ def test_every_step_of_writing_a_file_may_be_refused(small_network: SmallNetwork
 
 
 def _error_of(write: Callable[[Path], object], path: Path) -> str:
-    """Return what writing a file failed with, or nothing."""
+    """Return the message of the error that writing a file raised, or nothing."""
     try:
         write(path)
     except OptionError as error:

@@ -159,7 +159,7 @@ def test_what_is_pulled_to_a_full_disk_is_an_error_that_loses_nothing(
     pull = ["-m", "opbuild", "pull", url, str(model), "--cache_path"]
     done = python_on_a_small_disk([*pull, str(small)], small, size, OPBUILD_PACK="0")
     assert (done.returncode, done.stdout) == (5, "")
-    assert "the cache can not be written" in done.stderr
+    assert "the cache cannot be written" in done.stderr
     assert "make room" in done.stderr
     assert main([*pull[2:], str(tmp_path / "large")]) == 0
     assert opbuild.compile(model, cache_path=tmp_path / "large", forbid_compile=True).report.image

@@ -202,7 +202,7 @@ def test_the_exit_code_is_the_scripts(tmp_path, empty, call, code, opbuild_run):
 
 
 def test_an_error_of_opbuild_is_one_message_with_the_line(tmp_path, empty, opbuild_run):
-    """A network that can not be traced: what, where in the script, what to do; no traceback."""
+    """A network that cannot be traced: what, where in the script, what to do; no traceback."""
     text = THROUGH_MS.replace("return self.square(x)", "return x if x.sum() > 0 else -x")
     done = opbuild_run(empty, written(tmp_path, "script.py", text))
     assert done.code == 3

@@ -155,7 +155,7 @@ MB = 2**20
 
 
 def test_a_caller_that_ignores_the_ends_of_children_builds(base: Base, tmp_path: Path) -> None:
-    """With SIGCHLD ignored, as supervisors leave it, "the compiler can not be loaded", and "reinstall opbuild"."""
+    """With SIGCHLD ignored, as supervisors leave it, "the compiler cannot be loaded", and "reinstall opbuild"."""
     assert becomes(base, "cold", Surroundings(ignored=[signal.SIGCHLD]), tmp_path / "run") == "right"
 
 
@@ -208,7 +208,7 @@ def test_a_little_address_space_is_enough_or_an_error_names_the_limit(
 @pytest.mark.parametrize(
     ("kind", "surroundings", "said"),
     [
-        ("run", Surroundings(full=[1]), "the output can not be written: No space left on device"),
+        ("run", Surroundings(full=[1]), "the output cannot be written: No space left on device"),
         ("build", Surroundings(full=[2]), "right"),
         ("run", Surroundings(closed=[0, 1, 2]), "right"),
     ],
@@ -263,7 +263,7 @@ def combined(parts: list[dict[str, object]]) -> Surroundings:
 
 
 def tried(base: Base, kind: str, surroundings: Surroundings, folder: Path) -> tuple[str, str]:
-    """Return what became of a job, and what was wrong with it or with the cache afterwards."""
+    """Return the outcome of a job, and the problem of it or of the cache afterwards."""
     try:
         became = outcome(base.run(kind, surroundings, folder), surroundings)
     except CanNotBeSetUpError:

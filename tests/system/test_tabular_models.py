@@ -39,7 +39,7 @@ ROW_COUNTS = (1, 7, 80) if CAMPAIGN else (1, 80)
 
 
 def of_runtime(tabular: Tabular, feeds: dict[str, Any]) -> list[Any] | None:
-    """Return what ONNX Runtime makes of rows, or None if it does not take the model or them."""
+    """Return the outputs of ONNX Runtime for rows, or None if it does not take the model or them."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:

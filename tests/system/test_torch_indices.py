@@ -36,7 +36,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], list[int], list[list[int]]]] = {
 
 @pytest.fixture
 def compiled(shared_store: Path) -> Any:
-    """Return what compiles a function with the store that tests share."""
+    """Return a function that compiles a function with the store that tests share."""
     torch.compiler.reset()
     return lambda function: torch.compile(function, backend=backend, options={"cache_path": shared_store})
 

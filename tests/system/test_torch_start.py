@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="the back end of torch.compile needs
 from torch import nn  # noqa: E402
 
 import opbuild.torch  # noqa: E402
-from opbuild.torch.ahead import Storable  # noqa: E402
+from opbuild.torch.aot import Storable  # noqa: E402
 from opbuild.torch.artifacts import OperatorArtifact  # noqa: E402
 from opbuild.torch.saved import read_saved  # noqa: E402
 from support.torch_started import Plain, Small, options, rows  # noqa: E402
@@ -39,7 +39,7 @@ def _no_other_compiles() -> None:
 
 
 def in_another_process(program: str, *args: object) -> str:
-    """Return what a program prints in a process of its own, which ends without a warning."""
+    """Return the output of a program in a process of its own, which ends without a warning."""
     lines = f"import sys; sys.path.insert(0, {str(TESTS)!r})\n{program}"
     done = subprocess.run(
         [sys.executable, "-c", lines, *map(str, args)], capture_output=True, text=True, timeout=300, check=False
@@ -142,7 +142,7 @@ def test_a_damaged_file_is_refused_wherever_it_is_damaged(tmp_path: Path) -> Non
         with pytest.raises(InvalidModelError, match="is no saved module"):
             read_saved(path)
     path.unlink()
-    with pytest.raises(FileError, match="can not be read"):
+    with pytest.raises(FileError, match="cannot be read"):
         read_saved(path)
 
 
@@ -153,7 +153,7 @@ def test_what_torch_can_not_export_is_an_error_of_opbuild(tmp_path: Path) -> Non
         def forward(self, x: Any) -> Any:
             return x + 1 if x.sum() > 0 else x - 1
 
-    with pytest.raises(InvalidModelError, match=r"torch\.export can not export the module"):
+    with pytest.raises(InvalidModelError, match=r"torch\.export cannot export the module"):
         opbuild.torch.save(tmp_path / "net", Branches().eval(), (rows(3),))
     assert not list(tmp_path.iterdir())
 

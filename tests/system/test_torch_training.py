@@ -45,7 +45,7 @@ def _fresh() -> None:
 
 @pytest.fixture
 def compiled(shared_store: Path) -> Callable[..., Any]:
-    """Return what compiles a function with the store that tests share."""
+    """Return a function that compiles a function with the store that tests share."""
     options = {"cache_path": shared_store, "num_threads": 1}
     return lambda function: torch.compile(function, backend=backend, options=options)
 

@@ -60,7 +60,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def outputs(model: Path, cache: Path) -> tuple[np.ndarray, opbuild.Report]:
-    """Return what the network computes with one thread, and its report."""
+    """Return the outputs of the network with one thread, and its report."""
     net = opbuild.compile(model, cache_path=cache, num_threads=1)
     x = np.random.default_rng(2).standard_normal((1, 16, 20, 20)).astype(np.float32)
     return net(x), net.report
@@ -77,7 +77,7 @@ def test_what_tuning_finds_is_kept_listed_carried_and_used(
     assert main(["tune", str(model), "--threads", "1", "--cache_path", str(cache)]) == 0
     said = capfd.readouterr().out
     assert "0 known before" in said
-    assert f"the bank is {cache / 'tune_bank' / 'opbuild_bank.jsonl'}" in said
+    assert f"the tuning database is {cache / 'tune_bank' / 'opbuild_bank.jsonl'}" in said
     assert "refused" not in said
     assert main(["tune", str(model), "--threads", "1", "--cache_path", str(cache)]) == 0
     assert "0 distinct calls measured" in capfd.readouterr().out
@@ -159,7 +159,7 @@ def test_wrong_arguments_of_tune_are_said_before_anything_is_measured(
     assert "soc_version is 'x86-65'" in capfd.readouterr().err
     other = "armv8-a" if platform.machine() == "x86_64" else "x86-64"
     assert main(["tune", str(model), "--soc_version", other]) == 5
-    assert "can not run here" in capfd.readouterr().err
+    assert "cannot run here" in capfd.readouterr().err
 
 
 def test_a_measured_machine_is_shown_with_its_class(capfd: pytest.CaptureFixture[str]) -> None:

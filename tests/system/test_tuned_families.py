@@ -1,4 +1,4 @@
-"""What a bank may choose of recurrences, reductions, pools, expressions and few bits computes the same."""
+"""Variants that a bank may choose of recurrences, reductions, pools, expressions and few bits compute the same."""
 
 from __future__ import annotations
 

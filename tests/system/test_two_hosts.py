@@ -35,25 +35,26 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.target import host
 from opbuild.lowering.lower import lower
-from opbuild.pipeline.images import Images
+from opbuild.pipeline.stored_networks import BuildNetworks
 from opbuild.pipeline.setup import set_up
-from opbuild.runtime.image import ImageStore
+from opbuild.runtime.stored_network import StoredNetworks
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators
 host._CACHES = Path(caches)
 level = host.host_level()
 program = lower(optimize(load_model(model).bind({}, evaluate), evaluate), level)
 builder = Builder(Operators(Memory()), FakeCompiler(), level, Config())
-image = Images(set_up(Config.from_environment(), None, None), ImageStore(None, None)).key("net", "digest", {})
+setup = set_up(Config.from_environment(), None, None)
+image = BuildNetworks(setup, StoredNetworks(None, None)).key("net", "digest", {})
 print(json.dumps({
-    "level": str(level), "l1": host.here().l1, "cores": host.here().cores, "image": image.stem,
+    "level": str(level), "l1": host.host_machine().l1, "cores": host.host_machine().cores, "image": image.stem,
     "keys": [builder.key(desc).sha256 for desc in program.descriptors()],
 }))
 """
 
 
 def keys_on(process: Preloaded, processor: str, folder: Path, l1: str, cores: int) -> dict[str, Any]:
-    """Return what a process finds out on a faked host: its level, its own facts, and all keys of a network."""
+    """Return the facts of a process on a faked host: its level, its own facts, and all keys of a network."""
     index = folder / processor / "index0"
     index.mkdir(parents=True)
     for name, text in (("type", "Data"), ("level", "1"), ("size", l1)):

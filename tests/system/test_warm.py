@@ -82,7 +82,7 @@ def test_one_model_at_fault_does_not_stop_the_others(small: SmallNetwork, warmed
     """The error names it, and comes once all were tried."""
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"\x08\x07\x3a\x00")
-    with pytest.raises(InvalidModelError, match=r"^2 of 3 networks can not be built; the first, .*bad\.onnx for "):
+    with pytest.raises(InvalidModelError, match=r"^2 of 3 networks cannot be built; the first, .*bad\.onnx for "):
         opbuild.warm([bad, small.path, bad], shapes={"x": SHAPE}, cache_path=warmed)
 
 

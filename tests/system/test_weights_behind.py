@@ -20,9 +20,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 from opbuild.events import Event, Warned
-from opbuild.platform.behind import BEHIND
+from opbuild.platform.background_writer import BACKGROUND_WRITER
 from opbuild.runtime import weights as packing
-from opbuild.store.weights import Weights
+from opbuild.store.weights import StoredWeights
 from support.forked import in_fork
 from support.mapped import mapped_at
 from support.processes import environment
@@ -61,7 +61,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     onnx.save(model(), folder / "model.onnx")
     opbuild.compile(folder / "model.onnx", cache_path=folder / "cache")
-    BEHIND.finish()
+    BACKGROUND_WRITER.finish()
     networks = folder / "cache/rank_0/network_meta"
     shutil.rmtree(networks / "weights")
     for path in networks.glob("model_*"):
@@ -79,11 +79,11 @@ def cache(built: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Until it is set nothing is stored."""
-    may, put = threading.Event(), Weights.put
-    monkeypatch.setattr(Weights, "put", lambda *given: may.wait(60) and put(*given))
+    may, put = threading.Event(), StoredWeights.put
+    monkeypatch.setattr(StoredWeights, "put", lambda *given: may.wait(60) and put(*given))
     yield may
     may.set()
-    BEHIND.finish()
+    BACKGROUND_WRITER.finish()
 
 
 def stored(cache: Path) -> tuple[int, int]:
@@ -99,7 +99,7 @@ def test_a_network_is_called_while_nothing_of_it_is_stored(built: Path, cache: P
     check(net)
     assert stored(cache) == (0, 0)
     held.set()
-    BEHIND.finish()
+    BACKGROUND_WRITER.finish()
     assert stored(cache) == (LAYERS, 1)
     (runner,) = net.runners
     places = {mapped_at(each) for each in runner.constants if each.nbytes == WIDTH * WIDTH * 4}
@@ -113,7 +113,7 @@ def test_a_network_is_called_while_nothing_of_it_is_stored(built: Path, cache: P
 def test_a_copy_of_the_weights_stays_memory_of_the_process(built: Path, cache: Path) -> None:
     """``copy_weights``: nobody can cut it."""
     net = opbuild.compile(built / "model.onnx", cache_path=cache, copy_weights=True)
-    BEHIND.finish()
+    BACKGROUND_WRITER.finish()
     assert stored(cache) == (LAYERS, 1)
     assert {mapped_at(each) for each in net.runners[0].constants if each.nbytes == WIDTH * WIDTH * 4} == {""}
     check(net)
@@ -134,7 +134,7 @@ def test_a_network_that_is_dropped_is_stored_all_the_same(built: Path, cache: Pa
     opbuild.compile(built / "model.onnx", cache_path=cache)
     gc.collect()
     held.set()
-    BEHIND.finish()
+    BACKGROUND_WRITER.finish()
     check(opbuild.compile(built / "model.onnx", cache_path=cache))
     assert stored(cache) == (LAYERS, 1)
 
@@ -148,7 +148,7 @@ def test_a_storage_that_refuses_is_one_warning(built: Path, cache: Path, monkeyp
     monkeypatch.setattr("opbuild.store.publish.write_new", full)
     told = list[Event]()
     net = opbuild.compile(built / "model.onnx", cache_path=cache, observer=told.append)
-    BEHIND.finish()
+    BACKGROUND_WRITER.finish()
     warned = [str(each) for each in told if isinstance(each, Warned)]
     assert len(warned) == 1
     assert "built but not stored" in warned[0]
@@ -163,10 +163,10 @@ def test_what_goes_wrong_in_any_other_way_is_told(built: Path, cache: Path, monk
     def broken(*_: Any) -> None:
         raise MemoryError("no more")
 
-    monkeypatch.setattr(Weights, "put", broken)
+    monkeypatch.setattr(StoredWeights, "put", broken)
     told = list[Event]()
     net = opbuild.compile(built / "model.onnx", cache_path=cache, observer=told.append)
-    BEHIND.finish()
+    BACKGROUND_WRITER.finish()
     assert len([each for each in told if "MemoryError: no more" in str(each)]) == 1
     assert stored(cache) == (0, 0)
     check(net)
@@ -176,7 +176,7 @@ def test_a_folder_that_was_removed_does_not_come_back(
     built: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a temporary one is while weights wait; the network goes on, and nobody is told."""
-    monkeypatch.setattr(BEHIND, "_has_thread", True)  # which never has its turn
+    monkeypatch.setattr(BACKGROUND_WRITER, "_has_thread", True)  # which never has its turn
     told = list[Event]()
     net = opbuild.compile(built / "model.onnx", cache_path=cache, observer=told.append)
     shutil.rmtree(cache)
@@ -201,7 +201,7 @@ def test_what_is_too_much_or_too_little_is_stored_before_the_return(
         monkeypatch.setattr(packing, "MOST_WAITING", 0)
     else:
         monkeypatch.setattr(packing, "LEAST_WAITING", 2**40)
-    monkeypatch.setattr(BEHIND, "add", None)
+    monkeypatch.setattr(BACKGROUND_WRITER, "add", None)
     check(opbuild.compile(built / "model.onnx", cache_path=cache))
     assert stored(cache) == (LAYERS, 1)
 
@@ -211,7 +211,7 @@ def test_a_fork_finds_all_stored_and_stores_nothing(built: Path, cache: Path, mo
     net = opbuild.compile(built / "model.onnx", cache_path=cache)
 
     def child() -> list[int]:
-        monkeypatch.setattr(Weights, "put", None)
+        monkeypatch.setattr(StoredWeights, "put", None)
         check(net)
         check(opbuild.compile(built / "model.onnx", cache_path=cache))
         return list(stored(cache))
@@ -225,7 +225,7 @@ def test_threads_that_build_the_same_at_once_all_get_it(built: Path, cache: Path
         nets = [*pool.map(lambda _: opbuild.compile(built / "model.onnx", cache_path=cache), range(8))]
     for net in nets:
         check(net)
-    BEHIND.finish()
+    BACKGROUND_WRITER.finish()
     assert stored(cache) == (LAYERS, 1)
     assert opbuild.compile(built / "model.onnx", cache_path=cache).report.image
 
@@ -244,13 +244,13 @@ def test_a_program_is_stored_behind_its_network(cache: Path) -> None:
 SLOWLY = """
 import os, signal, sys, threading, time
 import opbuild
-from opbuild.store.weights import Weights
-put, calls = Weights.put, []
+from opbuild.store.weights import StoredWeights
+put, calls = StoredWeights.put, []
 def slowly(*given):
     time.sleep(0.05)
     {then}
     return put(*given)
-Weights.put = slowly
+StoredWeights.put = slowly
 def build():
     opbuild.compile(sys.argv[1], cache_path=sys.argv[2], forbid_compile=True)
 if __name__ == "__main__":
@@ -308,7 +308,7 @@ def test_a_process_killed_while_it_stores_has_stored_less(built: Path, cache: Pa
     assert stored(cache)[1] == 0
     net = opbuild.compile(built / "model.onnx", cache_path=cache, forbid_compile=True)
     check(net)
-    BEHIND.finish()
+    BACKGROUND_WRITER.finish()
     assert stored(cache) == (LAYERS, 1)
     assert opbuild.compile(built / "model.onnx", cache_path=cache).report.image
 
@@ -318,5 +318,5 @@ def test_an_interrupted_end_stores_less(built: Path, cache: Path) -> None:
     main = "build(); threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()"
     ran(built, cache, main, then="time.sleep(0.2)")
     check(opbuild.compile(built / "model.onnx", cache_path=cache, forbid_compile=True))
-    BEHIND.finish()
+    BACKGROUND_WRITER.finish()
     assert stored(cache) == (LAYERS, 1)

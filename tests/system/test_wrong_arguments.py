@@ -67,8 +67,8 @@ FAULTS: dict[str, tuple[str, int, str]] = {
         3,
         "'garbage.onnx' is not an ONNX model: it is truncated, damaged or of another format",
     ),
-    "a name too long": ("a" * 400, 2, f"'{'a' * 400}' can not be read: File name too long"),
-    "not readable": ("small.onnx", 2, "'small.onnx' can not be read: Permission denied"),
+    "a name too long": ("a" * 400, 2, f"'{'a' * 400}' cannot be read: File name too long"),
+    "not readable": ("small.onnx", 2, "'small.onnx' cannot be read: Permission denied"),
 }
 """What is given, the exit code, and what is said."""
 BUILT: dict[str, tuple[str, int, str]] = {
@@ -184,7 +184,7 @@ def test_load_names_the_call_for_what_it_is_given(folder: Path, path: str, inste
 
 
 def test_run_names_no_other_call_for_what_it_runs(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """What a file is decides how it is run, whatever its name ends with."""
+    """The kind of a file decides how it is run, whatever its name ends with."""
     (folder / "built.om").rename("built.onnx")
     assert main(["run", "built.onnx"]) == 3
     assert "'built.onnx' has version 0 of the format" in capfd.readouterr().err
@@ -198,7 +198,7 @@ OVER_THE_MODEL: dict[str, tuple[list[str], str]] = {
     "json": (["compile", "--mode=1", "model.om", "--json=model.om"], "--json is 'model.om'"),
     "check": (["compile", "--mode=3", "model.om", "--check_report=./model.om"], "--check_report is 'model.om'"),
     "export": (["cache", "export", "model.om", "--model=model.om"],
-               "the bundle 'model.om' can not be written: it is the model"),
+               "the bundle 'model.om' cannot be written: it is the model"),
 }  # fmt: skip
 
 
@@ -286,8 +286,8 @@ USAGE: dict[str, tuple[str, str]] = {
     "run --seed=1 script.py": ("--seed is for models, and 'script.py' is a script",
                                "leave it out, or put what is the script's own behind its name"),
     "build small.onnx --input_shape=x:-1,256": (
-        "--input_shape 'x:-1,256' has the extent '-1'",
-        'give a number: only .om files leave extents open; write it as "data:1,3,224,224", and several inputs as '
+        "--input_shape 'x:-1,256' has the dimension '-1'",
+        'give a number: only .om files leave dimensions open; write it as "data:1,3,224,224", and several inputs as '
         '"a:1,8;b:1,16"',
     ),
     "compile --mode=6": ("--om is missing", "mode 6 needs it: --om=FILE.om"),

@@ -92,7 +92,7 @@ def test_open_extents_are_bound_call_by_call(cache: Path) -> None:
 
 
 def test_fixed_extents_stay_fixed_unless_given(cache: Path) -> None:
-    """What the file fixes can not differ in a call, but input_shapes overrides it and opens it."""
+    """What the file fixes cannot differ in a call, but input_shapes overrides it and opens it."""
     with pytest.raises(InputError, match="input_shapes"):
         opbuild.compile(model(), cache_path=cache)(np.ones((5, 256), np.float32))
     net = opbuild.compile(model(), cache_path=cache, input_shapes={"x": (5, 256)})
@@ -134,7 +134,7 @@ def test_bad_options_are_refused(tmp_path: Path) -> None:
     """Numbers of threads and workers, and targets that do not run here."""
     with pytest.raises(OptionError, match="num_threads"):
         opbuild.compile(model(), cache_path=tmp_path, num_threads=0)
-    with pytest.raises(TargetError, match="can not run here"):
+    with pytest.raises(TargetError, match="cannot run here"):
         opbuild.compile(model(), cache_path=tmp_path, target="riscv-64-linux")
 
 

@@ -198,7 +198,7 @@ def test_what_is_no_function_can_not_be_an_operator() -> None:
 
 def test_a_range_the_wrong_way_round_is_shown_as_python_writes_it() -> None:
     """The hint was that of the command line."""
-    with pytest.raises(ModelError, match=r"hint: give the least extent first: \(1, 8\)"):
+    with pytest.raises(ModelError, match=r"hint: give the least dimension first: \(1, 8\)"):
         opbuild.build_offline(relu(), "net", ranges={"x": [(8, 1), 3]})
 
 

@@ -182,7 +182,7 @@ def test_a_bad_value_names_option_value_and_what_is_allowed(
 
 
 def test_a_cache_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    """What exists and is no folder can not hold the cache."""
+    """What exists and is no folder cannot hold the cache."""
     (tmp_path / "file").write_text("")
     with pytest.raises(OptionError, match="op_compiler_cache_dir"):
         Config.from_environment(op_compiler_cache_dir=tmp_path / "file", environ={})

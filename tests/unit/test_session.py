@@ -17,7 +17,7 @@ from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.files.private import publish
 from opbuild.models import digest
-from opbuild.models.source import is_surely_new, open_model
+from opbuild.models.source import is_not_cached, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.session import Session
@@ -27,7 +27,7 @@ from support.small_network import SmallNetwork
 def begins(model: Path, cache: Path) -> tuple[bool, bool]:
     """Return whether a start prepares for compiling before it reads the model, and whether the model was known."""
     memory = Stores(set_up(Config(cache_path=cache), None, None)).models
-    return is_surely_new(model, memory), open_model(model, memory).was_built
+    return is_not_cached(model, memory), open_model(model, memory).was_built
 
 
 def test_what_was_never_built_is_prepared_for(small_network: SmallNetwork, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_an_edited_file_is_prepared_for(small_network: SmallNetwork, tmp_path: P
     os.utime(model, (0, 0))
     assert begins(model, tmp_path)[0]
     forcing = Config(cache_path=tmp_path, op_compiler_cache_mode="force")
-    assert is_surely_new(small_network.path, Stores(set_up(forcing, None, None)).models)
+    assert is_not_cached(small_network.path, Stores(set_up(forcing, None, None)).models)
 
 
 def test_opening_a_model_starts_nothing(small_network: SmallNetwork, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_what_begins_early_begins_beside_the_reader(tmp_path: Path, monkeypatch:
 
 
 def test_a_builder_that_nobody_needs_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that can not be read leaves no compile server behind."""
+    """A model that cannot be read leaves no compile server behind."""
     session, said = new_session(tmp_path, monkeypatch)
     with session.preparing(None):
         session.prepare()

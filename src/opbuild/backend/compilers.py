@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def make_compiler(device: str = CPU) -> Compiler:
-    """Return what makes code for a class of devices; nothing of it is loaded yet.
+    """Return the compiler for a class of devices; nothing of it is loaded yet.
 
     Raises:
         LookupError: If there is no such class.

@@ -20,7 +20,7 @@ from typing import TextIO
 
 import numpy as np
 
-from opbuild.bench.job import Call, Job
+from opbuild.bench.job import BenchJob, Call
 from opbuild.bench.runtimes import COLUMNS, RUNTIMES
 from opbuild.platform.paths import Path
 
@@ -29,7 +29,7 @@ LEAST_CALLS = 3
 
 
 def main() -> None:
-    """Do what the lines of the standard input ask for."""
+    """Carry out the requests on the lines of the standard input."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this process ends it
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a runtime prints is no answer
@@ -38,7 +38,7 @@ def main() -> None:
         data = {name: file[f"arr_{number}"] for number, name in enumerate(job["names"])}
     runtime = (RUNTIMES | COLUMNS)[job["runtime"]]
     started = time.perf_counter()
-    call = runtime.load(Job(job["model"], data, job["threads"], job["cache"], job["level"]))
+    call = runtime.load(BenchJob(job["model"], data, job["threads"], job["cache"], job["level"]))
     outputs = call()
     seconds = time.perf_counter() - started
     np.savez(job["outputs"], *outputs)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.bench.job import Array, Call, Job
+from opbuild.bench.job import Array, BenchJob, Call
 from opbuild.platform.paths import Path
 
 MNN_CONVERT = (sys.executable, "-c", "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)")
@@ -22,7 +22,7 @@ CONVERT_SECONDS = 600
 """What a converter may take."""
 
 
-def mnn(job: Job) -> Call:
+def mnn(job: BenchJob) -> Call:
     """Return a model in MNN, made by its own converter."""
     import MNN
     import onnx
@@ -45,7 +45,7 @@ def mnn(job: Job) -> Call:
     return call
 
 
-def ncnn(job: Job) -> Call:
+def ncnn(job: BenchJob) -> Call:
     """Return a model in ncnn, made by pnnx; ncnn drops the first axis, so only batches of one can be told."""
     import ncnn as library
 
@@ -56,7 +56,7 @@ def ncnn(job: Job) -> Call:
     for name in ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_storage"):
         setattr(net.opt, name, False)
     if net.load_param(str(folder / "model.ncnn.param")) or net.load_model(str(folder / "model.ncnn.bin")):
-        raise RuntimeError("ncnn can not read what pnnx made")
+        raise RuntimeError("ncnn cannot read what pnnx made")
     names = sorted(net.output_names(), key=lambda name: int(name.removeprefix("out")))
     values = [_without_long(array) for array in job.data.values()]
     if any(each.shape[:1] != (1,) for each in values):
@@ -70,14 +70,14 @@ def ncnn(job: Job) -> Call:
             for name in names:
                 code, value = extractor.extract(name)
                 if code:
-                    raise RuntimeError(f"ncnn can not compute {name}: {code}")
+                    raise RuntimeError(f"ncnn cannot compute {name}: {code}")
                 found.append(np.array(value)[np.newaxis])
             return found
 
     return call
 
 
-def torch_compiled(job: Job) -> Call:
+def torch_compiled(job: BenchJob) -> Call:
     """Return a model in ``torch.compile`` with frozen weights, as onnx2torch makes a module of it.
 
     pnnx writes modules, too, as a program: what came from a model is never run as one.
@@ -99,7 +99,7 @@ def torch_compiled(job: Job) -> Call:
     return call
 
 
-def _pnnx(job: Job) -> Path:
+def _pnnx(job: BenchJob) -> Path:
     """Return the folder in which pnnx left a model for ncnn."""
     folder = Path(job.cache) / "pnnx"
     if not (folder / "done").exists():

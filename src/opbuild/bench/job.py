@@ -1,4 +1,4 @@
-"""What every runtime in a comparison is given, and what it gives back."""
+"""The data that every runtime in a comparison is given, and the results that it gives back."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Call = Callable[[], "list[Array]"]
 
 
 @dataclass(frozen=True)
-class Job:
-    """What a runtime is to run.
+class BenchJob:
+    """The task of a runtime in a comparison.
 
     Attributes:
         model: The path of an ONNX model.

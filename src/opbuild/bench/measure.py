@@ -27,7 +27,7 @@ SETTLE = 0.05
 
 @dataclass
 class Figures:
-    """What was measured of a runtime with a number of threads.
+    """The measurements of a runtime with a number of threads.
 
     Attributes:
         runtime: Its name in ``RUNTIMES``.
@@ -64,7 +64,7 @@ class Figures:
         return statistics.median(self.with_gaps[gap])
 
     def is_right(self, tolerance: float) -> bool:
-        """Whether it ran, and computes what the reference does but for ``tolerance``: only such a time counts."""
+        """Whether it ran, and computes the reference's results but for ``tolerance``: only such a time counts."""
         return not self.failure and (self.error is None or self.error <= tolerance)
 
     @property
@@ -198,7 +198,7 @@ def _job(
     environment: Mapping[str, str],
     level: str,
 ) -> dict[str, Any]:
-    """Return what a runtime's process is to do, as it reads it."""
+    """Return the job of a runtime's process, as it reads it."""
     place = folder / figures.runtime
     variables = {"TORCHINDUCTOR_CACHE_DIR": str(place / "cache" / "inductor"), **environment}
     return {
@@ -216,7 +216,7 @@ def _job(
 
 @contextmanager
 def _started_twice(figures: Figures, data: Mapping[str, Array], job: Mapping[str, Any]) -> Iterator[_Process]:
-    """Start a runtime with an empty cache, and once more with what it kept; the second process waits for its turns."""
+    """Start a runtime with an empty cache, and again with its kept files; the second process waits for its turns."""
     place = Path(job["data"]).parent
     place.mkdir()
     np.savez(place / "data.npz", *data.values())
@@ -250,7 +250,7 @@ def _take_turns(
 
 
 def _compare(figures: Mapping[str, Figures], running: Sequence[str], folder: Path) -> None:
-    """Compare what each returned with what the first one did that is not opbuild."""
+    """Compare the results of each with those of the first one that is not opbuild."""
     reference = next((name for name in running if not name.startswith("opbuild")), running[0])
     expected = _outputs(folder / reference)
     for name in running:

@@ -1,4 +1,4 @@
-"""The runtimes that can be compared: how each opens an ONNX model, with what settings.
+"""The runtimes that can be compared: how each opens an ONNX model, with which settings.
 
 All compute float32 models in float32: OpenVINO would take bfloat16 by itself where the processor has it.
 """
@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import numpy as np
 
 from opbuild.bench import converted
-from opbuild.bench.job import Array, Call, Job
+from opbuild.bench.job import Array, BenchJob, Call
 from opbuild.platform.records import dataclass, field
 
 
@@ -29,7 +29,7 @@ class Runtime:
 
     title: str
     package: str
-    load: Callable[[Job], Call]
+    load: Callable[[BenchJob], Call]
     needs: str = ""
     limits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -39,7 +39,7 @@ class Runtime:
         return all(find_spec(package) is not None for package in (self.package, self.needs) if package)
 
 
-def _opbuild(job: Job) -> Call:
+def _opbuild(job: BenchJob) -> Call:
     from opbuild import api
 
     shapes = {name: array.shape for name, array in job.data.items()}
@@ -50,7 +50,7 @@ def _opbuild(job: Job) -> Call:
     return lambda: list(network.run(dict(job.data)).values())
 
 
-def _onnxruntime(job: Job) -> Call:
+def _onnxruntime(job: BenchJob) -> Call:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -62,7 +62,7 @@ def _onnxruntime(job: Job) -> Call:
     return lambda: list(map(np.asarray, session.run(None, data)))
 
 
-def _openvino(job: Job) -> Call:
+def _openvino(job: BenchJob) -> Call:
     import openvino
 
     core = openvino.Core()

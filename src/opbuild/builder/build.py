@@ -1,4 +1,4 @@
-"""The builder: from descriptors to entries, compiling only what the store lacks."""
+"""The builder: from descriptors to entries, compiling only those that the store lacks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from opbuild.builder.brought import brought
 from opbuild.builder.client import CompileServer
 from opbuild.builder.explain import Explainer
-from opbuild.builder.job import FORCED, Job, remember_origins
-from opbuild.builder.resting import RESTING
+from opbuild.builder.idle_server import IDLE_SERVER
+from opbuild.builder.job import FORCED, OperatorJob, remember_origins
+from opbuild.builder.prebuilt import take_prebuilt
 from opbuild.builder.result import BuildResult, absent_error, forbidden_error
 from opbuild.builder.several import SeveralWorks, UnderWay, of_device, without_end
 from opbuild.builder.work import Server, Work
@@ -136,10 +136,10 @@ class Builder:
         self.close()
 
     def warm_up(self) -> None:
-        """Start what takes time before the descriptors are known.
+        """Start the slow parts before the descriptors are known.
 
         That is identifying the compiler, and the compile server. A server that turns out not to be needed is ended by
-        ``start``; one that can not be started is an error only where it is needed.
+        ``start``; one that cannot be started is an error only where it is needed.
         """
         self._identify_in_background()
         with self._lock, contextlib.suppress(BuildError):
@@ -152,7 +152,7 @@ class Builder:
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
-            RESTING.keep(server)  # which ends one that was not started there
+            IDLE_SERVER.keep(server)  # which ends one that was not started there
         for each in self.devices.values():
             each.close()
 
@@ -165,7 +165,7 @@ class Builder:
         return make_key(desc, self.target, self.identity(), self.compiler.sources_digest(desc), flags_of(debug))
 
     def identity(self) -> CompilerIdentity:
-        """Return which compiler makes the objects.
+        """Return the identity of the compiler.
 
         Raises:
             BuildError: If it is not installed.
@@ -176,7 +176,7 @@ class Builder:
         """Take the compiler's identity as known, so that no file remembers it."""
         self._identity = Background(lambda: identity, "opbuild-identify")
 
-    def plan(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Job, ...]:
+    def plan(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[OperatorJob, ...]:
         """Return for each operator its key and whether it must be compiled, without compiling anything.
 
         Args:
@@ -190,14 +190,14 @@ class Builder:
             jobs |= {job.desc: job for job in builder.plan(of_device(needed, name))}
         return tuple(jobs[desc] for desc in needed)
 
-    def _plan(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Job, ...]:
+    def _plan(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[OperatorJob, ...]:
         """Return the same for operators of its own target."""
         compiles_all = self.force or self.debug.active or not self.config.uses_cache
-        jobs = (() if compiles_all else brought(self, needed)) or self._looked_up(needed)
-        self._serve_otherwise(jobs)
+        jobs = (() if compiles_all else take_prebuilt(self, needed)) or self._looked_up(needed)
+        self._serve_fallback(jobs)
         return jobs
 
-    def _looked_up(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Job, ...]:
+    def _looked_up(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[OperatorJob, ...]:
         asked = [self._asked(desc, nodes) for desc, nodes in needed.items()]
         found = iter(look_up(self.store, [key for key, options in asked if options is None]))
         return tuple(
@@ -205,7 +205,7 @@ class Builder:
             for (desc, nodes), (key, options) in zip(needed.items(), asked, strict=True)
         )
 
-    def found(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Job, ...] | None:
+    def found(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[OperatorJob, ...] | None:
         """Return a network's operators if nothing must be compiled for it, else None.
 
         Args:
@@ -229,11 +229,11 @@ class Builder:
         Args:
             needed: Each distinct operator with the nodes that need it (``Program.descriptors()``).
             network: The network's name, for events.
-            more: Operators that it can do without: one that can not be compiled is told of and left out.
+            more: Operators that it can do without: one that cannot be compiled is told of and left out.
             before: Called before anything is compiled, and only then; what it raises ends the build.
 
         Raises:
-            BuildError: If the compiler is not installed or its server can not be started.
+            BuildError: If the compiler is not installed or its server cannot be started.
             CompileForbiddenError: If an operator must be compiled while that is forbidden; names each with the reason.
         """
         started = perf_counter()
@@ -250,34 +250,34 @@ class Builder:
             return self._begin(network, jobs, self.store, self._missing_runtime(jobs), self.observer, started)
         return self._begin_apart(network, jobs, started)
 
-    def _begin_apart(self, network: str, jobs: Sequence[Job], started: float) -> UnderWay:
-        """Begin to compile what must be of several devices."""
+    def _begin_apart(self, network: str, jobs: Sequence[OperatorJob], started: float) -> UnderWay:
+        """Begin to compile the operators of several devices."""
         works, observer = [], without_end(self.observer)
         for name, each in {self.target.device: self, **self.devices}.items():
             own = tuple(job for job in jobs if job.desc.device == name)
             works.append(each._begin(network, own, each.store, each._missing_runtime(own), observer, started))
         return SeveralWorks(works, [job.desc for job in jobs], network, self.observer)
 
-    def adopt(self, jobs: Iterable[Job]) -> None:
-        """Take for operators that must be compiled what was compiled from other sources that define the same.
+    def adopt(self, jobs: Iterable[OperatorJob]) -> None:
+        """Take, for operators that must be compiled, objects of other sources that define the same.
 
         Nothing is compiled for that. What is taken is stored under the new sources.
 
         Raises:
-            BuildError: If the compiler's server can not be started, or can not load it.
+            BuildError: If the compiler's server cannot be started, or cannot load it.
         """
         lacking = [] if self.force else [job for job in jobs if job.may_be_known]
         remember_origins(lacking)
         self._define([job for job in lacking if job.origins])
 
     def defined(self, descs: Iterable[OpDesc]) -> dict[OpDesc, tuple[str, str]]:
-        """Return the names of operators, without device and sources, and the digests of what sources define for them.
+        """Return the names of operators, without device and sources, and the digests of their pipelines.
 
         Nothing is compiled for that; what others were compiled from is taken as by ``adopt``, the rest is remembered.
-        What can not be known is left out.
+        What cannot be known is left out.
 
         Raises:
-            BuildError: If the compiler is not installed and nobody knows it, or its server can not be started.
+            BuildError: If the compiler is not installed and nobody knows it, or its server cannot be started.
         """
         jobs = self._looked_up(dict.fromkeys(descs, ()))
         lacking = [job for job in jobs if job.may_be_known]
@@ -288,8 +288,8 @@ class Builder:
                 job.pipeline = job.entry.pipeline
         return {job.desc: (job.key.operator_stem, job.pipeline) for job in jobs if job.pipeline}
 
-    def _define(self, jobs: Sequence[Job]) -> None:
-        """Find out what the sources of operators define, and take what was compiled from that."""
+    def _define(self, jobs: Sequence[OperatorJob]) -> None:
+        """Find out the pipelines of operators, and take the objects that were compiled from these."""
         if not jobs or self.compiler.library() is None:
             return
         work = Work(self, "", tuple(jobs), jobs[0].store, ignore, perf_counter(), compiles=False)
@@ -306,7 +306,7 @@ class Builder:
         return self.start(needed, network, before=before).result()
 
     def needs_runtime(self, entries: Iterable[Entry]) -> bool:
-        """Return whether some object calls what only the compiler's runtime library has."""
+        """Return whether some object calls functions that only the compiler's runtime library has."""
         return self.runtime_store is not None and any(
             needs_runtime(entry.undefined, self.provided) for entry in entries
         )
@@ -330,15 +330,15 @@ class Builder:
         jobs = (self._decide_runtime(store),)
         return self._begin("", jobs, store, (), observer, started).result()
 
-    def finish(self, jobs: Collection[Job]) -> BuildResult | None:
-        """Take note of what was compiled; return the compiler's runtime library if objects call it."""
+    def finish(self, jobs: Collection[OperatorJob]) -> BuildResult | None:
+        """Take note of the compiled operators; return the compiler's runtime library if objects call it."""
         self.rebuilt.update(job.key.sha256 for job in jobs if job.must_compile)
         entries = (job.entry for job in jobs if job.entry is not None)
         return self.build_runtime() if self.needs_runtime(entries) else None
 
     @property
     def at_once(self) -> int:
-        """How many operators a compile server is given at once: a little more than it has workers for."""
+        """The number of operators given to a compile server at once: a little more than it has workers for."""
         if self.executor is None:
             return self.config.workers + 1
         from opbuild.builder.spread import operators_at_once
@@ -367,7 +367,7 @@ class Builder:
 
     def _new_server(self) -> CompileServer:
         if self.is_urgent:
-            return RESTING.start(self.compiler.import_string, self.config.workers, self._files)
+            return IDLE_SERVER.start(self.compiler.import_string, self.config.workers, self._files)
         server = CompileServer(self.compiler.import_string, 1, is_urgent=False)
         server.compiler = self._files
         return server
@@ -400,22 +400,22 @@ class Builder:
         key: Key,
         options: tuple[str, ...] | None,
         found: Found | Missing | None,
-    ) -> Job:
+    ) -> OperatorJob:
         decision = self._decision(key, found, options)
-        job = Job(desc, key, key.name(self.config.device_id), nodes, store, decision, options)
+        job = OperatorJob(desc, key, key.name(self.config.device_id), nodes, store, decision, options)
         if job.entry is not None and key.sha256 in self._adopted:
             job.adopt(job.entry)  # a build that asked before says why it is there
         return job
 
-    def _decide_runtime(self, store: Store) -> Job:
+    def _decide_runtime(self, store: Store) -> OperatorJob:
         """Decide about the compiler's runtime library."""
         key, options = self._asked(runtime_desc(), ())
         job = self._decide(runtime_desc(), (), store, key, options, store.lookup(key))
-        self._serve_otherwise((job,))
+        self._serve_fallback((job,))
         return job
 
-    def _serve_otherwise(self, jobs: Sequence[Job]) -> None:
-        """Where nothing can be compiled, take what was compiled from other sources, or else for a lower level."""
+    def _serve_fallback(self, jobs: Sequence[OperatorJob]) -> None:
+        """Take operators of other sources, or else of a lower level, where nothing can be compiled."""
         if self.force:
             return
         if self.config.forbid_compile:
@@ -424,15 +424,15 @@ class Builder:
             for lower in self.lower():
                 self._borrow([job for job in jobs if job.may_be_known], lower)
 
-    def _borrow(self, jobs: Sequence[Job], lower: LowerLevel) -> None:
-        """Give operators that can not be compiled a lower level's entries, where it has them."""
+    def _borrow(self, jobs: Sequence[OperatorJob], lower: LowerLevel) -> None:
+        """Give operators that cannot be compiled a lower level's entries, where it has them."""
         others = [self._at_level(job, lower) for job in jobs]
         self.adopt(others)
         for job, other in zip(jobs, others, strict=True):
             if not other.must_compile:
                 job.borrow(other, lower.text)
 
-    def _at_level(self, job: Job, lower: LowerLevel) -> Job:
+    def _at_level(self, job: OperatorJob, lower: LowerLevel) -> OperatorJob:
         """Return an operator as a lower level has it."""
         store = lower.operators if job.desc.operands else lower.runtimes
         key = make_key(job.desc, lower.level, self.identity(), job.key.components["sources"])
@@ -447,13 +447,13 @@ class Builder:
         return FORCED if self.force and key.sha256 not in self.rebuilt else found
 
     def _report_unmatched(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> None:
-        """Say what the list of operators to debug names and a network lacks; one of a single operator lacks most."""
+        """Warn of names in the list of operators to debug that a network lacks; one of a single operator lacks most."""
         types = (op_type for desc in needed for op_type in desc.op_types)
         lacking = self.debug.unmatched(types, (node for nodes in needed.values() for node in nodes))
         if lacking and len(needed) > 1:
             self.observer(Warned(f"op_debug_list names {', '.join(lacking)}, which no operator of {network} has"))
 
-    def _missing_runtime(self, jobs: Sequence[Job]) -> list[Job]:
+    def _missing_runtime(self, jobs: Sequence[OperatorJob]) -> list[OperatorJob]:
         """Return the job of the runtime library if it is sure already that it must be compiled."""
         if self.runtime_store is None or not self.needs_runtime(job.entry for job in jobs if job.entry is not None):
             return []
@@ -463,9 +463,9 @@ class Builder:
     def _begin(
         self,
         network: str,
-        jobs: tuple[Job, ...],
+        jobs: tuple[OperatorJob, ...],
         store: Store,
-        also_needed: Sequence[Job],
+        also_needed: Sequence[OperatorJob],
         observer: Observer,
         started: float,
     ) -> Work:
@@ -475,7 +475,7 @@ class Builder:
         work.start()
         return work
 
-    def _check_allowed(self, jobs: Sequence[Job]) -> None:
+    def _check_allowed(self, jobs: Sequence[OperatorJob]) -> None:
         """Refuse to compile where that is forbidden or there is no compiler."""
         if not jobs or not (self.config.forbid_compile or self.compiler.library() is None):
             return

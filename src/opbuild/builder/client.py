@@ -96,12 +96,12 @@ class CompileServer:
         self._end.atexit = resting
 
     def _give_way(self) -> None:
-        """Let others have the processor first; what the server starts from now on, too."""
+        """Let others have the processor first; processes that the server starts from now on, too."""
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, self._process.pid, LOW_PRIORITY)
 
     def send(self, header: dict[str, Any]) -> None:
-        """Send one request; what the server answers meanwhile is kept for ``receive``.
+        """Send one request; answers of the server meanwhile are kept for ``receive``.
 
         The server may wait for its answers to be read before it reads a request, so this must not wait for the server
         alone.
@@ -198,7 +198,7 @@ def _absolute(entries: Iterable[str]) -> Iterator[str]:
 
 
 def _private_file() -> IO[bytes] | None:
-    """Return a file without a name for what the server says; None where there are none."""
+    """Return a file without a name for the server's output; None where there are none."""
     try:
         return os.fdopen(os.memfd_create("opbuild-compile-server"), "w+b", buffering=0)
     except (AttributeError, OSError):

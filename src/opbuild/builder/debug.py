@@ -1,4 +1,4 @@
-"""What a build does for operators that are debugged: splits the compiler's answer, names and describes the files."""
+"""The debugging of operators in a build: splits the compiler's answer, names and describes the files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def split_answer(header: Mapping[str, Any], payload: bytes) -> dict[str, bytes]:
 def debug_files(
     entry: Entry, key: Key, nodes: Sequence[str], options: Collection[str], files: Mapping[str, bytes]
 ) -> list[tuple[str, bytes]]:
-    """Return the names and contents of what is kept of one operator; the JSON record comes last.
+    """Return the names and contents of the files kept of one operator; the JSON record comes last.
 
     Args:
         entry: The operator.
@@ -42,7 +42,7 @@ def debug_files(
 
 
 def _location(entry: Entry, key: Key, nodes: Sequence[str], statements: bytes) -> dict[str, Any]:
-    """Return the map from a kernel to the model: its nodes, what it computes, where each stage is in ``.stmt``."""
+    """Return the map from a kernel to the model: its nodes, its computation, the place of each stage in ``.stmt``."""
     stages: dict[str, list[int]] = {}
     for number, line in enumerate(statements.decode(errors="replace").splitlines(), 1):
         if found := _STAGE.match(line):

@@ -20,7 +20,7 @@ from opbuild.platform.records import NamedTuple, dataclass
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is looked at to find the nearest entry; None: all.
+    """The limits of a search for the nearest entry; None: all is looked at.
 
     Attributes:
         files: Names of files listed, in all stores together.

@@ -1,4 +1,4 @@
-"""Job: one operator of a build, from what was decided about it to what became of it."""
+"""Job: one operator of a build, from its decision to its outcome."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _REUSED = Reason("stored", "in the store")
 
 
 @dataclass(frozen=True)
-class Failure:
-    """How an operator could not be compiled: the step that failed, and what it said."""
+class CompileFailure:
+    """The failure of an operator's compile: the step that failed, and its message."""
 
     step: str
     text: str
 
 
 @dataclass(eq=False)
-class Job:
+class OperatorJob:
     """One operator of a build.
 
     Attributes:
@@ -59,7 +59,7 @@ class Job:
     reason: Reason = field(init=False)
     outcome: Literal["built", "reused", "shared"] = field(init=False)
     entry: Entry | None = None
-    failure: Failure | None = None
+    failure: CompileFailure | None = None
     claim: Claim | None = None
     is_borrowed: bool = False
     is_needed: bool = True
@@ -80,13 +80,13 @@ class Job:
         return isinstance(self.decision, Reason)
 
     @property
-    def is_brought(self) -> bool:
+    def is_prebuilt(self) -> bool:
         """Whether the release brings it, whatever compiler is installed."""
         return isinstance(self.decision, Found) and self.decision.stays
 
     @property
     def milliseconds(self) -> float:
-        """How long compiling took; 0 if it was not built here."""
+        """The time of compiling; 0 if it was not built here."""
         return self.entry.milliseconds if self.entry is not None and self.outcome == "built" else 0.0
 
     @property
@@ -95,16 +95,16 @@ class Job:
         return self.entry is None and self.failure is None
 
     def take(self, found: Found, holder: object = "") -> None:
-        """Take what another process built; ``holder`` says which, if no store does."""
+        """Take an entry that another process built; ``holder`` says which, if no store does."""
         text = f"taken from {found.source}" if found.source else f"built by {holder} meanwhile"
         self._serve(found.entry, "shared", Reason("shared", text))
 
     def adopt(self, entry: Entry) -> None:
-        """Take what was compiled from other sources that define the same."""
+        """Take an object that was compiled from other sources that define the same."""
         self.decision = Found(entry)
         self._serve(entry, "reused", Reason("unchanged", UNCHANGED))
 
-    def borrow(self, other: Job, level: str) -> None:
+    def borrow(self, other: OperatorJob, level: str) -> None:
         """Take the entry that the operator has for a lower level; ``level`` says which, and why."""
         self.decision, self.is_borrowed = other.decision, True
         if other.entry is not None:
@@ -112,7 +112,7 @@ class Job:
 
     @property
     def may_be_known(self) -> bool:
-        """Whether what was compiled from other sources would serve."""
+        """Whether an object of other sources would serve."""
         return self.must_compile and self.debug is None
 
     def release(self) -> None:
@@ -125,8 +125,8 @@ class Job:
         self.entry, self.name, self.outcome, self.reason = entry, entry.name, outcome, reason
 
 
-def remember_origins(jobs: Sequence[Job]) -> None:
-    """Ask the store of operators that must be compiled what they were compiled from before."""
+def remember_origins(jobs: Sequence[OperatorJob]) -> None:
+    """Ask the store for the origins of operators that must be compiled."""
     asked = [job for job in jobs if job.may_be_known and not job.origins]
     for job, known in zip(asked, origins(asked[0].store, [job.key for job in asked]) if asked else (), strict=True):
         job.pipeline = next((pipeline for pipeline, origin in known.items() if origin == job.key.origin), job.pipeline)

@@ -20,7 +20,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from opbuild.builder.job import Job
+from opbuild.builder.job import OperatorJob
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Claims, Found, Holder, ManyClaims, Missing, Store, look_up
 from opbuild.kernel.key import Key
 from opbuild.platform.records import dataclass
@@ -67,7 +67,7 @@ def turn(claims: Claims | None, store: Store, key: Key) -> Claim | Holder | Foun
 
 
 def turns(claims: ManyClaims, store: Store, keys: Sequence[Key]) -> list[Claim | Holder | Found]:
-    """Return what ``turn`` does for each of several operators, asked for together."""
+    """Return the answer of ``turn`` for each of several operators, asked for together."""
     taken = claims.take_all(keys)
     mine = [(number, claim) for number, claim in enumerate(taken) if not isinstance(claim, Holder)]
     answers: list[Claim | Holder | Found] = [*taken]
@@ -86,7 +86,7 @@ def _unless_found(claim: Claim, found: Found | Missing) -> Claim | Found:
 
 @dataclass
 class _Wait:
-    """What is known of an operator that others compile."""
+    """The state of an operator that others compile."""
 
     holder: Holder
     since: float
@@ -141,7 +141,7 @@ class Queue:
 
     def __init__(
         self,
-        jobs: Sequence[Job],
+        jobs: Sequence[OperatorJob],
         claims: Claims | None,
         limit: int,
         patience: float,
@@ -159,19 +159,19 @@ class Queue:
         self._far = _FarTurns()
         self._meets_far = False
         self._asking = 0.0
-        self._under_way: list[Job] = []
-        self._waits: dict[Job, _Wait] = {}
-        self._taken: list[tuple[Job, Found]] = []
+        self._under_way: list[OperatorJob] = []
+        self._waits: dict[OperatorJob, _Wait] = {}
+        self._taken: list[tuple[OperatorJob, Found]] = []
 
     @property
     def busy(self) -> bool:
         """Whether a job is under way."""
         return bool(self._under_way)
 
-    def next(self) -> Job | None:
+    def next(self) -> OperatorJob | None:
         """Return the next job to compile, which is under way then; None if there is no room or others have the rest."""
         self._look_far()
-        self._claim_ahead()
+        self._claim_next()
         if len(self._under_way) >= self._limit:
             return None
         met = self._meets_far
@@ -185,22 +185,22 @@ class Queue:
                 return self.next()
         return None
 
-    def answered(self, job: Job) -> None:
+    def answered(self, job: OperatorJob) -> None:
         """Take note that a job is no longer under way."""
         if job in self._under_way:
             self._under_way.remove(job)
 
-    def again(self, job: Job) -> None:
+    def again(self, job: OperatorJob) -> None:
         """Take note that a job that is no longer under way has its turn again; it keeps its claim."""
         self._open.insert(0, job)
 
     def lost(self) -> None:
-        """Take note that nothing is under way any more: what was has its turn again, and keeps its claim."""
+        """Take note that nothing is under way any more: jobs that were have their turn again, and keep their claims."""
         self._open[:0] = self._under_way
         self._under_way.clear()
 
-    def taken(self) -> list[tuple[Job, Found]]:
-        """Return the jobs that others have done since the last call, and what they built."""
+    def taken(self) -> list[tuple[OperatorJob, Found]]:
+        """Return the jobs that others have done since the last call, and their entries."""
         taken, self._taken = self._taken, []
         return taken
 
@@ -210,8 +210,8 @@ class Queue:
             return None
         return max(0.0, min(self._far_at(), *map(self._due_at, self._open)) - self._clock())
 
-    def overdue(self) -> list[tuple[Job, Holder, float]]:
-        """Return for what, for whom and for how many seconds this process waits, where it is time to say so."""
+    def overdue(self) -> list[tuple[OperatorJob, Holder, float]]:
+        """Return the operators, the holders and the seconds that this process waits, where it is time to say so."""
         now = self._clock()
         due = []
         for job, wait in self._waits.items():
@@ -235,19 +235,19 @@ class Queue:
             self._far.failed(self._clock(), 0)
 
     def _far_at(self) -> float:
-        """Return when to look up what far processes may have built: after a pause, and again once all is claimed."""
+        """Return the time to look up operators of far processes: after a pause, and again once all is claimed."""
         return math.inf if not self._meets_far or (self._far.has_looked and self._unasked()) else self._far.next
 
-    def _is_far(self, job: Job) -> bool:
+    def _is_far(self, job: OperatorJob) -> bool:
         """Return whether far processes may build an open job."""
         wait = self._waits.get(job)
         return job.claim is None and job.debug is None and (wait is None or wait.holder.is_far)
 
-    def _unasked(self) -> list[Job]:
+    def _unasked(self) -> list[OperatorJob]:
         """Return the open jobs whose claims nobody was met with."""
         return [job for job in self._open if job.claim is None and job.debug is None and job not in self._waits]
 
-    def _claim_ahead(self) -> None:
+    def _claim_next(self) -> None:
         """Claim several operators at once where a claim takes time: as many as are compiled meanwhile, or begun now.
 
         Not more than that where far processes build the same: most of these they have.
@@ -270,13 +270,13 @@ class Queue:
             self._settle(job, self._wait(job, answer, began) if isinstance(answer, Holder) else answer)
         self._asking = self._clock() - began
 
-    def _in_turn(self) -> list[Job]:
+    def _in_turn(self) -> list[OperatorJob]:
         """Return the open jobs in the order in which to ask for them: anywhere, where others have begun as well."""
         jobs = random.sample(self._open, len(self._open)) if self._meets_far else self._open
         return sorted(jobs, key=lambda job: job.claim is None)
 
-    def _due_at(self, job: Job) -> float:
-        """Return when to ask for the claim on a job."""
+    def _due_at(self, job: OperatorJob) -> float:
+        """Return the time to ask for the claim on a job."""
         wait = self._waits.get(job)
         if wait is not None and not wait.holder.is_far:
             return wait.next
@@ -285,7 +285,7 @@ class Queue:
         return min(self._far.next, self._behind_at(wait)) if wait is None else self._behind_at(wait)
 
     def _behind_at(self, wait: _Wait | None) -> float:
-        """Return when it is to build, whoever has the claim: a little after it would have had one operator more, alone.
+        """Return the time to build it, whoever has the claim: a little after its holder could have had one more, alone.
 
         Not while somebody who took the claim over has time, and never while its workers have enough to do: what others
         build is taken meanwhile.
@@ -297,19 +297,19 @@ class Queue:
         return max(self._began + self._grace + alone, 0.0 if wait is None else wait.next)
 
     def _each(self) -> float:
-        """Return how many seconds an operator takes to compile here."""
+        """Return the seconds that an operator takes to compile here."""
         built = [job.milliseconds for job in self._jobs if not job.open and job.milliseconds]
         return sum(built) / len(built) / 1e3 if built else USUAL_SECONDS
 
-    def _begins(self, job: Job, now: float) -> bool:
-        """Return whether a job is this process's now; what others have built is taken instead."""
+    def _begins(self, job: OperatorJob, now: float) -> bool:
+        """Return whether a job is this process's now; an entry that others have built is taken instead."""
         if job.claim is not None:
             return True
         answer = self._asked(job, now)
         return self._settle(job, self._wait(job, answer, now) if isinstance(answer, Holder) else answer)
 
-    def _settle(self, job: Job, answer: Claim | Holder | Found) -> bool:
-        """Return whether a job is this process's now, after what was answered to its question."""
+    def _settle(self, job: OperatorJob, answer: Claim | Holder | Found) -> bool:
+        """Return whether a job is this process's now, after the answer to its request."""
         if isinstance(answer, Holder):
             return False
         self._far.brought()
@@ -324,7 +324,7 @@ class Queue:
         job.claim = answer
         return True
 
-    def _asked(self, job: Job, now: float) -> Claim | Holder | Found:
+    def _asked(self, job: OperatorJob, now: float) -> Claim | Holder | Found:
         """Return the claim on a job, who has it, or its entry."""
         if job.debug is not None:
             return UNCLAIMED
@@ -336,7 +336,7 @@ class Queue:
         self._asking = self._clock() - now
         return answer
 
-    def _taken_over(self, job: Job, wait: _Wait | None, now: float) -> Claim | Holder:
+    def _taken_over(self, job: OperatorJob, wait: _Wait | None, now: float) -> Claim | Holder:
         """Return the claim on an operator whose holder takes too long, or who has just taken it over.
 
         Where asking takes longer than building it is built without.
@@ -352,8 +352,8 @@ class Queue:
             wait.next = self._clock() + SUCCESSION
         return answer
 
-    def _wait(self, job: Job, holder: Holder, now: float) -> Claim | Holder | Found:
-        """Return what to do about an operator that another process has claimed: mostly, go on waiting."""
+    def _wait(self, job: OperatorJob, holder: Holder, now: float) -> Claim | Holder | Found:
+        """Return the next action for an operator that another process has claimed: mostly, go on waiting."""
         wait = self._waits.setdefault(job, _Wait(holder, now, now))
         wait.holder = holder
         if holder.is_far:

@@ -1,10 +1,10 @@
-"""What a build delivers, and the errors it ends with."""
+"""The result of a build, and the errors it ends with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from opbuild.builder.job import Job
+from opbuild.builder.job import OperatorJob
 from opbuild.config import CACHE_MODES, Config
 from opbuild.errors import BuildError, CompileError, CompileForbiddenError
 from opbuild.kernel.entry import Entry
@@ -35,7 +35,7 @@ class BuildResult:
 
     entries: Mapping[OpDesc, Entry]
     runtime: BuildResult | None
-    decisions: tuple[Job, ...]
+    decisions: tuple[OperatorJob, ...]
     seconds: float
     warnings: tuple[str, ...]
     certain: bool = True
@@ -48,21 +48,21 @@ class BuildResult:
 
     @property
     def built(self) -> int:
-        """How many operators were compiled."""
+        """The number of operators that were compiled."""
         return sum(decision.outcome == "built" for decision in self.decisions)
 
     @property
     def shared(self) -> int:
-        """How many operators came from other processes or ranks; they count as reused."""
+        """The number of operators that came from other processes or ranks; they count as reused."""
         return sum(decision.outcome == "shared" for decision in self.decisions)
 
     @property
     def reused(self) -> int:
-        """How many operators came from the store or from others."""
+        """The number of operators that came from the store or from others."""
         return len(self.decisions) - self.built
 
 
-def compile_error(jobs: Sequence[Job]) -> CompileError:
+def compile_error(jobs: Sequence[OperatorJob]) -> CompileError:
     """Return the error for operators of which some could not be compiled."""
     failed = [(job, job.failure) for job in jobs if job.failure is not None]
     others = len(jobs) - len(failed)
@@ -73,7 +73,7 @@ def compile_error(jobs: Sequence[Job]) -> CompileError:
     return CompileError(f"{count} could not be compiled{kept}:\n" + listed(lines), "; ".join(filter(None, hints)))
 
 
-def forbidden_error(jobs: Sequence[Job], config: Config) -> CompileForbiddenError:
+def forbidden_error(jobs: Sequence[OperatorJob], config: Config) -> CompileForbiddenError:
     """Return the error for operators that had to be compiled while compiling is forbidden."""
     return CompileForbiddenError(
         f"compiling is forbidden, and {_would_compile(jobs)}",
@@ -82,7 +82,7 @@ def forbidden_error(jobs: Sequence[Job], config: Config) -> CompileForbiddenErro
     )  # fmt: skip
 
 
-def absent_error(compiler: str, jobs: Sequence[Job], config: Config) -> BuildError:
+def absent_error(compiler: str, jobs: Sequence[OperatorJob], config: Config) -> BuildError:
     """Return the error for operators that had to be compiled where no compiler is installed."""
     bundle = "import a bundle that was exported with this model, for this level or a lower one"
     return BuildError(
@@ -95,8 +95,8 @@ _UNUSED = ("untrusted", "unsigned", "wrong-signature", "unreadable", "damaged", 
 """Codes of reasons why something that is there is not used."""
 
 
-def _hint(jobs: Sequence[Job], config: Config, remedy: str) -> str:
-    """Return the hint: about what keeps stored operators from being used, and where there are none."""
+def _hint(jobs: Sequence[OperatorJob], config: Config, remedy: str) -> str:
+    """Return the hint: about the cause that keeps stored operators from being used, and where there are none."""
     cause = _cause({job.reason.code: job.reason for job in jobs}, config)
     return f"{cause}; where it was never built, {remedy}" if cause else remedy
 
@@ -126,11 +126,11 @@ def _cause(reasons: Mapping[str, Reason], config: Config) -> str:
     return "" if config.uses_pack else "the pack is not used: leave OPBUILD_PACK=0 out"
 
 
-def _would_compile(jobs: Sequence[Job]) -> str:
+def _would_compile(jobs: Sequence[OperatorJob]) -> str:
     lines = [f"{_of(job)}: {job.reason} [{job.reason.code}]" for job in jobs]
     count = counted(len(jobs), "operator")
     return f"{count} would have to be compiled:\n" + listed(lines)
 
 
-def _of(job: Job) -> str:
+def _of(job: OperatorJob) -> str:
     return f"{job.name} (of {first_of(job.nodes, _SHOWN_NODES)})" if job.nodes else job.name

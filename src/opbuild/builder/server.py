@@ -76,7 +76,7 @@ class _Child:
     garbled: bool = False
 
 
-class Server:
+class ServerLoop:
     """The loop: reads requests, keeps at most ``workers`` children busy, answers.
 
     Args:
@@ -196,7 +196,7 @@ class Server:
         self._selector.register(read, selectors.EVENT_READ)
 
     def _changed(self, request: dict[str, Any]) -> str:
-        """Return what an operator is compiled with that is not what its key says; empty for nothing."""
+        """Return the part of the key that does not hold here: ``compiler`` or ``sources``; empty if all holds."""
         wanted = tuple(map(tuple, request["compiler"]))
         if wanted != self._loaded or wanted != files_state(self._files):
             return "compiler"
@@ -254,11 +254,7 @@ class Server:
 
 
 def _messages(unpacker: Unpacker, data: bytes) -> list[tuple[dict[str, Any], bytes]]:
-    """Return the messages of a child that these bytes complete.
-
-    Raises:
-        ValueError: If they are of none.
-    """
+    """Return the messages of a child that these bytes complete."""
     messages = unpacker.feed(data)
     for header, payload in messages:
         check_answer(header, payload)
@@ -272,7 +268,7 @@ def _failure(request: dict[str, Any], step: str, text: str) -> dict[str, Any]:
 
 
 def _kill(pid: int) -> None:
-    """End a child and what it started; it leads a process group of its own."""
+    """End a child and its own children; it leads a process group of its own."""
     for target in (-pid, pid):
         with contextlib.suppress(OSError):
             os.kill(target, signal.SIGKILL)
@@ -315,7 +311,7 @@ def main() -> None:
         gc.freeze()  # what is loaded stays; to look through it in a child would copy its pages
         gc.enable()
         answer({"kind": "ready"})
-        Server(compiler, workers, requests, answer, loaded, Slots(kind, workers)).run()
+        ServerLoop(compiler, workers, requests, answer, loaded, Slots(kind, workers)).run()
     except BrokenPipeError:
         pass  # the builder is gone, nobody waits for an answer
     except Exception as error:
@@ -327,7 +323,7 @@ def main() -> None:
 
 
 def _use_own_signals() -> None:
-    """Let signals do what they do by themselves, whatever the user's process was started with.
+    """Restore the default handling of signals, however the user's process was started.
 
     Where SIGCHLD is ignored, as many supervisors leave it to what they start, nobody learns how a child ended.
     """
@@ -341,7 +337,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def run_child(compiler: Compiler, request: dict[str, Any], pipe: int, server: int) -> NoReturn:
-    """Compile what ``request`` asks for, in a process just forked, and end the process.
+    """Compile the operator of ``request``, in a process just forked, and end the process.
 
     Args:
         compiler: The compiler, prepared.
@@ -376,7 +372,7 @@ def _compile(compiler: Compiler, request: dict[str, Any], begins: Callable[[], N
 
 
 def _made(compiler: Compiler, request: dict[str, Any], begins: Callable[[], None]) -> tuple[str, dict[str, bytes]]:
-    """Return the digest of what an operator is compiled from, and its files: none if that is known, or not allowed."""
+    """Return the digest of an operator's pipeline, and its files: none if that is known, or not allowed."""
     desc = OpDesc.from_components(request["desc"])
     symbol, target = request["symbol"], target_named(request["target"])
     if request["debug"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from opbuild.builder.job import Job
+from opbuild.builder.job import OperatorJob
 from opbuild.builder.result import BuildResult
 from opbuild.events import BuildFinished, Event, Observer
 from opbuild.kernel.opdesc import OpDesc
@@ -19,10 +19,10 @@ class UnderWay(Protocol):
         jobs: What must be compiled.
     """
 
-    jobs: list[Job]
+    jobs: list[OperatorJob]
 
     def result(self) -> BuildResult:
-        """Wait for the build and return what it delivered; may be called again.
+        """Wait for the build and return its result; may be called again.
 
         Raises:
             CompileError, BuildError: As ``Work.result``.
@@ -60,7 +60,7 @@ class SeveralWorks:
         self.jobs = [job for work in works for job in work.jobs]
 
     def result(self) -> BuildResult:
-        """Wait for all and return what they delivered; see ``UnderWay``."""
+        """Wait for all and return their results; see ``UnderWay``."""
         if self._result is None:
             result = self._result = self._joined()
             self._observer(BuildFinished(self._network, result.built, result.reused, result.seconds))

@@ -91,7 +91,7 @@ class SpreadServer:
 
     @property
     def alive(self) -> bool:
-        """True: what an executor does not do is done here."""
+        """True: tasks that an executor does not do are done here."""
         return True
 
     def send(self, header: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ class SpreadServer:
         return messages
 
     def close(self) -> None:
-        """Take back what nobody works on yet, and forget the rest. Any thread may call it."""
+        """Take back the tasks that nobody works on yet, and forget the rest. Any thread may call it."""
         self._ended.put(None)
         for future in tuple(self._futures):
             future.cancel()
@@ -125,7 +125,7 @@ class SpreadServer:
             self._here.close()
 
     def _give_out(self) -> None:
-        """Give out what is not given out yet, in batches that are a mixture of long and short."""
+        """Give out the tasks that are not given out yet, in batches that are a mixture of long and short."""
         unsent, self._unsent = self._unsent, []
         if not unsent:
             return
@@ -178,7 +178,7 @@ class SpreadServer:
         return any(request.here for request in self._open.values())
 
     def _work_instead(self) -> None:
-        """Compile here what others were given, if this host has nothing to do: one that hangs must hold up nobody."""
+        """Compile tasks of others here, if this host has nothing to do: one that hangs must hold up nobody."""
         if self._works_here:
             return
         self._say(f"the executor has not answered for {SILENCE:g} s: this host compiles too")
@@ -208,7 +208,7 @@ class SpreadServer:
             self._here.send(request.header)
 
     def _own(self, messages: Sequence[Message]) -> list[Message]:
-        """Return what was said that counts; of two answers to one request the first, and they are equal."""
+        """Return the messages that count; of two answers to one request the first, and they are equal."""
         return [
             (header, files)
             for header, files in messages
@@ -223,7 +223,7 @@ class SpreadServer:
 
 
 def _read(future: Future[Any], asked: set[int]) -> tuple[str, list[Message]]:
-    """Return what went wrong with a batch, and the sound answers to what was asked."""
+    """Return the problem of a batch, and the sound answers to its requests."""
     again = "operators were compiled again, since"
     if future.cancelled():
         return f"{again} the executor gave up a task", []
@@ -242,7 +242,7 @@ def _read(future: Future[Any], asked: set[int]) -> tuple[str, list[Message]]:
 
 
 def _sound(header: Mapping[str, Any], files: bytes, digest: str) -> Message | None:
-    """Return one answer with what a build reads of it; None if its bytes are not those that were sent.
+    """Return the part of one answer that a build reads; None if its bytes are not those that were sent.
 
     Raises:
         TypeError, ValueError, LookupError: If it is no answer.
@@ -257,11 +257,11 @@ def _sound(header: Mapping[str, Any], files: bytes, digest: str) -> Message | No
 
 
 def operators_at_once(executor: Executor) -> int:
-    """Return how many operators keep an executor busy."""
+    """Return the number of operators that keep an executor busy."""
     return workers_of(executor) * AHEAD * LARGEST_BATCH
 
 
 def workers_of(executor: Executor) -> int:
-    """Return how many tasks an executor works on at once, if it says so, as mpi4py and Python each do by a name."""
+    """Return the number of an executor's workers, if it gives one, as mpi4py and Python each do by a name."""
     known = (getattr(executor, name, None) for name in ("num_workers", "_max_workers"))
     return next((each for each in known if isinstance(each, int) and each > 0), WORKERS)

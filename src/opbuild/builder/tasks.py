@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from opbuild.builder.client import CompileServer, ServerEndedError
-from opbuild.builder.resting import RESTING
+from opbuild.builder.idle_server import IDLE_SERVER
 from opbuild.builder.server import load_compiler
 from opbuild.config import Config
 from opbuild.errors import OpbuildError
@@ -30,7 +30,7 @@ from opbuild.platform.paths import Path
 
 
 class RefusedError(Exception):
-    """This process can not compile what the keys say; the text is why."""
+    """This process cannot compile what the keys say; the text is why."""
 
 
 def compile_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _compiled(batch: Mapping[str, Any]) -> list[tuple[dict[str, Any], bytes]]:
     if _digest(state) != batch["digest"]:
         raise RefusedError(f"it has another {compiler.name}, of release {compiler.version()}")
     _check_sources(compiler, requests)
-    server = RESTING.start(compiler.import_string, Config.from_environment().workers, state)
+    server = IDLE_SERVER.start(compiler.import_string, Config.from_environment().workers, state)
     try:
         for request in requests:
             server.send(request)
@@ -67,7 +67,7 @@ def _compiled(batch: Mapping[str, Any]) -> list[tuple[dict[str, Any], bytes]]:
     except BaseException:
         server.close()
         raise
-    RESTING.keep(server)
+    IDLE_SERVER.keep(server)
     return answers
 
 
@@ -88,7 +88,7 @@ def _answers(server: CompileServer, count: int) -> list[tuple[dict[str, Any], by
     while len(answers) < count:
         for header, files in server.receive():
             if header["kind"] == "fatal":
-                raise RefusedError(f"the compiler can not be loaded: {header['text']}")
+                raise RefusedError(f"the compiler cannot be loaded: {header['text']}")
             if header["kind"] in ("done", "failed"):
                 if header.get("changed"):
                     raise RefusedError(f"its {header['changed']} changed while it compiled")

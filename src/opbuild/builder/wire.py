@@ -78,7 +78,7 @@ class Unpacker:
 
 
 def artifact_files(artifact: Artifact) -> dict[str, bytes]:
-    """Return an artifact as the files of an answer, by suffix: its bytes, and what it is if that is no object.
+    """Return an artifact as the files of an answer, by suffix: its bytes, and its kind if that is no object.
 
     Raises:
         CompileError: If it is none.
@@ -112,7 +112,7 @@ _LAUNCHED = ".launch"
 
 
 def check_answer(header: dict[str, Any], payload: bytes) -> None:
-    """Refuse what whoever compiles does not say.
+    """Refuse an answer that no compiler gives.
 
     Raises:
         ValueError: If a field is missing or is something else, or the files are not what was sent.

@@ -1,4 +1,4 @@
-"""Doing: in the background jobs go to the compile server, and what comes back is checked and published."""
+"""Doing: in the background jobs go to the compile server, and its answers are checked and published."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from opbuild.builder.client import ServerEndedError
 from opbuild.builder.debug import debug_files, split_answer
 from opbuild.builder.explain import Explainer
-from opbuild.builder.job import Failure, Job, remember_origins
+from opbuild.builder.job import CompileFailure, OperatorJob, remember_origins
 from opbuild.builder.queue import Queue
 from opbuild.builder.result import BuildResult, compile_error
 from opbuild.builder.wire import artifact_of
@@ -42,7 +42,7 @@ def longest_first(desc: OpDesc) -> tuple[int, str]:
 
 
 class Server(Protocol):
-    """What compiles: a process of this host, or an executor's workers."""
+    """A compile server: a process of this host, or an executor's workers."""
 
     @property
     def alive(self) -> bool:
@@ -69,8 +69,8 @@ class Server(Protocol):
         """End it and whatever it compiles."""
 
 
-class Owner(Protocol):
-    """What a build under way asks of its ``Builder``, which describes it."""
+class WorkOwner(Protocol):
+    """The attributes of a ``Builder`` that a build under way uses; the builder describes them."""
 
     config: Config
     force: bool
@@ -79,11 +79,11 @@ class Owner(Protocol):
     write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None
 
     def identity(self) -> CompilerIdentity:
-        """Return which compiler makes the objects."""
+        """Return the identity of the compiler."""
 
     @property
     def at_once(self) -> int:
-        """How many operators a compile server is given at once."""
+        """The number of operators given to a compile server at once."""
 
     def take_server(self) -> Server:
         """Return a compile server, which is the caller's until ``give_server``."""
@@ -91,8 +91,8 @@ class Owner(Protocol):
     def give_server(self, server: Server, /) -> None:
         """Take a compile server back."""
 
-    def finish(self, jobs: Collection[Job], /) -> BuildResult | None:
-        """Note what was compiled; build the compiler's runtime library if some object calls it."""
+    def finish(self, jobs: Collection[OperatorJob], /) -> BuildResult | None:
+        """Note the compiled operators; build the compiler's runtime library if some object calls it."""
 
 
 class Work:
@@ -113,9 +113,9 @@ class Work:
 
     def __init__(
         self,
-        builder: Owner,
+        builder: WorkOwner,
         network: str,
-        jobs: tuple[Job, ...],
+        jobs: tuple[OperatorJob, ...],
         store: Store,
         observer: Observer,
         started: float,
@@ -147,7 +147,7 @@ class Work:
         """Begin.
 
         Raises:
-            BuildError: If the compile server can not be started.
+            BuildError: If the compile server cannot be started.
         """
         if self.jobs:
             self._server = self._builder.take_server()
@@ -157,7 +157,7 @@ class Work:
         lent = [
             (job.store, job.decision)
             for job in self._all
-            if isinstance(job.decision, Found) and job.decision.is_to_be_kept
+            if isinstance(job.decision, Found) and job.decision.is_cacheable
         ]
         self._not_kept = sum(store.publish(found.entry) is not None for store, found in lent)
 
@@ -183,7 +183,7 @@ class Work:
                 del error
 
     def result(self) -> BuildResult:
-        """Wait for the build and return what it delivered; may be called again.
+        """Wait for the build and return its result; may be called again.
 
         Raises:
             CompileError: If operators could not be compiled; names each with its nodes and the step that failed. All
@@ -204,7 +204,7 @@ class Work:
         warned = (*self._own_warnings(), *self._warnings, *(runtime.warnings if runtime else ()))
         own = not any(job.is_borrowed for job in jobs)
         certain = self._certain and own and (runtime is None or runtime.certain)
-        compiler = "" if runtime is None and all(job.is_brought for job in jobs) else self._builder.identity().digest
+        compiler = "" if runtime is None and all(job.is_prebuilt for job in jobs) else self._builder.identity().digest
         return BuildResult(entries, runtime, jobs, perf_counter() - self._started, warned, certain, compiler)
 
     def _own_warnings(self) -> tuple[str, ...]:
@@ -250,10 +250,10 @@ class Work:
                 self._queue.lost()
                 if number + 1 == _SERVERS_AT_MOST:
                     for job in self._open():
-                        job.failure = Failure("start", str(error))
+                        job.failure = CompileFailure("start", str(error))
 
     def _compile(self, server: Server) -> None:
-        """Have everything compiled that others do not compile, and take what they do."""
+        """Have everything compiled that others do not compile, and take their entries."""
         self._fill(server)
         while self._open():
             if self._queue.busy:
@@ -270,15 +270,15 @@ class Work:
                 self._handle(header, payload)
 
     def _fill(self, server: Server) -> None:
-        """Send the server what it has workers for, and a little more; take what others built."""
+        """Send the server as much as it has workers for, and a little more; take the entries of others."""
         while (job := self._queue.next()) is not None:
             server.send(self._request(job))
         for job, found in self._queue.taken():
-            if found.is_to_be_kept and (problem := job.store.publish(found.entry)):
+            if found.is_cacheable and (problem := job.store.publish(found.entry)):
                 self._not_stored.append(problem)
             self._observer(Taken(found.entry.name, job.reason.text, *self._progress()))
 
-    def _request(self, job: Job) -> dict[str, Any]:
+    def _request(self, job: OperatorJob) -> dict[str, Any]:
         return {
             "id": self._numbers[job],
             "desc": job.desc.components(),
@@ -298,7 +298,7 @@ class Work:
     def _progress(self) -> tuple[int, int]:
         return len(self.jobs) - len(self._open()), len(self.jobs)
 
-    def _open(self) -> list[Job]:
+    def _open(self) -> list[OperatorJob]:
         return [job for job in self.jobs if job.open]
 
     def _free(self, header: dict[str, Any]) -> None:
@@ -309,7 +309,7 @@ class Work:
     def _handle(self, header: dict[str, Any], payload: bytes) -> None:
         kind = header["kind"]
         if kind == "fatal":
-            raise BuildError(f"the compiler can not be loaded:\n{header['text']}", header["hint"])
+            raise BuildError(f"the compiler cannot be loaded:\n{header['text']}", header["hint"])
         if kind == "ready":
             return
         if kind == "note":
@@ -323,7 +323,7 @@ class Work:
         if kind == "done":
             self._finish(job, header, payload)
         else:
-            job.failure = Failure(header["step"], header["text"])
+            job.failure = CompileFailure(header["step"], header["text"])
         if job.open:  # after all it is compiled
             return
         job.release()
@@ -332,13 +332,13 @@ class Work:
         else:
             self._observer(Taken(job.name, job.reason.text, *self._progress()))
 
-    def _finish(self, job: Job, header: dict[str, Any], payload: bytes) -> None:
+    def _finish(self, job: OperatorJob, header: dict[str, Any], payload: bytes) -> None:
         files = split_answer(header, payload)
         job.pipeline = "" if header["changed"] else header["pipeline"]
         try:
             entry = self._entry(job, header, files)
         except ValueError as error:
-            job.failure = Failure("check", f"the compiler delivered no usable object: {error}")
+            job.failure = CompileFailure("check", f"the compiler delivered no usable object: {error}")
             return
         if entry is None:
             self._compile_after_all(job)
@@ -355,12 +355,8 @@ class Work:
         elif problem := job.store.publish(entry):
             self._not_stored.append(problem)
 
-    def _entry(self, job: Job, header: Mapping[str, Any], files: Mapping[str, bytes]) -> Entry | None:
-        """Return the entry of what was compiled, or of what need not be; None if that is not there any more.
-
-        Raises:
-            ValueError: If the compiler delivered something else than an artifact.
-        """
+    def _entry(self, job: OperatorJob, header: Mapping[str, Any], files: Mapping[str, bytes]) -> Entry | None:
+        """Return the entry of a compiled operator, or of one that need not be; None if that is not there any more."""
         pipeline, milliseconds, artifact, origin = header["pipeline"], header["milliseconds"], artifact_of(files), ""
         if artifact is None:
             if not job.origins and self._compiles:  # else it would be asked for again and again
@@ -375,7 +371,7 @@ class Work:
             nodes=job.nodes, pipeline=pipeline, origin=origin,
         )  # fmt: skip
 
-    def _compile_after_all(self, job: Job) -> None:
+    def _compile_after_all(self, job: OperatorJob) -> None:
         """Have an operator compiled whose pipeline is another one than before, or whose entry is gone."""
         job.origins = {}
         if self._compiles:
@@ -383,7 +379,7 @@ class Work:
         else:
             if job.pipeline:
                 note_origin(job.store, job.key, job.pipeline)
-            job.failure = Failure("compile", "what its sources define has changed")
+            job.failure = CompileFailure("compile", "what its sources define has changed")
 
     def _keep(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Write the files of an operator that is debugged."""
@@ -403,7 +399,7 @@ class Work:
         self._observer(Warned(message, not_stored))
 
     def _release(self) -> None:
-        """Keep a server that is idle for the next build; end one that still works on what nobody waits for."""
+        """Keep an idle server for the next build; end one that still works on operators that nobody waits for."""
         for job in self.jobs:
             job.release()
         if self._builder.claims is not None:

@@ -1,4 +1,4 @@
-"""Bundling: what a cache holds, or what one model needs of it, carried to another machine in one file."""
+"""Bundling: a cache, or the part of it that one model needs, carried to another machine in one file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import CompilerIdentity, file_op_type
-from opbuild.kernel.networks import ImageKey, StoredNetwork
+from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import runtime_desc
@@ -39,7 +39,7 @@ from opbuild.store import inspect as operators
 from opbuild.store.blobs import Memory
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
 from opbuild.store.measured import forget
-from opbuild.store.networks import Contents, networks_in, read_network
+from opbuild.store.networks import NetworkFiles, networks_in, read_network
 from opbuild.store.operators import operators_in
 from opbuild.store.weights import weights_file, weights_in
 from opbuild.target.level import Level
@@ -54,7 +54,7 @@ Kernels = Mapping[OpDesc, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Exported:
-    """What was exported: numbers of operators and networks, bytes of the bundle, and what was left out and why.
+    """The result of an export: numbers of operators and networks, bytes of the bundle, and the items left out and why.
 
     ``others`` says how many operators there are for each other level, which were not asked for.
     """
@@ -75,7 +75,7 @@ class Exported:
 
 @dataclass(frozen=True)
 class Imported:
-    """What was imported: numbers of operators added and there already, of networks, for which level, and warnings."""
+    """The result of an import: numbers of operators added and there already, of networks, the level, and warnings."""
 
     added: int
     present: int
@@ -102,7 +102,7 @@ def export_cache(path: Path, config: Config, level: Level) -> Exported:
 
     Raises:
         BuildError: If the cache has no operator for the level, or others can write to it.
-        OptionError: If the bundle can not be written.
+        OptionError: If the bundle cannot be written.
     """
     trust = trust_of(config)
     entries: list[Entry] = []
@@ -137,7 +137,7 @@ def export_model(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     network: bool = False,
 ) -> Exported:
-    """Write exactly what one model needs into a bundle: its operators, and the runtime library if they call it.
+    """Write exactly the needs of one model into a bundle: its operators, and the runtime library if they call it.
 
     Args:
         path: The bundle.
@@ -150,7 +150,7 @@ def export_model(
     Raises:
         ModelError: If the model is at fault.
         BuildError: If the cache lacks an operator or the network.
-        OptionError: If a shape is open, or the bundle can not be written.
+        OptionError: If a shape is open, or the bundle cannot be written.
     """
     trust_of(config)
     setup = set_up(config, level, None, runs_elsewhere=True)
@@ -168,7 +168,7 @@ def export_model(
 
 
 def import_bundle(path: Path, config: Config, level: Level) -> Imported:
-    """Put what a bundle holds into a cache, under its own level. It is checked whole before anything is written.
+    """Put the content of a bundle into a cache, under its own level. It is checked whole before anything is written.
 
     Args:
         path: The bundle.
@@ -178,7 +178,7 @@ def import_bundle(path: Path, config: Config, level: Level) -> Imported:
     Raises:
         OptionError: If there is no such file, or it is no bundle.
         TargetError: If it is for a level that does not run on the cache's.
-        BuildError: If anything in it is not what was exported, or the cache can not be written; names each.
+        BuildError: If anything in it is not what was exported, or the cache cannot be written; names each.
     """
     try:
         require_kind(path, BUNDLE)
@@ -191,7 +191,7 @@ def import_bundle(path: Path, config: Config, level: Level) -> Imported:
     entries, networks, memos, problems = _unpack(bundle)
     if problems:
         raise BuildError(
-            f"nothing of the bundle {str(path)!r} was imported, since it holds what can not be used:\n"
+            f"nothing of the bundle {str(path)!r} was imported, since it holds what cannot be used:\n"
             + listed(problems),
             "export it again, with this release of opbuild",
         )
@@ -225,7 +225,7 @@ def _checked_level(path: Path, bundle: Bundle, level: Level) -> Level:
 
 
 def trust_of(config: Config) -> Trust:
-    """Return whose files are believed; refuse a cache that others can write to."""
+    """Return the trust in a cache's files; refuse a cache that others can write to."""
     trust = make_trust(config)
     problem = trust.folder_problem(config.kernel_meta, config.network_meta)
     if problem is not None:
@@ -233,7 +233,7 @@ def trust_of(config: Config) -> Trust:
     return trust
 
 
-def networks_of(source: ModelSource, shapes: Shapes, session: Session) -> list[tuple[ImageKey, Kernels]]:
+def networks_of(source: ModelSource, shapes: Shapes, session: Session) -> list[tuple[NetworkKey, Kernels]]:
     """Return the networks that serve a model at a size, and the kernels of each.
 
     That is the network of this size alone, or those with symbolic extents where these are stored and that is not.
@@ -279,19 +279,19 @@ def _entry_files(entries: Sequence[Entry]) -> Files:
 def _network_files(folder: Path, name: str, source: ModelSource, trust: Trust) -> Files:
     stored = check_network(folder, name, trust)
     if isinstance(stored, Reason):
-        message = f"the network {name} can not be exported: {stored.text}"
+        message = f"the network {name} cannot be exported: {stored.text}"
         raise BuildError(message, "build the model first, with the same shapes")
     source.remember()
     files = [*stored.files, source.declaration_file.name]
     return {NETWORKS + file: trust.read(folder / file, (folder / file).stat().st_size) for file in files}
 
 
-_Network = tuple[Contents, Mapping[str, memoryview]]
+_Network = tuple[NetworkFiles, Mapping[str, memoryview]]
 """A network of a bundle, and its weights by digest."""
 
 
 def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], list[_Network], dict[str, Any], list[str]]:
-    """Return a bundle's entries by place, its networks, contents of its models' memos, and what is wrong with them."""
+    """Return a bundle's entries by place, its networks, contents of its models' memos, and their problems."""
     left = dict(bundle.files)
     entries, problems = [], []
     for prefix, name in _entry_names(bundle):
@@ -325,7 +325,7 @@ def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], list[_Network], di
 
 
 def _network(name: str, files: Mapping[str, memoryview], target: str, used: set[str]) -> _Network | Reason:
-    """Return a network, or what is wrong with it; its files are added to those that are used."""
+    """Return a network, or its problem; its files are added to those that are used."""
     stored = read_network(name, Memory(files))
     if isinstance(stored, Reason):
         return stored
@@ -383,12 +383,12 @@ def _publish_network(network: _Network, config: Config, trust: Trust) -> str | N
 
 
 def _not_written(folder: Path, problem: str) -> BuildError:
-    message = f"the bundle is sound but the cache {folder} can not be written: {problem}"
+    message = f"the bundle is sound but the cache {folder} cannot be written: {problem}"
     return BuildError(message, "what was written can be used; make room or give the right to write, and import again")
 
 
 def note_compilers(found: Sequence[CompilerIdentity], config: Config, trust: Trust) -> tuple[str, ...]:
-    """Remember what compiled operators that came here, where no compiler is installed; warn where another one is."""
+    """Remember the compilers of operators that came here, where none is installed; warn where another one is."""
     compiler, memo = make_compiler(), config.network_meta / COMPILER_MEMO
     if compiler.library() is None:
         for identity in found:
@@ -409,6 +409,6 @@ def target_of(entry: Entry) -> str:
 
 
 def compiler_of(entry: Entry) -> CompilerIdentity:
-    """Return what compiled an entry."""
+    """Return the identity of the compiler that compiled an entry."""
     parts = entry.info["key"]["components"]["compiler"]
     return CompilerIdentity(str(parts["name"]), str(parts["version"]), str(parts["digest"]))

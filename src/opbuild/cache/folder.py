@@ -1,4 +1,4 @@
-"""Cache: the folders of a cache seen as one, to list, to check, to clean, and to say what a stored network needs."""
+"""Cache: the folders of a cache seen as one, to list, to check, to clean, and to tell the needs of a stored network."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.runtime.record_json import from_json
 from opbuild.store import inspect, prune
-from opbuild.store.at_once import at_once
 from opbuild.store.blobs import Folder
 from opbuild.store.claims import sweep_claims
+from opbuild.store.concurrent_map import concurrent_map
 from opbuild.store.counters import Counters, read_counters
 from opbuild.store.inventory import disk_usage, survey
 from opbuild.store.items import REFUSED, Item, Kind, reason_of, remove_files
-from opbuild.store.networks import Contents, read_network
+from opbuild.store.networks import NetworkFiles, read_network
 from opbuild.store.peers import claims_folder
 from opbuild.store.weights import remove_references, weights_file
 
 
 @dataclass(frozen=True)
-class Problem:
+class ItemProblem:
     """Something that no look-up would accept.
 
     Attributes:
@@ -61,7 +61,7 @@ class Stats:
 
     @property
     def others(self) -> int:
-        """Bytes of what is of no kind: what is remembered, settings, folders."""
+        """Bytes of files of no kind: memos, settings, folders."""
         return max(self.total - sum(self.nbytes.values()), 0)
 
 
@@ -95,7 +95,7 @@ class Cache:
         return Cache(*folders, make_trust(config), claims_folder(config), config.policy_file)
 
     def items(self, *kinds: Kind) -> list[Item]:
-        """Return what lies there, of some kinds, sorted by name."""
+        """Return the items of some kinds, sorted by name."""
         found = survey(self.kernel_meta, self.network_meta).items
         return sorted((item for item in found if item.kind in kinds), key=lambda item: item.name)
 
@@ -116,12 +116,12 @@ class Cache:
         return Stats(count, nbytes, disk_usage(self.folder), read_counters(self.network_meta))
 
     def describe(self, item: Item) -> Description | Reason:
-        """Return what a stored network says of itself, or why it can not be read; looking is no use."""
+        """Return the description of a stored network, or why it cannot be read; looking is no use."""
         stored = read_network(item.name, looked_at(folder_of(item), self.trust), self.trust, whole=False)
         return stored if isinstance(stored, Reason) else describe(item.name, stored)
 
-    def problems(self, watch: Watch = unwatched) -> Iterator[Problem]:
-        """Yield everything that is damaged; what another release of opbuild wrote is not.
+    def problems(self, watch: Watch = unwatched) -> Iterator[ItemProblem]:
+        """Yield everything that is damaged; files of another release of opbuild are not.
 
         Args:
             watch: Told how many items were looked at.
@@ -134,20 +134,20 @@ class Cache:
         numbers = count(1)
         watch(0, len(items))
         for part in (weights, others):
-            with closing(at_once(part, lambda item: problem_of(item, self.trust, sizes, digests))) as looked_at:
+            with closing(concurrent_map(part, lambda item: problem_of(item, self.trust, sizes, digests))) as looked_at:
                 for item, found in looked_at:
                     watch(next(numbers), len(items))
                     problem = self._problem(item, found, sizes)
                     if problem is not None:
                         yield problem
 
-    def _problem(self, item: Item, reason: Reason | None, sizes: Mapping[str, int]) -> Problem | None:
-        """Return what was found as a problem, unless it is none or the item has changed since."""
+    def _problem(self, item: Item, reason: Reason | None, sizes: Mapping[str, int]) -> ItemProblem | None:
+        """Return the problem of an item, unless it has none or has changed since."""
         if reason is not None and reason.code in ("incomplete", "damaged"):
             reason = problem_of(item, self.trust, sizes)  # it may just have been published, replaced or removed
         if reason is None or reason.code == "other-format" or not any(Path(file).exists() for file in item.files):
             return None
-        return Problem(item, reason)
+        return ItemProblem(item, reason)
 
     def checked(self) -> list[Item]:
         """Return everything that ``problems`` looks at."""
@@ -155,20 +155,20 @@ class Cache:
         stored = [item for item in found if item.kind in ("operator", "weight", "image")]
         return stored + remembered_items(found, self.settings)
 
-    def repair(self, problem: Problem) -> bool:
-        """Remove what is damaged, which the next build that needs it makes again; return whether it is gone.
+    def repair(self, problem: ItemProblem) -> bool:
+        """Remove a damaged item, which the next build that needs it makes again; return whether it is gone.
 
         Settings stay: they are their user's.
         """
         return problem.item.kind != "settings" and remove_files(problem.item.files)
 
-    def repaired(self, problems: Iterable[Problem]) -> None:
-        """Remove what refers to weights that were removed: once for all, since each such file must be read."""
+    def repaired(self, problems: Iterable[ItemProblem]) -> None:
+        """Remove the references to weights that were removed: once for all, since each such file must be read."""
         weights = {problem.item.name for problem in problems if problem.item.kind == "weight"}
         remove_references(self.network_meta / "weights", weights)
 
     def clear(self, watch: Watch = unwatched) -> tuple[Item, ...]:
-        """Remove everything but the settings; return what was removed.
+        """Remove everything but the settings; return the removed items.
 
         Args:
             watch: Told how many items were dealt with.
@@ -181,7 +181,7 @@ class Cache:
     def prune(
         self, *, older_than: float | None = None, max_bytes: int | None = None, watch: Watch = unwatched
     ) -> tuple[Item, ...]:
-        """Remove what was not used for a time, and then what was used least recently until a size is reached.
+        """Remove the items not used for a time, and then those used least recently until a size is reached.
 
         Args:
             older_than: Seconds without use; None for any.
@@ -217,7 +217,7 @@ def problem_of(
     sizes: Mapping[str, int] | None = None,
     digest: Callable[[Path, Trust], str] = digest_file,
 ) -> Reason | None:
-    """Return what is wrong with an item, None if it is sound or gone.
+    """Return the problem of an item, None if it is sound or gone.
 
     Args:
         item: What to look at.
@@ -239,7 +239,7 @@ def problem_of(
 def check_network(
     folder: Path, name: str, trust: Trust = PRIVATE, digest: Callable[[Path, Trust], str] = digest_file
 ) -> Description | Reason:
-    """Return what a stored network says whose every byte was checked, its weights included, or what is wrong with it.
+    """Return the description of a stored network whose every byte was checked, its weights included, or its problem.
 
     Args:
         folder: The folder of networks.
@@ -263,7 +263,7 @@ def looked_at(folder: Path, trust: Trust = PRIVATE) -> Folder:
 
 
 def _wrong_weight(path: Path, trust: Trust, nbytes: int | None, digest: Callable[[Path, Trust], str]) -> Reason | None:
-    """Return what is wrong with packed weights; those of a wrong size, or that are all but empty, are not read."""
+    """Return the problem of packed weights; those of a wrong size, or that are all but empty, are not read."""
     try:
         state = path.stat()
         if nbytes not in (None, state.st_size) or state.st_size > _MOST_HOLES * max(512 * state.st_blocks, 4096):
@@ -277,7 +277,7 @@ def _wrong_weight(path: Path, trust: Trust, nbytes: int | None, digest: Callable
 
 @dataclass(frozen=True)
 class Description:
-    """What a stored network says of itself.
+    """The description of a stored network.
 
     Attributes:
         network: The network's own name.
@@ -300,8 +300,8 @@ class Description:
     files: tuple[str, ...]
 
 
-def describe(name: str, stored: Contents) -> Description | Reason:
-    """Return what a stored network says of itself, or why it can not be run; its weights are not looked at.
+def describe(name: str, stored: NetworkFiles) -> Description | Reason:
+    """Return the description of a stored network, or why it cannot be run; its weights are not looked at.
 
     Args:
         name: The files' name without suffix.

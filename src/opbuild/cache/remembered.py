@@ -1,4 +1,4 @@
-"""What a cache only remembers: memos, counters and settings, and what is wrong with each.
+"""Files that a cache only remembers: memos, counters and settings, and the problems of each.
 
 A build that meets a wrong one goes on without it; here it is found although no build asks for it.
 """
@@ -46,7 +46,7 @@ def remembered_items(items: Iterable[Item], settings: Path | None) -> list[Item]
 
 
 def problem_of_remembered(item: Item, trust: Trust) -> Reason | None:
-    """Return what is wrong with a file that remembers something, None if it is sound or gone."""
+    """Return the problem of a memo, a counter or settings, None if the file is sound or gone."""
     path = Path(item.mark)
     if item.kind == "settings":
         _, warnings = read_policy(path, trust=trust)

@@ -1,4 +1,4 @@
-"""Checking a remote store: what it answers, and whether everything that lies there is what it should be."""
+"""Checking a remote store: its answers, and whether everything that lies there is sound."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from opbuild.pipeline.remote import Remote, remote_for_transfer
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.platform.records import NamedTuple, dataclass
-from opbuild.store.at_once import at_once
+from opbuild.store.concurrent_map import concurrent_map
 from opbuild.store.remote.contents import PIECE
 from opbuild.store.remote.failures import ABSENT, REFUSED, SLOW
 from opbuild.store.remote.groups import problem_of_group
@@ -29,7 +29,7 @@ from opbuild.store.remote.objects import ANSWERS, BANK, BLOBS, GROUPS, NAMESPACE
 from opbuild.store.remote.service import described
 
 
-class Step(NamedTuple):
+class CheckStep(NamedTuple):
     """A question to a remote store, its answer, ``ok`` if that is as it should be, and the time that it took."""
 
     name: str
@@ -51,7 +51,7 @@ def named_remote(config: Config, level: Level, *, reads_all: bool) -> Remote | N
     return remote_for_transfer(config.remote or stores.policy.remote, stores.setup)
 
 
-def asked(remote: Remote) -> list[Step]:
+def asked(remote: Remote) -> list[CheckStep]:
     """Ask a remote store to read, and where builds write to it, to write and to remove a small object."""
     objects, service, path = remote.objects, remote.service, f"{NAMESPACE}check/{os.urandom(8).hex()}"
     steps: list[tuple[str, Callable[[], bytes | Reason | None]]] = [
@@ -64,12 +64,12 @@ def asked(remote: Remote) -> list[Step]:
         started = time.perf_counter()
         answer = ask()
         word = described(answer) if isinstance(answer, Reason) and answer.code != ABSENT else "ok"
-        answers.append(Step(name, word, 1e3 * (time.perf_counter() - started)))
+        answers.append(CheckStep(name, word, 1e3 * (time.perf_counter() - started)))
     return answers
 
 
 @dataclass(frozen=True)
-class Problem:
+class RemoteProblem:
     """An object that nobody would use.
 
     Attributes:
@@ -92,14 +92,14 @@ class RemoteCheck:
         self._remote = remote
         self._blobs: dict[str, bool] = {}
 
-    def problems(self, watch: Watch = unwatched) -> Iterator[Problem]:
+    def problems(self, watch: Watch = unwatched) -> Iterator[RemoteProblem]:
         """Yield everything that nobody would use.
 
         Args:
             watch: Told how many objects were looked at.
 
         Raises:
-            BuildError: If the store can not be listed, or does not answer.
+            BuildError: If the store cannot be listed, or does not answer.
         """
         kinds: Sequence[tuple[str, Callable[[str], Reason | None]]] = (
             (BLOBS, self._blob), (OPERATORS, self._operator), (GROUPS, self._group), (NETWORKS, self._network),
@@ -109,7 +109,7 @@ class RemoteCheck:
         numbers, total = count(), 1 + sum(len(names) for *_, names in listed)
         watch(next(numbers), total)
         for folder, look, names in listed:  # blobs before the networks that name them
-            with closing(at_once(names, look)) as answers:
+            with closing(concurrent_map(names, look)) as answers:
                 for name, reason in answers:
                     watch(next(numbers), total)
                     yield from self._problem(folder + name, reason)
@@ -117,15 +117,15 @@ class RemoteCheck:
         watch(next(numbers), total)
         yield from self._problem(BANK, bank if isinstance(bank, Reason) else None)
 
-    def repair(self, problem: Problem) -> bool:
+    def repair(self, problem: RemoteProblem) -> bool:
         """Remove an object that nobody would use; return whether it is gone."""
         return self._remote.objects.delete(problem.path) is None
 
-    def _problem(self, path: str, reason: Reason | None) -> Iterator[Problem]:
+    def _problem(self, path: str, reason: Reason | None) -> Iterator[RemoteProblem]:
         if reason is not None and reason.code in (REFUSED, SLOW):
             raise self._failed(reason)
         if reason is not None and reason.code != ABSENT:  # somebody removed it meanwhile
-            yield Problem(path, reason)
+            yield RemoteProblem(path, reason)
 
     def _names(self, folder: str) -> tuple[str, ...]:
         names = self._remote.objects.names(folder)
@@ -134,8 +134,8 @@ class RemoteCheck:
         return names
 
     def _failed(self, reason: Reason) -> BuildError:
-        message = f"the remote store {self._remote.service.address.url} can not be checked: {described(reason)}"
-        return BuildError(message, "'opbuild push' checks and writes what models need; web servers can not be listed")
+        message = f"the remote store {self._remote.service.address.url} cannot be checked: {described(reason)}"
+        return BuildError(message, "'opbuild push' checks and writes what models need; web servers cannot be listed")
 
     def _blob(self, digest: str) -> Reason | None:
         found = self._remote.objects.get_blob(digest, PIECE)
@@ -150,7 +150,7 @@ class RemoteCheck:
         return problem_of_group(self._remote.objects, name)
 
     def _hint(self, folder: str, name: str) -> Reason | None:
-        """Return what is wrong with what is only remembered: damage in it, too, ends that anything is read."""
+        """Return the problem of a hint: damage in it, too, ends that anything is read."""
         body = self._remote.objects.get(folder + name, NETWORK)
         return body if isinstance(body, Reason) else None
 
@@ -163,7 +163,7 @@ class RemoteCheck:
         return next(filter(None, map(partial(self._lacking, manifest), _pieces(manifest))), None)
 
     def _lacking(self, manifest: Manifest, digest: str) -> Reason | None:
-        """Return why a network can not be had that names a piece."""
+        """Return the reason that a network cannot be had that names a piece."""
         if digest not in manifest.held and digest not in self._blobs:
             reason = self._blob(digest)  # written since they were listed
             if reason is not None and reason.code in (REFUSED, SLOW):

@@ -1,6 +1,6 @@
-"""Sharing: what models need goes from one's own store to one that others share, and comes from there.
+"""Sharing: the needs of models go from one's own store to one that others share, and come from there.
 
-Unlike a build these say what can not be done, and wait longer for it.
+Unlike a build these say what cannot be done, and wait longer for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from opbuild.cache.folder import looked_at
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
+from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.models.endpoints import signature_of
 from opbuild.models.source import ModelSource, open_model
@@ -30,7 +30,7 @@ from opbuild.runtime.binding import Shapes
 from opbuild.runtime.record_json import from_json
 from opbuild.session import Session
 from opbuild.store import inspect
-from opbuild.store.at_once import at_once
+from opbuild.store.concurrent_map import concurrent_map
 from opbuild.store.networks import networks_in
 from opbuild.store.operators import operators_in
 from opbuild.store.remote.failures import ABSENT
@@ -47,7 +47,7 @@ InputShapes = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True)
 class Moved:
-    """What went to a store that others share, or came from there.
+    """The items that went to a store that others share, or came from there.
 
     Attributes:
         operators: Numbers of operators that were written there or here.
@@ -72,7 +72,7 @@ class Moved:
     lacking: tuple[Path, ...] = ()
 
     def table(self, level: Level) -> dict[str, Any]:
-        """Return as JSON values what both directions have."""
+        """Return as JSON values the facts that both directions have."""
         return {
             "operators": self.operators, "present": self.present, "networks": self.networks, "records": self.records,
             "left_out": dict(self.left_out), "bytes": self.nbytes, "target": level.name,
@@ -84,7 +84,7 @@ _SERVES = "absent from the remote store; one with other variants came, which ser
 
 
 def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes: InputShapes | None = None) -> Moved:
-    """Write what models need to a remote store: operators, which models share, and stored networks with weights.
+    """Write the needs of models to a remote store: operators, which models share, and stored networks with weights.
 
     Args:
         models: The models' files; each was built before, for the level.
@@ -100,7 +100,7 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
     """
     setup, remote = _opened(url, config, level)
     entries: dict[str, Entry] = {}
-    networks: dict[str, tuple[ImageKey, StoredNetwork, dict[str, Bytes]]] = {}
+    networks: dict[str, tuple[NetworkKey, StoredNetwork, dict[str, Bytes]]] = {}
     left_out, groups = [], list[list[Entry]]()
     for model in models:
         session, source, signature = _model(model, setup, shapes)
@@ -114,7 +114,7 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
             else:
                 networks[key.stem] = key, *stored
     present = 0
-    with closing(at_once(list(entries.values()), lambda entry: _push(entry, remote))) as answers:
+    with closing(concurrent_map(list(entries.values()), lambda entry: _push(entry, remote))) as answers:
         for _, was_there in answers:
             present += was_there
     for key, network, weights in networks.values():
@@ -131,11 +131,11 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
 
 
 def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes: InputShapes | None = None) -> Moved:
-    """Put what models need, or everything for a level, from a remote store into one's own.
+    """Put the needs of models, or everything for a level, from a remote store into one's own.
 
     Args:
         url: The remote store.
-        models: The models' files; none: everything, which Redis and web servers can not list.
+        models: The models' files; none: everything, which Redis and web servers cannot list.
         config: Says which cache.
         level: The level that the operators are for.
         shapes: Shapes by input name, where the models leave them open.
@@ -143,7 +143,7 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
     Raises:
         ModelError: If a model is at fault.
         OptionError: If the URL or a shape is at fault.
-        BuildError: If the remote store refuses, or one's own can not be written.
+        BuildError: If the remote store refuses, or one's own cannot be written.
     """
     setup, remote = _opened(url, config, level)
     left_out: list[tuple[str, str]] = []
@@ -205,7 +205,7 @@ def _planned(source: ModelSource, signature: Shapes, session: Session) -> Planne
     return session.plan([source.graph(signature, Clock())], Clock())
 
 
-def _stored(key: ImageKey, setup: Setup) -> tuple[StoredNetwork, dict[str, Bytes]] | Reason:
+def _stored(key: NetworkKey, setup: Setup) -> tuple[StoredNetwork, dict[str, Bytes]] | Reason:
     """Return a stored network with its weights."""
     folder = setup.config.network_meta
     network = networks_in(folder, trust=setup.trust).lookup(key)
@@ -230,12 +230,12 @@ def _push(entry: Entry, remote: Remote) -> bool:
 
 
 def _pushed_records(setup: Setup, remote: Remote) -> int:
-    """Write what tuning found here, if there is anything; return how many records the remote store lacked."""
+    """Write the tuning records of this host, if there are any; return how many the remote store lacked."""
     if not setup.has_own_bank:
         return 0
-    from opbuild.store.bank import read_bank  # few have a bank
+    from opbuild.store.tuning_database import read_database  # few have a bank
 
-    added = remote.bank.publish(read_bank(setup.config.tune_bank, setup.trust))
+    added = remote.bank.publish(read_database(setup.config.tune_bank, setup.trust))
     if isinstance(added, Reason):
         raise _refused(remote, described(added))
     return added
@@ -303,7 +303,7 @@ def _with_symbolic_extents(source: ModelSource, stores: Stores, remote: Remote) 
     return found
 
 
-def _with_other_variants(untuned: ImageKey, own: ImageKey, stores: Stores, remote: Remote) -> Manifest | None:
+def _with_other_variants(untuned: NetworkKey, own: NetworkKey, stores: Stores, remote: Remote) -> Manifest | None:
     """Return a network that is there with other variants than tuning chooses here; None if none is."""
     others = (each for each in stores.images.others(untuned, remote.networks.answers(untuned)) if each != own)
     manifests = map(remote.networks.manifest, others)
@@ -316,7 +316,7 @@ def _everything(remote: Remote, level: Level, left_out: list[tuple[str, str]]) -
     for answer in (stems, names):
         if isinstance(answer, Reason):
             raise BuildError(
-                f"what the remote store {remote.service.address.url} holds can not be listed: {described(answer)}",
+                f"what the remote store {remote.service.address.url} holds cannot be listed: {described(answer)}",
                 "name the models: opbuild pull URL MODEL.onnx",
             )
     return list(stems), _networks(list(names), remote, level, left_out)
@@ -337,7 +337,7 @@ def _networks(
 def _fetched(stems: Sequence[str], remote: Remote, level: Level, left_out: list[tuple[str, str]]) -> list[Entry]:
     """Return operators of a level."""
     entries = []
-    with closing(at_once(stems, remote.operators.entry)) as answers:
+    with closing(concurrent_map(stems, remote.operators.entry)) as answers:
         for stem, entry in answers:
             if isinstance(entry, Reason):
                 left_out.append((stem, described(entry)))
@@ -347,11 +347,11 @@ def _fetched(stems: Sequence[str], remote: Remote, level: Level, left_out: list[
 
 
 def _unwritable(problem: str) -> BuildError:
-    return BuildError(f"the cache can not be written: {problem}", "make room or give the right to write")
+    return BuildError(f"the cache cannot be written: {problem}", "make room or give the right to write")
 
 
 def _refused(remote: Remote, problem: str) -> BuildError:
     return BuildError(
-        f"the remote store {remote.service.address.url} can not be used: {problem}",
+        f"the remote store {remote.service.address.url} cannot be used: {problem}",
         "'opbuild cache check --remote URL' says what it can do",
     )

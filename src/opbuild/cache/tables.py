@@ -7,11 +7,11 @@ from contextlib import closing
 from datetime import datetime, timezone
 from typing import Any
 
-from opbuild.cache.folder import Cache, Description, Problem, Stats, folder_of, looked_at, problem_of
+from opbuild.cache.folder import Cache, Description, ItemProblem, Stats, folder_of, looked_at, problem_of
 from opbuild.events import Watch, unwatched
 from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
-from opbuild.store.at_once import at_once
+from opbuild.store.concurrent_map import concurrent_map
 from opbuild.store.inspect import summarize
 from opbuild.store.items import Item, Kind
 from opbuild.store.networks import weights_of
@@ -39,7 +39,7 @@ def rows(cache: Cache, watch: Watch = unwatched) -> tuple[list[Row], list[Row]]:
     weights = {item.name: item for item in cache.items("weight")}
     items = sorted(cache.items("operator", "image"), key=lambda item: (-item.last_use, item.name))
     found = list[Row]()
-    with closing(at_once(items, lambda item: _row(item, weights))) as read:
+    with closing(concurrent_map(items, lambda item: _row(item, weights))) as read:
         for _, row in read:
             found.append(row)
             watch(len(found), len(items))
@@ -93,7 +93,7 @@ def _of_network(network: Description) -> Row:
 
 
 def statistics(numbers: Stats) -> Row:
-    """Return how much is stored, and what look-ups found."""
+    """Return the sizes of what is stored, and the results of look-ups."""
     counters = numbers.counters
     return {
         "stored": {STORED[kind]: {"count": n, "bytes": numbers.nbytes[kind]} for kind, n in numbers.count.items()},
@@ -108,7 +108,7 @@ def statistics(numbers: Stats) -> Row:
     }
 
 
-def damaged(problems: Iterable[Problem]) -> list[Row]:
+def damaged(problems: Iterable[ItemProblem]) -> list[Row]:
     """Return a row for each problem of a cache."""
     return [
         {"kind": KINDS[each.item.kind], "name": each.item.name, "code": each.reason.code, "why": each.reason.text}
@@ -117,7 +117,7 @@ def damaged(problems: Iterable[Problem]) -> list[Row]:
 
 
 def removed(items: Sequence[Item]) -> Row:
-    """Return how much was removed, and what."""
+    """Return the numbers of removed items, and their bytes."""
     count = {name: sum(item.kind == kind for item in items) for kind, name in KINDS.items()}
     return {
         "operators": count["operator"],

@@ -25,7 +25,7 @@ from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
-from opbuild.platform.behind import BEHIND
+from opbuild.platform.background_writer import BACKGROUND_WRITER
 from opbuild.platform.limits import names_limits
 from opbuild.platform.records import dataclass, replace
 from opbuild.report import Clock, Report
@@ -39,7 +39,7 @@ from opbuild.text.plural import counted
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from opbuild.kernel.networks import ImageKey
+    from opbuild.kernel.networks import NetworkKey
     from opbuild.models.source import ModelSource
     from opbuild.runtime.binding import Shapes
 
@@ -47,7 +47,7 @@ Given = dict[str, tuple[int, ...]]
 
 
 @checks_arguments
-@names_limits(BuildError, "the networks can not be built")
+@names_limits(BuildError, "the networks cannot be built")
 def warm(
     models: Sequence[Model],
     *,
@@ -86,7 +86,7 @@ def warm(
         What was done for each model, for each level and shape, in this order.
 
     Raises:
-        ModelError, BuildError: If a model is at fault or can not be built, once all others are; of several the first.
+        ModelError, BuildError: If a model is at fault or cannot be built, once all others are; of several the first.
         OptionError: If an argument or a variable is at fault.
     """
     config = Config.from_environment(**options_in(locals()))
@@ -103,7 +103,7 @@ def warm_models(
     executor: Executor | None = None,
     observer: Observer | None = None,
 ) -> tuple[Report, ...]:
-    """Do what ``warm`` does, with settings."""
+    """Do the work of ``warm``, with settings."""
     if not config.uses_cache:
         raise OptionError("nothing can be warmed without a store", "leave the mode 'disable' and debugging out")
     if config.remote_mode != "off":
@@ -111,17 +111,17 @@ def warm_models(
     levels = _levels(targets or ["host"])
     setups = [set_up(config, level, observer, runs_elsewhere=True, executor=executor) for level in levels]
     chosen = zip(models, _own_shapes(models, variants, setups[0]), strict=True)
-    wanted = [_Wanted(model, own, setup) for model, choices in chosen for own in choices for setup in setups]
+    wanted = [_NetworkRequest(model, own, setup) for model, choices in chosen for own in choices for setup in setups]
     if executor is not None:
         for setup in setups:
             _build_together([each for each in wanted if each.setup is setup], setup)
-    reports, failed = list[Report](), list[tuple[_Wanted, OpbuildError]]()
+    reports, failed = list[Report](), list[tuple[_NetworkRequest, OpbuildError]]()
     for each in wanted:
         try:
             reports.append(_built_here(each) if runs_here(each.setup.level) is None else _built_for_others(each))
         except OpbuildError as error:
             failed.append((each, error))
-    BEHIND.finish()
+    BACKGROUND_WRITER.finish()
     for setup in setups:
         shared = Stores(setup).remote
         if shared is not None and (warned := shared.wait_for_uploads()) is not None:
@@ -132,7 +132,7 @@ def warm_models(
 
 
 @dataclass(frozen=True, eq=False)
-class _Wanted:
+class _NetworkRequest:
     """A model for one level and one choice of shapes."""
 
     model: Model
@@ -145,7 +145,7 @@ class _Wanted:
 
 
 @dataclass(frozen=True, eq=False)
-class _Opened:
+class _OpenedModel:
     """The same, with what is known of the model."""
 
     source: ModelSource
@@ -153,8 +153,8 @@ class _Opened:
     session: Session
 
     @property
-    def key(self) -> ImageKey:
-        """What names it among stored networks."""
+    def key(self) -> NetworkKey:
+        """The key of the network among stored ones."""
         types = {name: each for name, each in self.source.types(self.signature).items() if is_tensor(each)}
         return self.session.stores.images.key(self.source.declaration.name, self.source.digest, types)
 
@@ -189,11 +189,11 @@ def _own_shapes(models: Sequence[Model], variants: Sequence[Given], setup: Setup
     return chosen
 
 
-def _opened(wanted: _Wanted) -> _Opened:
+def _opened(wanted: _NetworkRequest) -> _OpenedModel:
     """Open a model for its level and shapes.
 
     Raises:
-        ModelError: If it can not be read, or a shape is open.
+        ModelError: If it cannot be read, or a shape is open.
     """
     session = Session(wanted.setup)
     source = open_model(wanted.model, session.stores.models)
@@ -205,10 +205,10 @@ def _opened(wanted: _Wanted) -> _Opened:
             "give it: shapes={'name': (...)}",
             command='give it: --shapes "name:..."',
         )
-    return _Opened(source, signature, session)
+    return _OpenedModel(source, signature, session)
 
 
-def _build_together(wanted: Sequence[_Wanted], setup: Setup) -> None:
+def _build_together(wanted: Sequence[_NetworkRequest], setup: Setup) -> None:
     """Build the operators that networks for one level need, at once; those of models at fault are left out."""
     needed: dict[OpDesc, tuple[str, ...]] = {}
     for each in wanted:
@@ -222,7 +222,7 @@ def _build_together(wanted: Sequence[_Wanted], setup: Setup) -> None:
         session.stores.count(builder.build(needed, counted(len(wanted), "network")))
 
 
-def _kernels(opened: _Opened) -> Mapping[OpDesc, tuple[str, ...]]:
+def _kernels(opened: _OpenedModel) -> Mapping[OpDesc, tuple[str, ...]]:
     """Return the kernels of a network, and those of its other sizes if there may be any."""
     source, session = opened.source, opened.session
     needed = dict(session.plan([source.walk(opened.signature, Clock()).graph], Clock()).kernels)
@@ -234,8 +234,8 @@ def _kernels(opened: _Opened) -> Mapping[OpDesc, tuple[str, ...]]:
     return needed
 
 
-def _built_here(wanted: _Wanted) -> Report:
-    """Build a network as who runs it would, and what serves further sizes of it."""
+def _built_here(wanted: _NetworkRequest) -> Report:
+    """Build a network as who runs it would, and the programs that serve further sizes of it."""
     _opened(wanted)
     setup = wanted.setup
     return compile_model(
@@ -249,7 +249,7 @@ def _built_here(wanted: _Wanted) -> Report:
     ).report
 
 
-def _built_for_others(wanted: _Wanted) -> Report:
+def _built_for_others(wanted: _NetworkRequest) -> Report:
     """Build and store a network whose code does not run on this machine."""
     setup, clock, opened = wanted.setup, Clock(), _opened(wanted)
     source, session = opened.source, opened.session
@@ -265,8 +265,8 @@ def _built_for_others(wanted: _Wanted) -> Report:
     return make_report(network.record, network.operators, clock, setup.level_text, "it is for other machines")
 
 
-def _failure(failed: Sequence[tuple[_Wanted, OpbuildError]], count: int) -> OpbuildError:
+def _failure(failed: Sequence[tuple[_NetworkRequest, OpbuildError]], count: int) -> OpbuildError:
     """Return the first error, which says how many networks there are that have one."""
     first, error = failed[0]
-    others = "" if len(failed) == 1 else f"{len(failed)} of {counted(count, 'network')} can not be built; the first, "
+    others = "" if len(failed) == 1 else f"{len(failed)} of {counted(count, 'network')} cannot be built; the first, "
     return type(error)(f"{others}{first}: {error.message}", error.hint, command=error.command_hint)

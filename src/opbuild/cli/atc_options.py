@@ -6,7 +6,7 @@ from opbuild.cli.option_values import REFUSED, required, wrong
 from opbuild.platform.records import NamedTuple
 
 _RANGES = 'give the sizes as ranges: --input_shape "data:1,3,1~640,1~640"'
-_NO_BANK = "TUNE_BANK_PATH names the bank of what 'opbuild tune' found, which every build reads"
+_NO_BANK = "TUNE_BANK_PATH names the tuning database of 'opbuild tune', which every build reads"
 _NO_TYPES = "element types are the model's; --precision_mode and Cast nodes in the model change them"
 _QUANTIZED = "quantize or prune the model before it is exported"
 _ONE_MACHINE = "an offline model is for one machine; --soc_version names it"
@@ -91,7 +91,7 @@ FOREIGN: dict[str, Foreign] = {
 
 
 def check_foreign(option: str, value: str) -> None:
-    """Take an option that decides nothing, or say what to do instead.
+    """Take an option that decides nothing, or say which to use instead.
 
     Raises:
         OptionError: If it has no value, or the value asks for what opbuild does not do.

@@ -1,4 +1,4 @@
-"""``opbuild bank``: seeing what tuning found, and carrying it to other machines."""
+"""``opbuild bank``: seeing the tuning database, and carrying it to other machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opbuild.platform.paths import Path
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
-    from opbuild.store.bank import Record
+    from opbuild.store.tuning_database import TuningRecord
 
 FILE = OnePath("the path of a file")
 
@@ -23,7 +23,7 @@ FILE = OnePath("the path of a file")
 def bank() -> None:
     """List, export and import what tuning found.
 
-    The bank is a file of lines in $TUNE_BANK_PATH, else in tune_bank beside the cache.
+    The tuning database is a file of lines in $TUNE_BANK_PATH, else in tune_bank beside the cache.
     """
 
 
@@ -51,7 +51,7 @@ def ls(cache_path: Path | None, as_json: bool) -> None:
         say(line)
 
 
-def _cells(record: Record, state: str) -> tuple[str, ...]:
+def _cells(record: TuningRecord, state: str) -> tuple[str, ...]:
     choice = "another family" if record.choice is None else " ".join(f"{n} {v}" for n, v in record.choice.items())
     return (
         record.family,
@@ -76,23 +76,23 @@ def export(file: Path, cache_path: Path | None) -> None:
     Each that counts once, signed if $OPBUILD_SIGNING_KEY is set.
     """
     from opbuild.cli.tables import say
-    from opbuild.tuning.listing import export_bank
+    from opbuild.tuning.listing import export_database
 
     new_file("file", str(file), "the file to write")
-    say(f"{counted(export_bank(Config.from_environment(cache_path=cache_path), file), 'record')} in {file}")
+    say(f"{counted(export_database(Config.from_environment(cache_path=cache_path), file), 'record')} in {file}")
 
 
 @bank.command("import")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
 @cache_path_option
 def import_(files: tuple[Path, ...], cache_path: Path | None) -> None:
-    """Add the records of other banks.
+    """Add the records of other tuning databases.
 
     Those that this one lacks, or has earlier ones for.
     """
     from opbuild.cli.tables import say
-    from opbuild.tuning.listing import import_banks
+    from opbuild.tuning.listing import import_databases
 
-    added, left_out = import_banks(Config.from_environment(cache_path=cache_path), files)
+    added, left_out = import_databases(Config.from_environment(cache_path=cache_path), files)
     problem = f"; {counted(left_out, 'line')} damaged or not signed with the key" if left_out else ""
     say(f"{counted(added, 'record')} added{problem}")

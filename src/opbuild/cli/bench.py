@@ -14,7 +14,7 @@ import click
 
 from opbuild.bench.job import Array
 from opbuild.bench.runtimes import LIMITED, RUNTIMES
-from opbuild.cli.option_values import Choice, OnePath, Whole, new_file
+from opbuild.cli.option_values import OnePath, Whole, WordValue, new_file
 from opbuild.cli.options import model_arguments, model_of, option_group, shapes_option
 from opbuild.cli.terminal import Terminal
 from opbuild.errors import OptionError
@@ -31,7 +31,7 @@ WRONG = 1.0
 """A runtime whose outputs differ by more, relative to the greatest value, computes something else."""
 
 bench_options = option_group(
-    click.option("--runtime", "runtimes", type=Choice(tuple(RUNTIMES)), multiple=True, metavar="NAME",
+    click.option("--runtime", "runtimes", type=WordValue(tuple(RUNTIMES)), multiple=True, metavar="NAME",
                  help=f"Measure {', '.join(RUNTIMES)}.  [repeatable; default: those that are installed]"),
     click.option("--num_threads", "threads", type=Whole(1, 1024), multiple=True, metavar="N",
                  help="Threads that run the network.  [repeatable; default: 1, and the cores]"),
@@ -45,7 +45,7 @@ bench_options = option_group(
                  help="Data of one input; the others get random numbers.  [repeatable]"),
     click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True,
                  help="Seed of the random inputs."),
-    click.option("--soc_version", type=Choice(tuple(LIMITED)), metavar="LEVEL",
+    click.option("--soc_version", type=WordValue(tuple(LIMITED)), metavar="LEVEL",
                  help=f"Run opbuild's code for {' or '.join(LIMITED)}, and keep others to it that can be kept.  "
                  "[default: host]"),
     click.option("--json", "results", metavar="FILE.json", type=OnePath("the file to write"),
@@ -75,7 +75,7 @@ def bench(
     """Measure a model in opbuild and in the runtimes that are installed.
 
     Those are ONNX Runtime, OpenVINO, MNN, ncnn and torch.compile; models for the last three are converted first, and
-    one that can not take a model says so.
+    one that cannot take a model says so.
 
     Each runs in a process of its own, started with an empty cache and then once more, and takes turns with the others:
     a machine that slows down slows all. The store of the user is neither read nor written.
@@ -104,11 +104,7 @@ def bench(
 
 
 def _installed(wanted: Sequence[str]) -> list[str]:
-    """Return the runtimes to measure: opbuild first, and those named, or all that are there.
-
-    Raises:
-        OptionError: If one that is named is not there.
-    """
+    """Return the runtimes to measure: opbuild first, and those named, or all that are there."""
     for name in wanted:
         if not RUNTIMES[name].is_installed:
             package = RUNTIMES[name].package

@@ -1,4 +1,4 @@
-"""``opbuild build``: a model in, its operators in the store, and a table of what was done."""
+"""``opbuild build``: a model in, its operators in the store, and a table of them."""
 
 from __future__ import annotations
 

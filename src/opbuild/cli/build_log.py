@@ -1,4 +1,4 @@
-"""What ``opbuild compile`` prints of a build, by ``--log``: from every operator to nothing but a sign of life."""
+"""The lines that ``opbuild compile`` prints of a build, by ``--log``: from every operator to a mere sign of life."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class BuildLog:
             self._progress(event)
 
     def finish(self, path: Path, seconds: float, remark: str = "") -> None:
-        """Print what was built.
+        """Print the result of the build.
 
         Args:
             path: The file that was written.
@@ -93,7 +93,7 @@ class BuildLog:
 
 
 def make_warner(level: str = "warning") -> Observer:
-    """Return an observer that prints the warnings of what only looks, each once, if the level allows."""
+    """Return an observer that prints the warnings of commands that only look, each once, if the level allows."""
     console, printed = Terminal(stderr=True, soft_wrap=True), set[str]()
     shows = LEVELS.index(level) <= LEVELS.index("warning")
 

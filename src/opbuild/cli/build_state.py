@@ -1,4 +1,4 @@
-"""What a build is doing, kept from its events, in words and numbers for who waits."""
+"""The state of a build, kept from its events, in words and numbers for who waits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FORETELLING = 1.0
 
 
 class BuildState:
-    """What a build is doing.
+    """The state of a build.
 
     Args:
         clock: Returns the time in seconds.
@@ -85,7 +85,7 @@ class BuildState:
 
     @property
     def interrupted(self) -> str:
-        """How far it got; empty while there is nothing to count."""
+        """The progress when it was interrupted; empty while there is nothing to count."""
         return f"{self.done} of {counted(self.to_compile, 'operator')} compiled" if self.to_compile else ""
 
     @property
@@ -95,7 +95,7 @@ class BuildState:
 
     @property
     def left(self) -> float | None:
-        """Seconds until what is shown is done, if it goes on as it did; None while that is not known.
+        """Seconds until the shown step is done, at the same pace; None while that is not known.
 
         Linking and writing come after, and are shown as steps of their own.
         """
@@ -107,7 +107,7 @@ class BuildState:
 
     @property
     def step_text(self) -> str:
-        """What goes on besides compiling, and how much of it is done; empty if that is all that is awaited."""
+        """The step that is done besides compiling, and its progress; empty if the build waits for compiling alone."""
         if self._counts_bytes:
             done, total = self.step_megabytes
             return f"{self.step.step}: {done} of {total} MB"
@@ -119,12 +119,12 @@ class BuildState:
 
     @property
     def step_megabytes(self) -> tuple[int, int]:
-        """How much of what goes on besides compiling is done, and of how much."""
+        """The progress of the step besides compiling, in megabytes, and its total."""
         return self.step.done // _MB, -(-self.step.total // _MB)
 
     @property
     def compiled_by(self) -> str:
-        """What is compiled here, or who compiles what this build waits for."""
+        """The operators that are compiled here, or the process that compiles those that this build waits for."""
         if self.running or not self.waiting:
             return _names(self.running)
         name, holder = next(iter(self.waiting.items()))

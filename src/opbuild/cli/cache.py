@@ -1,4 +1,4 @@
-"""``opbuild cache``: seeing and tending what is stored. Each group of commands is in a file of its own."""
+"""``opbuild cache``: seeing and tending the store. Each group of commands is in a file of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``opbuild cache export`` and ``import``: a cache, or what one model needs of it, in one file."""
+"""``opbuild cache export`` and ``import``: a cache, or the needs of one model, in one file."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def export(bundle: Path, model: Path | None, network: bool, input_shape: str | N
     if model is None and (network or input_shape):
         raise OptionError("--network and --input_shape are for one model", "give --model")
     if problem := unwritable(bundle):
-        raise OptionError(f"the bundle {str(bundle)!r} can not be written: {problem}", "name another file")
+        raise OptionError(f"the bundle {str(bundle)!r} cannot be written: {problem}", "name another file")
     if model is not None and same_file(model, bundle):
-        raise OptionError(f"the bundle {str(bundle)!r} can not be written: it is the model", "name another file")
+        raise OptionError(f"the bundle {str(bundle)!r} cannot be written: it is the model", "name another file")
     config, level = locate(**place)
     if model is None:
         done = export_cache(bundle, config, level)

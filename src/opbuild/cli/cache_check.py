@@ -1,4 +1,4 @@
-"""``opbuild cache check``: whether the remote store answers, what it can do, and whether all in it is sound."""
+"""``opbuild cache check``: whether the remote store answers, its abilities, and whether all in it is sound."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def check(repair: bool, as_json: bool, **place: Any) -> int:
             echo(f"{name:<7} {word} ({milliseconds:.1f} ms)")
     failed = next((step for step in steps if step.answer != "ok"), None)
     if failed is not None:
-        message = f"the remote store can not be used to {failed.name}: {failed.answer}"
+        message = f"the remote store cannot be used to {failed.name}: {failed.answer}"
         raise BuildError(message, "builds go on without it")
     return 0
 
 
 def _repair(remote: Remote, as_json: bool) -> int:
-    """Look at everything, remove what is damaged, and tell what; return the exit code."""
+    """Look at everything, remove damaged objects, and tell which; return the exit code."""
     from opbuild.cache.remote_check import RemoteCheck
     from opbuild.cli.count_progress import count_progress
     from opbuild.store.remote.objects import NAMESPACE

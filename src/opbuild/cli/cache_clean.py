@@ -1,4 +1,4 @@
-"""``opbuild cache verify``, ``prune`` and ``clear``: finding what is damaged, and removing what is not wanted."""
+"""``opbuild cache verify``, ``prune`` and ``clear``: finding damaged items, and removing unwanted ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 
 
 def verify_place(config: Config, *, repair: bool, as_json: bool) -> int:
-    """Look at everything in a cache, remove what is damaged if that is wanted, and tell; return the exit code."""
+    """Look at everything in a cache, remove damaged items if that is wanted, and tell; return the exit code."""
     from opbuild.cache import tables
     from opbuild.cache.folder import Cache
     from opbuild.cli.count_progress import count_progress
@@ -80,7 +80,7 @@ def clear(as_json: bool, **place: Any) -> None:
 
 
 def _remove(config: Config, as_json: bool, remove: Callable[[Cache, Watch], tuple[Item, ...]]) -> None:
-    """Remove something, and tell what."""
+    """Remove items, and tell which."""
     from opbuild.cache import tables
     from opbuild.cache.folder import Cache
     from opbuild.cli.count_progress import count_progress

@@ -83,7 +83,7 @@ def locate(
 
 
 def locate_place(soc_version: str | None, **place: Path | None) -> Config:
-    """Return the settings of a cache, for commands that see everything in a folder; say what other places hold too.
+    """Return the settings of a cache, for commands that see everything in a folder; warn of items in other places too.
 
     Args:
         soc_version: The option.

@@ -1,4 +1,4 @@
-"""``opbuild cache ls``, ``show`` and ``stats``: what is stored, and what it has saved."""
+"""``opbuild cache ls``, ``show`` and ``stats``: the stored items, and the time that they have saved."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def ls(as_json: bool, **place: Any) -> None:
 
 
 def _sum(numbers: Stats) -> str:
-    """Return what is stored in a line, and its sum, which is what ``du`` says, at the end."""
+    """Return a line that sums up what is stored; its total, which is that of ``du``, stands at the end."""
     parts = [
         f"{counted(numbers.count[kind], thing, things)} ({size(numbers.nbytes[kind])})"
         for kind, (thing, things) in _THINGS.items()
@@ -184,7 +184,7 @@ def _cells(row: dict[str, Any], now: float, host: str) -> tuple[str, ...]:
 
 
 def _print_details(details: dict[str, Any]) -> None:
-    """Print what there is to say of an item, a line a field; of a key and of operators a line a part."""
+    """Print the details of an item, a line a field; of a key and of operators a line a part."""
     for field, value in details.items():
         if field not in _LISTED:
             lines = _lines(field, value)

@@ -8,7 +8,15 @@ from typing import Any, cast
 import click
 
 from opbuild.cli.build_log import build_log, make_warner
-from opbuild.cli.compile_options import BUILD, CHECK, COMPILE_DEFAULTS, SHOW, Request, compile_options, make_request
+from opbuild.cli.compile_options import (
+    BUILD,
+    CHECK,
+    COMPILE_DEFAULTS,
+    SHOW,
+    CompileRequest,
+    compile_options,
+    make_request,
+)
 from opbuild.cli.echoing import echo
 from opbuild.cli.option_values import new_file
 from opbuild.cli.strict import StorageWatch, stored_in
@@ -30,11 +38,11 @@ def compile(**options: Any) -> None:  # noqa: A001  the command's name
     carry_out(make_request(options, COMPILE_DEFAULTS))
 
 
-def carry_out(request: Request) -> None:
-    """Do what a command line asks for.
+def carry_out(request: CompileRequest) -> None:
+    """Carry out a command line.
 
     Raises:
-        OpbuildError: If it can not be done.
+        OpbuildError: If it cannot be done.
     """
     if request.mode == BUILD:
         _preview(request) if request.dry_run else _build(request)
@@ -49,7 +57,7 @@ def carry_out(request: Request) -> None:
             write_json(request.om, request.model, cast("Path", request.json))
 
 
-def make_config(request: Request) -> Config:
+def make_config(request: CompileRequest) -> Config:
     """Return the settings of a build.
 
     Raises:
@@ -58,7 +66,7 @@ def make_config(request: Request) -> Config:
     return Config.from_environment(**request.settings, atc=request.atc)
 
 
-def _arguments(request: Request) -> dict[str, Any]:
+def _arguments(request: CompileRequest) -> dict[str, Any]:
     """Return the arguments that building, previewing and checking have in common."""
     fixed, ranges = split_shapes(request.input_shapes)
     return {
@@ -71,7 +79,7 @@ def _arguments(request: Request) -> dict[str, Any]:
     }
 
 
-def _build(request: Request) -> None:
+def _build(request: CompileRequest) -> None:
     from opbuild.offline.build import build_offline
 
     arguments = _arguments(request)
@@ -84,7 +92,7 @@ def _build(request: Request) -> None:
     watch.require_stored(request.strict)
 
 
-def _preview(request: Request) -> None:
+def _preview(request: CompileRequest) -> None:
     from opbuild.cli.tables import say, show_report
     from opbuild.offline.preview import preview
 
@@ -94,8 +102,8 @@ def _preview(request: Request) -> None:
     say(f"dry run: {counts}; nothing was built or written")
 
 
-def _check(request: Request) -> None:
-    """Check a model, write what was found, and fail if an offline model can not have one of its operators."""
+def _check(request: CompileRequest) -> None:
+    """Check a model, write the result, and fail if an offline model cannot have one of its operators."""
     from opbuild.cli.show_offline import write_report
     from opbuild.offline.check import check
 
@@ -111,6 +119,6 @@ def _check(request: Request) -> None:
     if checked.failed:
         names = ", ".join(f"{node.name} ({node.op_type})" for node in checked.failed)
         raise UnsupportedOperatorError(
-            f"{checked.name} can not be built: {names}",
+            f"{checked.name} cannot be built: {names}",
             "replace these operators in the model, or define them with @opbuild.operator",
         )

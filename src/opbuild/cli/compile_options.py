@@ -1,4 +1,4 @@
-"""The options of ``opbuild compile`` and ``opbuild atc``, and what they ask for once they are checked together."""
+"""The options of ``opbuild compile`` and ``opbuild atc``, and the request that they are once checked together."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from opbuild.cli.option_values import (
     CONFLICTING,
     DEPENDENT,
     MISSING,
-    Choice,
     Whole,
+    WordValue,
     required,
     wrong,
 )
@@ -34,7 +34,7 @@ BUILD, TO_JSON, CHECK, SHOW = 0, 1, 3, 6
 """Values of ``--mode``."""
 
 _EXPORT = "export it to ONNX and use --framework=5"
-_FRAMEWORK = Choice(
+_FRAMEWORK = WordValue(
     ("5",),
     {
         "0": f"0 is Caffe, which opbuild does not read: {_EXPORT} (caffe2onnx)",
@@ -42,14 +42,14 @@ _FRAMEWORK = Choice(
         "3": f"3 is TensorFlow, which opbuild does not read: {_EXPORT} (python -m tf2onnx.convert)",
     },
 )
-_MODE = Choice(
+_MODE = WordValue(
     ("0", "1", "3", "6"),
     {"5": "5 is for GE's dump graphs, which opbuild does not write", "30": "30 is for one chip: use 0"},
 )
 _FOR_ALL = "leave out --optypelist_for_implmode, and the mode without _for_all is for all operators"
-_IMPLMODE = Choice(IMPLEMENTATION_MODES, {"high_precision_for_all": _FOR_ALL, "high_performance_for_all": _FOR_ALL})
+_IMPLMODE = WordValue(IMPLEMENTATION_MODES, {"high_precision_for_all": _FOR_ALL, "high_performance_for_all": _FOR_ALL})
 _NO_HALF = "no kernel computes in another type than the model's or float32"
-_PRECISION = Choice(
+_PRECISION = WordValue(
     PRECISION_MODES,
     dict.fromkeys(
         (
@@ -59,12 +59,12 @@ _PRECISION = Choice(
         _NO_HALF,
     ),
 )  # fmt: skip
-_LEVEL = Choice(("0", "1", "2", "3", "4"))
+_LEVEL = WordValue(("0", "1", "2", "3", "4"))
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a command line asks for, checked.
+class CompileRequest:
+    """The checked options of a command line.
 
     Attributes:
         mode: One of ``BUILD``, ``TO_JSON``, ``CHECK`` and ``SHOW``.
@@ -103,7 +103,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a command takes where its options do not say.
+    """The values that a command takes where its options do not say.
 
     Attributes:
         required: Options that must be given besides the model: for mode 3 ``framework``, for mode 0 all.
@@ -174,13 +174,13 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
      "The file to write; .om is added.", "the model's name, here"),
     ("soc_version", _soc_version, "LEVEL", f"The level to build for: {BUILDABLE}.", "host"),
     ("input_shape", _shapes, "SHAPES",
-     'Shapes of the inputs: "data:1,3,224,224;mask:1,128"; -1 is any extent, 1~640 a range.', "the model's"),
+     'Shapes of the inputs: "data:1,3,224,224;mask:1,128"; -1 is any dimension, 1~640 a range.', "the model's"),
     ("dynamic_batch_size", parse_sizes, '"1,2,4,8"',
      "Batch sizes of one .om file; they replace the -1 that comes first in --input_shape.", ""),
     ("dynamic_image_size", parse_sizes, '"224,224;448,448"',
-     "Heights and widths of one .om file; they replace the last two of four extents, both -1 in --input_shape.", ""),
+     "Heights and widths of one .om file; they replace the last two of four dimensions, both -1 in --input_shape.", ""),
     ("dynamic_dims", parse_sizes, '"1,224;4,448"',
-     "Lists of extents of one .om file; each replaces every -1 in --input_shape, in order.", ""),
+     "Lists of dimensions of one .om file; each replaces every -1 in --input_shape, in order.", ""),
     ("om", lambda o, t: values.input_file(o, t, OFFLINE, ONNX), "FILE.om",
      "The file for modes 1 and 6, which may also be given as an argument.", ""),
     ("json", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json",
@@ -191,7 +191,7 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
     ("optypelist_for_implmode", lambda o, t: required(o, t, "it must be names of operator types separated by commas"),
      "TYPES", "Operator types that --op_select_implmode is for.", "all"),
     ("precision_mode", _PRECISION.read, "MODE", "must_keep_origin_dtype or force_fp32.", "must_keep_origin_dtype"),
-    ("op_compiler_cache_mode", Choice(CACHE_MODES).read, "MODE",
+    ("op_compiler_cache_mode", WordValue(CACHE_MODES).read, "MODE",
      "enable: reuse operators and add to them. force: compile again and replace. disable: neither read nor write.", ""),
     ("cache_path", values.folder, "DIR",
      "Folder that holds rank_<id>/, the store of 'opbuild build' and 'opbuild run'.", ""),
@@ -206,7 +206,7 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
      "File with op_debug_config= and op_debug_list=.", ""),
     ("debug_dir", lambda o, t: values.path(o, t, "an existing folder"), "DIR",
      "Existing folder for the files of debugging.", "$ASCEND_WORK_PATH/kernel_meta, else ./kernel_meta"),
-    ("log", Choice(LEVELS).read, "LEVEL", "What is printed: debug, info, warning, error or null.", ""),
+    ("log", WordValue(LEVELS).read, "LEVEL", "What is printed: debug, info, warning, error or null.", ""),
     ("workers", Whole(1).read, "N", "Operators compiled at once.", CORES),
     ("num_threads", Whole(1, 1024).read, "N", "Without effect: a file serves any number of threads.", THREADS),
 )  # fmt: skip
@@ -249,7 +249,7 @@ def compile_options(defaults: Defaults) -> Callable[[F], F]:
 
 
 def _place_argument(given: Mapping[str, Any], mode: int) -> Mapping[str, Any]:
-    """Return the options with what the argument gives: the model, or the .om file of the modes that read one.
+    """Return the options with the argument: the model, or the .om file of the modes that read one.
 
     Raises:
         OptionError: If it is given twice.
@@ -265,7 +265,7 @@ def _place_argument(given: Mapping[str, Any], mode: int) -> Mapping[str, Any]:
     return {**given, "om": path}
 
 
-def make_request(given: Mapping[str, Any], defaults: Defaults) -> Request:
+def make_request(given: Mapping[str, Any], defaults: Defaults) -> CompileRequest:
     """Check options together.
 
     Args:
@@ -295,7 +295,7 @@ def make_request(given: Mapping[str, Any], defaults: Defaults) -> Request:
         )
     shapes: Mapping[str, Shape] = options["input_shape"] or {}
     model: Path | None = options["model"]
-    return Request(
+    return CompileRequest(
         mode=mode,
         model=model,
         output=options["output"] or (Path(model.stem) if model is not None else None),
@@ -337,7 +337,7 @@ def _require(options: Mapping[str, Any], mode: int, defaults: Defaults) -> None:
 
 
 def _check_files(options: Mapping[str, Any]) -> None:
-    """Refuse to write over what is read."""
+    """Refuse to write over a file that is read."""
     read = [options[name] for name in ("model", "om") if options[name] is not None]
     for name in ("json", "check_report"):
         if options[name] is not None and any(same_file(options[name], each) for each in read):

@@ -20,7 +20,7 @@ _REDRAW_SECONDS = 0.1
 
 
 class Count:
-    """How far a command is. It is told by being called (``events.Watch``), from any thread.
+    """The progress of a command. It is told by being called (``events.Watch``), from any thread.
 
     Args:
         doing: What it does with each item, e.g. ``removing``.
@@ -50,7 +50,7 @@ class Count:
 
     @property
     def left(self) -> str:
-        """How long it will go on as it did, for people; empty while that is not known."""
+        """The time left at the same pace, for people; empty while that is not known."""
         if not self.done or not self.total:
             return ""
         return duration((self._clock() - self._listed) / self.done * (self.total - self.done))
@@ -66,7 +66,7 @@ class Count:
 
     @property
     def interrupted(self) -> str:
-        """How far it got."""
+        """The progress when it was interrupted."""
         so_far = f"{self.done} of {self.total} {self.past}" if self.total is not None else f"nothing {self.past} yet"
         return f"{so_far}; {self.rest}"
 
@@ -84,7 +84,7 @@ class _Lines:
         say(self._count.line, self._console, soft_wrap=True)
 
     def close(self) -> None:
-        """Take away what should not stay."""
+        """Take away lines that should not stay."""
 
 
 class _Bar(_Lines):

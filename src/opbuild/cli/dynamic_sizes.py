@@ -20,7 +20,7 @@ Signature = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class DynamicSizes:
-    """What one of the options lists.
+    """The sizes that one of the options lists.
 
     Attributes:
         option: Its name without dashes.
@@ -34,7 +34,7 @@ class DynamicSizes:
 
 
 class _Form(NamedTuple):
-    """What one of the options takes, and where ``--input_shape`` must be open for it: in which axes of an input."""
+    """The values that one of the options takes, and the axes of an input that ``--input_shape`` must leave open."""
 
     takes: str
     opens: str
@@ -51,7 +51,7 @@ _FORMS = {
         "-1 for height and width, the last two of four, and nowhere else", "data:1,3,-1,-1", ([2, 3],)
     ),
     "dynamic_dims": _Form(
-        'lists of extents of at least 1, all as long, such as "1,224;4,448"', "-1 for each extent of a list",
+        'lists of dimensions of at least 1, all as long, such as "1,224;4,448"', "-1 for each dimension of a list",
         "data:-1,3,-1,224"
     ),
 }  # fmt: skip

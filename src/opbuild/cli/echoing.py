@@ -1,4 +1,4 @@
-"""What commands write line by line: foreign words in it are shown, and are no orders to a terminal."""
+"""Output of commands, line by line: foreign words in it are shown, and are no orders to a terminal."""
 
 from __future__ import annotations
 

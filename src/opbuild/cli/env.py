@@ -1,4 +1,4 @@
-"""``opbuild env``: what a build on this machine would use."""
+"""``opbuild env``: the settings and places of a build on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opbuild.files.writing import write_new
 from opbuild.platform.paths import Path
 from opbuild.runtime.devices.cpu.link import find_linker
 from opbuild.store.machine_class import machine_file, read_measured, system_class, write_measured
-from opbuild.target.host import here, host_flags, host_level
+from opbuild.target.host import host_flags, host_level, host_machine
 from opbuild.text.plural import counted, size
 from opbuild.version import __version__
 
@@ -61,7 +61,7 @@ def env(*, measure: bool) -> None:
 
 
 def level_text() -> str:
-    """Return this machine's level, and what it lacks of the next higher one."""
+    """Return this machine's level, and the features that it lacks of the next higher one."""
     level = host_level()
     above = level.higher()
     if above is None:
@@ -70,9 +70,9 @@ def level_text() -> str:
 
 
 def machine_text() -> str:
-    """Return what is known of this machine, as far as building for it and running on it depend on it."""
+    """Return a description of this machine, as far as building for it and running on it depend on it."""
     try:
-        machine = here()
+        machine = host_machine()
     except TargetError:
         return "unknown"
     return (
@@ -82,7 +82,7 @@ def machine_text() -> str:
 
 
 def class_text(config: Config) -> str:
-    """Return the class of this machine, by which tuning's records count, and what was measured of it."""
+    """Return the class of this machine, by which tuning's records count, and its measurements."""
     measured = read_measured(config, make_trust(config))
     if measured is None:
         return f"{system_class()} (not measured: opbuild env --measure)"
@@ -91,7 +91,7 @@ def class_text(config: Config) -> str:
 
 
 def _measure(config: Config) -> None:
-    """Measure this machine and keep what was found beside the cache.
+    """Measure this machine and keep the results beside the cache.
 
     Raises:
         OptionError: If nothing can be written there.
@@ -101,7 +101,7 @@ def _measure(config: Config) -> None:
 
     setup = set_up(config, None, None, stores_networks=False)
     if not write_measured(config, setup.trust, measure_machine(setup)):
-        raise OptionError(f"{machine_file(config)} can not be written", "set MS_COMPILER_CACHE_PATH to another folder")
+        raise OptionError(f"{machine_file(config)} cannot be written", "set MS_COMPILER_CACHE_PATH to another folder")
 
 
 def _or_problem(look: Callable[[], str], missing: list[OpbuildError]) -> str:
@@ -126,7 +126,7 @@ def _linker(config: Config) -> str:
 
 
 def _store(config: Config) -> str:
-    """Return where the store is, and why it can not be used if it can not."""
+    """Return the store's place, and the reason that it cannot be used if it cannot."""
     used, _ = trusted(config)
     problem = " ".join(used.warnings) or next(
         filter(None, map(write_problem, (used.kernel_meta, used.network_meta))), ""
@@ -136,7 +136,7 @@ def _store(config: Config) -> str:
 
 
 def pack_text(config: Config) -> str:
-    """Return what the release's pack has for this machine's level."""
+    """Return a description of the release's pack for this machine's level."""
     from opbuild.store.pack import Pack
 
     if not config.uses_pack:
@@ -152,7 +152,7 @@ def pack_text(config: Config) -> str:
 
 
 def write_problem(folder: Path) -> str:
-    """Return why nothing can be written into a folder, which need not be there yet; empty if something can.
+    """Return the reason that a folder, which need not be there yet, cannot be written to; empty if it can.
 
     A file is written and removed: what a system says of rights is not what it does for root, in containers and on
     storage of other machines.
@@ -167,5 +167,5 @@ def write_problem(folder: Path) -> str:
             write_new(temporary, b"\0")
             temporary.unlink()
     except OSError as error:
-        return f"{place} can not be written: {error.strerror or error}"
+        return f"{place} cannot be written: {error.strerror or error}"
     return ""

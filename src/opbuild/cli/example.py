@@ -52,11 +52,7 @@ def _show_list() -> None:
 
 
 def _write(name: str, path: Path, seed: int) -> None:
-    """Write an example whole or not at all; a file that is no example stays.
-
-    Raises:
-        OptionError: If something else has the name, or the file can not be written.
-    """
+    """Write an example whole or not at all; a file that is no example stays."""
     from opbuild.files.private import publish
     from opbuild.frontend.example_models import PRODUCER, example_model
 
@@ -70,7 +66,7 @@ def _write(name: str, path: Path, seed: int) -> None:
         publish(path, example_model(name, seed).SerializeToString())
     except OSError as error:
         raise OptionError(
-            f"{str(path)!r} can not be written: {error.strerror}", "give another place: -o FILE.onnx"
+            f"{str(path)!r} cannot be written: {error.strerror}", "give another place: -o FILE.onnx"
         ) from error
 
 

@@ -45,7 +45,7 @@ class DaskExecutor(Executor):
 
 @contextmanager
 def executor_named(text: str, workers: int) -> Iterator[Executor]:
-    """Open what ``--executor`` names.
+    """Open the executor of ``--executor``.
 
     Args:
         text: The option.
@@ -69,7 +69,7 @@ def _client(address: str) -> Any:
     try:
         distributed: Any = import_module("distributed")
     except ImportError as error:
-        raise OptionError(f"Dask can not be loaded: {error}", "pip install 'opbuild[dask]'") from error
+        raise OptionError(f"Dask cannot be loaded: {error}", "pip install 'opbuild[dask]'") from error
     try:
         return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, RuntimeError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""How an error looks on the terminal: what was wrong, and what to do."""
+"""Errors on the terminal: the problem, and the remedy."""
 
 from __future__ import annotations
 

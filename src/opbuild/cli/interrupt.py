@@ -35,7 +35,7 @@ class Interrupted(BaseException):
 
 
 class Interrupts:
-    """What becomes of Ctrl-C in a process that is a command.
+    """The handling of Ctrl-C in a process that is a command.
 
     Attributes:
         happened: Whether it was pressed since the process watches for it.
@@ -62,7 +62,7 @@ class Interrupts:
         begin(lambda: self._answer(read), "opbuild-interrupt")
 
     def leave(self) -> None:
-        """Leave Ctrl-C to Python: what runs now is a program of the user's, which may have its own use for it."""
+        """Leave Ctrl-C to Python: the program of the user's that runs now may have its own use for it."""
         if signal.getsignal(signal.SIGINT) == self._on_signal:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -70,7 +70,7 @@ class Interrupts:
             self.left = True
 
     def repeat(self) -> None:
-        """Send the program the signal once more, a moment later: it was raised where Python drops what is raised."""
+        """Send the program the signal once more, a moment later: it was raised where Python drops errors."""
         main = threading.main_thread().ident
         if main is not None:
             timer = threading.Timer(_MOMENT, signal.pthread_kill, (main, signal.SIGINT))

@@ -28,10 +28,10 @@ def launch(num_ranks: int, per_device_dirs: bool, script: Path, arguments: tuple
     """
     from opbuild.cli.interrupt import INTERRUPTED, Interrupted
     from opbuild.config import inherited_environment
-    from opbuild.ranks.launcher import Job
+    from opbuild.ranks.launcher import RankJob
     from opbuild.ranks.launcher import launch as launch_job
 
-    code = launch_job(Job(script, arguments, num_ranks, per_device_dirs, inherited_environment()))
+    code = launch_job(RankJob(script, arguments, num_ranks, per_device_dirs, inherited_environment()))
     if code == INTERRUPTED:
         raise Interrupted
     return code

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from opbuild.cli.cache_options import json_option, print_json
-from opbuild.cli.option_values import Choice
+from opbuild.cli.option_values import WordValue
 from opbuild.graph.types import DTYPES
 from opbuild.offline.operator_support import NO_TENSORS, OperatorSupport, filtered
 from opbuild.offline.operator_support import operators as supported
@@ -23,8 +23,8 @@ _GROUPS = {
 @click.command()
 @click.argument("names", metavar="[OPERATOR]...", nargs=-1)
 @click.option("--kernel", is_flag=True, help="Only those that have kernels.")
-@click.option("--host", is_flag=True, help="Only those that run on the host.")
-@click.option("--type", "dtype", metavar="TYPE", type=Choice(DTYPES), default=None,
+@click.option("--host", is_flag=True, help="Only those that fall back to numpy.")
+@click.option("--type", "dtype", metavar="TYPE", type=WordValue(DTYPES), default=None,
               help="Only what is so for this element type, such as float16.")  # fmt: skip
 @json_option
 def operators(names: tuple[str, ...], kernel: bool, host: bool, dtype: str | None, as_json: bool) -> None:
@@ -45,7 +45,7 @@ def _show(records: Sequence[OperatorSupport]) -> None:
 
     from opbuild.cli.tables import output_console, plain_table, say
 
-    table = plain_table("operator", "kernels for", "on the host", "remarks")
+    table = plain_table("operator", "kernels for", "falls back to numpy", "remarks")
     for record in records:
         table.add_row(*map(Text, row(record)))
     if records:
@@ -68,11 +68,11 @@ def row(record: OperatorSupport) -> tuple[str, str, str, str]:
 
 
 def summary(records: Sequence[OperatorSupport]) -> str:
-    """Return how many operators have kernels, and how many run on the host for every type."""
+    """Return the numbers of operators with kernels, and of those that fall back to numpy for every type."""
     names = {record.name for record in records}
     kernels = {record.name for record in records if record.kernel}
     host = {record.name for record in records if record.host} - kernels
-    return f"operators: {len(names)}; with kernels: {len(kernels)}; on the host only: {len(host)}"
+    return f"operators: {len(names)}; with kernels: {len(kernels)}; numpy only: {len(host)}"
 
 
 def short(dtypes: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Values of ``opbuild compile`` and ``opbuild atc``: what each option takes, and the errors that say so in one line."""
+"""Values of ``opbuild compile`` and ``opbuild atc``: the kinds of each option, and errors that say so in one line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def bad_value(option: str, value: object, allowed: str) -> CommandLineError:
 
 
 def required(option: str, text: str, allowed: str) -> str:
-    """Return the value of an option that must have one; ``allowed`` is what it takes.
+    """Return the value of an option that must have one; ``allowed`` says which are right.
 
     Raises:
         CommandLineError: If it is blank.
@@ -83,8 +83,8 @@ def remote_url(option: str, text: str) -> str:
     return text
 
 
-class Value(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
-    """What an option takes, here and for click: a wrong value is an error that says what may be.
+class OptionValue(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
+    """The type of an option's value, here and for click: a wrong value is an error that says which are right.
 
     Attributes:
         name: What click calls it.
@@ -107,7 +107,7 @@ class Value(click.ParamType):  # type: ignore[type-arg]  # older releases of cli
 
 
 @dataclass(frozen=True, eq=False)
-class Choice(Value):
+class WordValue(OptionValue):
     """One of some words.
 
     Attributes:
@@ -128,7 +128,7 @@ class Choice(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Whole(Value):
+class Whole(OptionValue):
     """A whole number in a range.
 
     Attributes:
@@ -151,7 +151,7 @@ class Whole(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class OnePath(Value):
+class OnePath(OptionValue):
     """A path; an empty one is an error, and not the working folder.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""``--report`` and ``--trace``: what a build and a run did, written to files."""
+"""``--report`` and ``--trace``: a build and a run, written to files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 
 if TYPE_CHECKING:
-    from opbuild.page.recording import Recording
+    from opbuild.page.recording import EventRecording
     from opbuild.runtime.network import Network
     from opbuild.runtime.profile import Profile
 
@@ -57,7 +57,7 @@ class Picture:
     report: Path | None
     trace: Path | None
     page_option: str = "report"
-    recording: Recording | None = None
+    recording: EventRecording | None = None
     _ended: float = 0.0
 
     @property
@@ -69,12 +69,12 @@ class Picture:
         """Return an observer that passes events on, and records them if they are needed.
 
         Raises:
-            OptionError: If a file can not be written, or is the model or the other one; that is known before anything
+            OptionError: If a file cannot be written, or is the model or the other one; that is known before anything
                 is built.
         """
         if not self.is_wanted:
             return observer
-        from opbuild.page.recording import Recording
+        from opbuild.page.recording import EventRecording
 
         for option, path in ((self.page_option, self.report), ("trace", self.trace)):
             if path is None:
@@ -84,16 +84,16 @@ class Picture:
                 raise OptionError(f"--{option} is {str(path)!r}, which is the model", ANOTHER)
         if self.report is not None and self.trace is not None and self.report.resolve() == self.trace.resolve():
             raise OptionError(f"--trace is {str(self.trace)!r}, which --{self.page_option} writes", ANOTHER)
-        self.recording = Recording(observer)
+        self.recording = EventRecording(observer)
         return self.recording
 
     def built(self) -> None:
-        """Note that the build ended: what follows is no part of it."""
+        """Note that the build ended: later events are no part of it."""
         if self.recording is not None:
             self._ended = self.recording.milliseconds
 
     def write(self, network: Network, config: Config, profile: Profile | None = None) -> None:
-        """Write what is to be written.
+        """Write the files that were asked for.
 
         Args:
             network: The network, built.
@@ -101,7 +101,7 @@ class Picture:
             profile: The times of its calls; None: they were not taken.
 
         Raises:
-            OptionError: If a file can not be written.
+            OptionError: If a file cannot be written.
         """
         from opbuild.cli.tables import say
 
@@ -119,9 +119,9 @@ class Picture:
 def nominal_peak(threads: int) -> float | None:
     """Return the float32 GFLOP/s that so many cores of this machine have nominally."""
     from opbuild.platform.peak import nominal_gflops
-    from opbuild.target.host import here
+    from opbuild.target.host import host_machine
 
-    machine = here()
+    machine = host_machine()
     return nominal_gflops(machine.lanes, min(threads, machine.cores))
 
 
@@ -158,7 +158,7 @@ def _networks(config: Config, own: str) -> Mapping[str, list[str]]:
 
 
 def _write(option: str, path: Path, text: str) -> None:
-    """Write a file that appears whole; what no other file can take the name of, as a device, is written to."""
+    """Write a file that appears whole; a place that no other file can take the name of, as a device, is written to."""
     place, data = path.resolve(), text.encode()
     try:
         if unwritable(place) or (place.exists() and not place.is_file()):
@@ -169,5 +169,5 @@ def _write(option: str, path: Path, text: str) -> None:
             temporary.replace(place)
     except OSError as error:
         raise OptionError(
-            f"--{option} is {str(path)!r}, which can not be written: {error.strerror}", "give another place"
+            f"--{option} is {str(path)!r}, which cannot be written: {error.strerror}", "give another place"
         ) from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from opbuild.cli.option_values import Choice
+from opbuild.cli.option_values import WordValue
 from opbuild.cli.options import model_arguments, model_of, model_options
 from opbuild.cli.picture import Picture, nominal_peak, picture_options
 from opbuild.cli.timed_model import built_and_timed, data_options
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @model_arguments("[MODEL.onnx|MODEL.om]")
-@click.option("--by", type=Choice(("layer", "kernel")), default="layer", show_default=True,
+@click.option("--by", type=WordValue(("layer", "kernel")), default="layer", show_default=True,
               help="A row for each layer in order, or for each kernel, the slowest first.")  # fmt: skip
 @data_options
 @picture_options

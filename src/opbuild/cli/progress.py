@@ -18,7 +18,7 @@ from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.cli.tables import say
 from opbuild.events import BuildFinished, BuildStarted, Event, Observer, Warned
 from opbuild.platform.background import begin
-from opbuild.platform.behind import BEHIND
+from opbuild.platform.background_writer import BACKGROUND_WRITER
 from opbuild.text.plural import counted
 
 QUIET_SECONDS = 10.0
@@ -77,7 +77,7 @@ class BarProgress:
         begin(self._show_later, "opbuild-progress")
 
     def close(self) -> None:
-        """Take the bar away; what was built is shown by the report."""
+        """Take the bar away; the report shows the result."""
         self._ended.set()
         with self._lock:
             if self._task is not None:
@@ -99,7 +99,7 @@ class BarProgress:
                 self._draw()
 
     def _draw(self) -> None:
-        """Show the bar, or what it shows from now on."""
+        """Show the bar, or its new state."""
         state = self.state
         if state.compiling or not state.step.total:
             done, total, count = state.done, state.to_compile or None, f"{state.done}/{state.to_compile}"
@@ -210,7 +210,7 @@ def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]
     try:
         with INTERRUPTS.described(lambda: observer.state.interrupted):
             yield observer
-            BEHIND.finish()
+            BACKGROUND_WRITER.finish()
     finally:
         observer.close()
 

@@ -1,4 +1,4 @@
-"""``opbuild pull``: what models need, or everything, from a store that others share into one's own."""
+"""``opbuild pull``: the needs of models, or everything, from a store that others share into one's own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pull(url: str, models: tuple[Path, ...], input_shapes: dict[str, tuple[int, 
 
 
 def _lacking(url: str, models: Sequence[Path], level: Level) -> BuildError:
-    """Return the error that networks are not there; what is else of the models was taken."""
+    """Return the error that networks are not there; the models' other items were taken."""
     whose = ", ".join(map(str, models))
     return BuildError(
         f"{url} has no network of {whose} for {level}",

@@ -1,4 +1,4 @@
-"""``opbuild push``: what models need, from one's own store to one that others share."""
+"""``opbuild push``: the needs of models, from one's own store to one that others share."""
 
 from __future__ import annotations
 

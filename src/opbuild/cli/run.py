@@ -86,7 +86,7 @@ def run(
 
 
 def _kind(path: Path) -> str:
-    """Return what a file is run as.
+    """Return the kind of a file, by which it is run.
 
     Raises:
         FileError: If there is no such file, or it is nothing that can be run.

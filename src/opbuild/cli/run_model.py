@@ -55,7 +55,7 @@ def run_model(
     trace: Path | None = None,
     **settings: Any,
 ) -> None:
-    """Load an offline model, or build a model if needed, call it, and print what came out and how long it took.
+    """Load an offline model, or build a model if needed, call it, and print its outputs and how long it took.
 
     Args:
         path: The model's file.
@@ -70,9 +70,9 @@ def run_model(
         settings: Arguments of ``Config.from_environment``; of an offline model ``num_threads``.
 
     Raises:
-        OptionError: If an option's value is at fault, or a file can not be read or written.
+        OptionError: If an option's value is at fault, or a file cannot be read or written.
         InputError: If the data does not fit the network's inputs.
-        ModelError, BuildError: If the model can not be built, or the offline model is damaged or not for this machine.
+        ModelError, BuildError: If the model cannot be built, or the offline model is damaged or not for this machine.
     """
     if output_dir is not None and (problem := unwritable_folder(output_dir)):  # before anything is built
         raise OptionError(f"--output_dir is {str(output_dir)!r}, and {problem}", OUTPUT_HINT)
@@ -172,7 +172,7 @@ def complete_inputs(
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     served: str = "",
 ) -> dict[str, Array]:
-    """Return data for every input of a network: what was given, and random numbers for the rest.
+    """Return data for every input of a network: the given arrays, and random numbers for the rest.
 
     Args:
         ports: Its inputs; -1 for extents that are open.
@@ -200,7 +200,7 @@ def check_inputs(
     *,
     built: bool = False,
 ) -> None:
-    """Check what the command line gives for the inputs of a network against what the network declares.
+    """Check the command line's data for the inputs of a network against the network's declaration.
 
     Args:
         ports: The inputs; -1 for extents that are open.
@@ -275,7 +275,7 @@ def require_shapes(ports: Sequence[Endpoint], given: Collection[str] = (), serve
         if name in given or (shape is not None and FREE not in shape):
             continue
         shown = "..." if shape is None else _open_text(shape)
-        how = "the extents" if shape is None else "numbers for each ?"
+        how = "the dimensions" if shape is None else "numbers for each ?"
         raise OptionError(
             f"input {name!r} may have any rank" if shape is None else f"input {name!r} has the open shape [{shown}]",
             f'give {how}: --input_shape "{name}:{shown}", or data: --input "{name}=FILE.npy"'
@@ -284,10 +284,10 @@ def require_shapes(ports: Sequence[Endpoint], given: Collection[str] = (), serve
 
 
 def write_outputs(outputs: Mapping[str, Any], folder: Path) -> None:
-    """Write arrays as ``<name>.npy``, and say where; what can not be in a file's name becomes ``_``.
+    """Write arrays as ``<name>.npy``, and say where; letters that cannot be in a file's name become ``_``.
 
     Raises:
-        OptionError: If the folder can not be written.
+        OptionError: If the folder cannot be written.
     """
     taken: set[str] = set()
     try:
@@ -300,7 +300,7 @@ def write_outputs(outputs: Mapping[str, Any], folder: Path) -> None:
             echo(f"{name} is in {_written(array, folder / file)}")
     except OSError as error:
         raise OptionError(
-            f"--output_dir is {str(folder)!r}, which can not be written: {error.strerror or error}",
+            f"--output_dir is {str(folder)!r}, which cannot be written: {error.strerror or error}",
             OUTPUT_HINT,
         ) from error
 

@@ -93,7 +93,7 @@ def _forget(packages: Collection[str]) -> dict[str, ModuleType]:
 
 
 def _served(asked: Collection[str]) -> set[str]:
-    """Return the packages that a script finds here: those asked for, MindSpore, and what is not installed."""
+    """Return the packages that a script finds here: those asked for, MindSpore, and those that are not installed."""
     return {name for name in SERVED if name in asked or name == "mindspore" or find_spec(name) is None}
 
 
@@ -146,7 +146,7 @@ def run_script(path: str | os.PathLike[str], args: list[str], serve: Collection[
 
 
 def _flush_lines() -> None:
-    """Let what one of several ranks prints appear line by line, as its output is not a terminal."""
+    """Let the output of one of several ranks appear line by line, as it is not a terminal."""
     with suppress(OptionError):  # the script's first build says what is wrong with a variable
         if Config.from_environment().rank_size > 1 and isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(line_buffering=True, write_through=False)
@@ -168,7 +168,7 @@ def _exit_code(code: object) -> int:
 
 
 def _add_place(error: OpbuildError) -> None:
-    """Say in the message which line of the user's code asked for what failed."""
+    """Name the line of the user's code in the message of the failure that it led to."""
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
         if not frame.filename.startswith(_SKIPPED):

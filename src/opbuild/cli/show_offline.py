@@ -1,4 +1,4 @@
-"""Modes 1 and 6 of ``opbuild compile``: an offline model, or a model, as JSON, and a table of what one holds."""
+"""Modes 1 and 6 of ``opbuild compile``: an offline model, or a model, as JSON, and a table of its content."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS = ((LIBRARY, "library"), (WEIGHTS, "weights"), (PLAN, "plans"), (PROGRAM,
 
 
 def show(path: Path) -> None:
-    """Print what an offline model holds.
+    """Print the content of an offline model.
 
     Raises:
         InvalidModelError: If it is none, or damaged.
@@ -77,8 +77,8 @@ def write_json(om: Path | None, model: Path | None, target: Path) -> None:
         target: The file to write.
 
     Raises:
-        ModelError: If the file can not be read.
-        OptionError: If ``target`` can not be written.
+        ModelError: If the file cannot be read.
+        OptionError: If ``target`` cannot be written.
     """
     if om is not None and om.suffix == ".om":
         content = _describe(read_offline(om, trust=make_trust(Config.from_environment())))
@@ -98,14 +98,14 @@ def write_report(content: Mapping[str, Any], option: str, target: Path) -> None:
         target: The file.
 
     Raises:
-        OptionError: If it can not be written.
+        OptionError: If it cannot be written.
     """
     try:
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         target.write_text(text, "utf-8", "backslashreplace")  # names of files may be no UTF-8
     except OSError as error:
         raise OptionError(
-            f"--{option} is {str(target)!r}, which can not be written: {error.strerror}",
+            f"--{option} is {str(target)!r}, which cannot be written: {error.strerror}",
             "it must be a file that you may write",
         ) from error
 

@@ -1,4 +1,4 @@
-"""The standard streams of a command: closed, full, or nobody reads them; and what else the system may refuse it."""
+"""The standard streams of a command: closed, full, or nobody reads them; and other refusals of the system."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def flushed(stream: TextIO | None) -> bool:
 
 
 def discard(stream: TextIO | None) -> None:
-    """Let what a stream still holds, and what follows, go nowhere: the interpreter flushes it when it ends."""
+    """Let a stream's rest, and all later output, go nowhere: the interpreter flushes it when it ends."""
     with suppress(OSError, ValueError):
         if stream is not None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -43,7 +43,7 @@ def discard(stream: TextIO | None) -> None:
 
 
 def refusal(error: BaseException, output: TextIO | None) -> OpbuildError | None:
-    """Return what the system refused as an error of opbuild: the output, or what a limit forbids; None if neither.
+    """Return the error of opbuild for a refusal of the system: of the output, or by a limit; None if it is neither.
 
     Args:
         error: What a command ended with.
@@ -52,5 +52,5 @@ def refusal(error: BaseException, output: TextIO | None) -> OpbuildError | None:
     hint = hint_for(error)
     if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
         discard(output)
-        return OptionError(f"the output can not be written: {error.strerror}", hint or "send it where there is space")
+        return OptionError(f"the output cannot be written: {error.strerror}", hint or "send it where there is space")
     return BuildError(f"the system refuses what the command needs: {str(error) or 'memory'}", hint) if hint else None

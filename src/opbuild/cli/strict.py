@@ -1,4 +1,4 @@
-"""What became of the store: where things went, what could not be stored, and ``--strict``, which fails for it."""
+"""The fate of stored items: where they went, which could not be stored, and ``--strict``, which fails for that."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StorageWatch:
 
     @property
     def summary(self) -> str:
-        """What to add to a line that sums a build up; empty if everything was stored."""
+        """The addition to a line that sums a build up; empty if everything was stored."""
         counts = ((self.not_stored, "stored"), (self.not_sent, "sent"))
         return "".join(f", {count} not {what}" for count, what in counts if count)
 
@@ -57,7 +57,7 @@ class StorageWatch:
 
 
 def stored_in(config: Config, watch: StorageWatch) -> str:
-    """Return the line that says where a build has put what it made; empty if it was to store nothing.
+    """Return the line that says where a build has put its items; empty if it was to store nothing.
 
     Args:
         config: The build's settings.

@@ -1,4 +1,4 @@
-"""What a build did, as a table: each operator, built or reused, why, and how long it took."""
+"""The operators of a build as a table: each one built or reused, why, and how long it took."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG_WIDTH = 160
 
 
 def output_console() -> Console:
-    """Return where commands print their results: the standard output, wide enough for a log if it is not a terminal."""
+    """Return the console for commands' results: the standard output, wide enough for a log if it is not a terminal."""
     console = Terminal()
     return console if console.is_terminal else Terminal(width=LOG_WIDTH)
 
@@ -50,7 +50,7 @@ PLANNED = {"built": "build", "reused": "reuse", "shared": "share"}
 
 
 def operators_table(report: Report, *, planned: bool = False) -> Table:
-    """Return a table with a row for each distinct operator: what was built first, the slowest first.
+    """Return a table with a row for each distinct operator: those that were built first, the slowest first.
 
     Args:
         report: What the build did.
@@ -81,12 +81,12 @@ def _nodes(names: Sequence[str]) -> str:
 
 
 def show_report(report: Report, *, planned: bool = False) -> None:
-    """Print the table of operators, and what runs on the host; arguments as for ``operators_table``."""
+    """Print the table of operators, and those that fall back to numpy; arguments as for ``operators_table``."""
     if report.operators:
         output_console().print(operators_table(report, planned=planned))
     if report.variants:
         say(report.variants)
     for name, count in sorted(report.host.items()):
-        say(f"no kernel yet, runs on the host: {count} x {name}")
+        say(f"no kernel yet, falls back to numpy: {count} x {name}")
     for node in report.breaks if planned else ():
         say(f"in parts: what follows {node} is bound when the network is called")

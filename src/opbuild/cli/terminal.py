@@ -1,4 +1,4 @@
-"""The terminals that commands draw on: tables, bars and what stands beside them."""
+"""The terminals that commands draw on: tables, bars and the texts beside them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ class Terminal(Console):
         super().__init__(markup=False, emoji=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield what is written; only what rich itself orders the terminal to do stays an order."""
+        """Yield the output; only rich's own orders to the terminal stay orders."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else visible(text), style, control)

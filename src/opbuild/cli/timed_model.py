@@ -53,7 +53,7 @@ def built_and_timed(
         settings: Arguments of ``Config.from_environment``.
 
     Raises:
-        OpbuildError: If the model can not be built, loaded or run.
+        OpbuildError: If the model cannot be built, loaded or run.
     """
     model = picture.model
     require_kind(model, OFFLINE if model.suffix == ".om" else ONNX, OFFLINE, ONNX)

@@ -1,4 +1,4 @@
-"""``opbuild tune``: candidates of a model's calls measured on this machine, and what is faster kept in the bank."""
+"""``opbuild tune``: candidates of a model's calls measured on this machine, and faster ones kept in the database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from opbuild.text.plural import counted, first_of
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from opbuild.tuning.tuner import Progress, Row, TunedNetwork
+    from opbuild.tuning.tuner import Row, TunedNetwork, TuningProgress
 
 
 _REDRAW_SECONDS = 0.5
@@ -44,7 +44,7 @@ _REDRAW_SECONDS = 0.5
 @click.option(
     "--operators", metavar="TYPE,TYPE", help="Tune the calls of these operator types: Conv,MatMul.  [default: all]"
 )
-@click.option("--again", is_flag=True, help="Measure again what the bank knows already.")
+@click.option("--again", is_flag=True, help="Measure again what the tuning database has already.")
 @click.option(
     "--num_threads",
     "--threads",
@@ -69,8 +69,9 @@ def tune(
     """Find faster variants of a model's operators on this machine.
 
     Each distinct call is measured in the network, beside what opbuild would choose by its tables, and the results are
-    compared before a time counts. What is faster beyond noise is kept in the bank ($TUNE_BANK_PATH, else tune_bank
-    beside the cache); the next build of any model takes it. Ctrl-C keeps what was found, and the next run goes on.
+    compared before a time counts. What is faster beyond noise is kept in the tuning database ($TUNE_BANK_PATH, else
+    tune_bank beside the cache); the next build of any model takes it. Ctrl-C keeps what was found, and the next run
+    goes on.
     """
     from opbuild.files.kinds import ONNX, require_kind
     from opbuild.target.soc_version import resolve_soc_version
@@ -101,7 +102,7 @@ def tune(
             output_console().print(_table(result))
         for line in _summary(result):
             say(line)
-    say(f"the bank is {config.tune_bank}", soft_wrap=True)
+    say(f"the tuning database is {config.tune_bank}", soft_wrap=True)
 
 
 def _types(text: str) -> list[str]:
@@ -119,10 +120,10 @@ def _types(text: str) -> list[str]:
 
 
 @contextmanager
-def _shown(name: str) -> Iterator[Callable[[Progress], None]]:
-    """Give what is told how far tuning is; show it on a terminal all the time, else by a line now and then."""
+def _shown(name: str) -> Iterator[Callable[[TuningProgress], None]]:
+    """Give the watcher of tuning's progress; show it on a terminal all the time, else by a line now and then."""
     console = Terminal(stderr=True)
-    told: list[Progress] = []
+    told: list[TuningProgress] = []
     stop = threading.Event()
     with ExitStack() as stack:
         if console.is_terminal:
@@ -140,7 +141,7 @@ def _shown(name: str) -> Iterator[Callable[[Progress], None]]:
                 thread.join()
 
 
-def _line(name: str, told: Sequence[Progress]) -> str:
+def _line(name: str, told: Sequence[TuningProgress]) -> str:
     if not told:
         return f"{name}: measuring the machine and the network ..."
     (now,) = told
@@ -150,7 +151,7 @@ def _line(name: str, told: Sequence[Progress]) -> str:
     )
 
 
-def _kept(told: Sequence[Progress]) -> str:
+def _kept(told: Sequence[TuningProgress]) -> str:
     known = told[0].done if told else 0
     return f"{counted(known, 'distinct call')} known and kept; the next run goes on"
 

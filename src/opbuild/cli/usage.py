@@ -1,4 +1,4 @@
-"""Wrong command lines in opbuild's words: what is wrong, and what was perhaps meant."""
+"""Wrong command lines in opbuild's words: the problem, and the command that was perhaps meant."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ VECTOR = 16
 
 
 def vector_width(extent: int, itemsize: int) -> int:
-    """Return how many elements a loop over ``extent`` takes at once: never more than there are, 1 for short rows.
+    """Return the number of elements that a loop over ``extent`` takes at once: at most all, 1 for short rows.
 
     64 bytes on every machine: on AVX2 two registers take 1.0 to 0.7 of the time of one, up to where memory limits.
     """

@@ -1,4 +1,4 @@
-"""Epilogue: what a convolution applies to its accumulator before it stores it, in the one form that keys use."""
+"""Epilogue: the expression that a convolution applies to its accumulator before storing it, in the form of keys."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Epilogue:
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """What the descriptor says of the epilogue."""
+        """The attributes of the epilogue in the descriptor."""
         return {"epilogue": self.expression}
 
     @property

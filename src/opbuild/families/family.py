@@ -1,4 +1,4 @@
-"""Family: what lowering and the builder know of a kernel family; nothing of any compiler.
+"""Family: a kernel family as lowering and the builder know it; nothing of any compiler.
 
 A family computes one thing in several *variants*. ``choose`` returns the variant that is fastest for given extents, and
 ``describe`` the descriptor of one with the extents for which it is legal; each family writes both for its own operands.
@@ -29,12 +29,12 @@ Choose = Callable[..., Any]
 
 
 def for_machine(machine: Machine) -> Choose:
-    """Return what chooses variants for a machine."""
+    """Return a function that chooses variants for a machine."""
     return lambda family, *extents: family.choose(*extents, machine)
 
 
 @dataclass(frozen=True)
-class Part:
+class VariantPart:
     """A part of a family's variants.
 
     Attributes:
@@ -51,7 +51,7 @@ class Part:
     is_extra: bool = False
 
 
-_PLAIN = Part()
+_PLAIN = VariantPart()
 
 
 def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
@@ -102,7 +102,7 @@ def products_of_images(dims: Sequence[Dims], out: Dims) -> int:
 
 
 def moved_bytes(desc: OpDesc, shapes: Sequence[Dims], _machine: Machine) -> float:
-    """Return the nanoseconds that one core takes to read and write all operands: the work of what only moves data."""
+    """Return the nanoseconds that one core takes to read and write all operands: the work of mere movement."""
     return (
         sum(
             prod(extent for extent, stride in dims if stride) * itemsize(operand.dtype)
@@ -142,7 +142,7 @@ class Family:
     name: str
     choose: Callable[..., Variant | None]
     attributes: tuple[str, ...] = ()
-    variant: Mapping[str, Part] = field(default_factory=dict)
+    variant: Mapping[str, VariantPart] = field(default_factory=dict)
     types: tuple[str, ...] = ()
     implied: Mapping[str, Any] = field(default_factory=dict)
     milliseconds: int = 55
@@ -191,7 +191,7 @@ class Family:
         )
 
     def distance(self, wanted: OpDesc, other: OpDesc) -> float:
-        """Return how much worse another variant is likely to be: a number to compare, in powers of two of the time."""
+        """Return the distance of another variant: the likely loss of time, in powers of two."""
         total = 0.0
         for name in sorted({*wanted.variant, *other.variant}):
             values: list[Any] = [wanted.variant.get(name), other.variant.get(name)]
@@ -206,7 +206,7 @@ class Family:
         return total
 
     def cost(self, desc: OpDesc) -> int:
-        """Return what compiling a kernel takes on one core, in milliseconds, roughly."""
+        """Return the time that compiling a kernel takes on one core, in milliseconds, roughly."""
         parts = (part.milliseconds for name, part in self.variant.items() if desc.variant.get(name))
         return self.milliseconds + sum(parts)
 

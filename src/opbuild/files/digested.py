@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from opbuild.config import available_cores
 from opbuild.files.mapping import Array
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.side_by_side import side_by_side
+from opbuild.platform.parallel_map import parallel_map
 
 _ALONE = 2**16
 """Bytes of a part from which it is worth handing to a thread."""
@@ -37,7 +37,7 @@ def digest_parts(contents: Array, places: Sequence[tuple[int, int]]) -> list[str
         return blake3_of(data[begin : begin + size])
 
     large = sorted((place for place in places if place[1] >= _ALONE), key=lambda place: -place[1])
-    taken = dict(zip(large, side_by_side(take, large, min(_THREADS, available_cores()), "opbuild-digest"), strict=True))
+    taken = dict(zip(large, parallel_map(take, large, min(_THREADS, available_cores()), "opbuild-digest"), strict=True))
     digests = [taken.get(place) or take(place) for place in places]
     here = [(start + begin, size) for begin, size in places]
     owner = weakref.ref(contents, lambda gone: _forget(here, gone))
@@ -52,14 +52,14 @@ def digest_of(array: Array) -> str:
 
 
 def forget(contents: Array) -> None:
-    """Drop what is known of memory that somebody may have written to."""
+    """Drop the digests of memory that somebody may have written to."""
     start = contents.__array_interface__["data"][0]
     for place in [place for place in list(_known) if start <= place[0] < start + contents.nbytes]:
         _known.pop(place, None)
 
 
 def _forget(places: Sequence[_Place], owner: weakref.ref[Array]) -> None:
-    """Drop what was known of memory that is gone, but for places that are known anew."""
+    """Drop the digests of memory that is gone, but for places that are known anew."""
     for place in places:
         if _known.get(place, (None,))[0] is owner:
             del _known[place]

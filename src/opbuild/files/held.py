@@ -77,7 +77,7 @@ class HeldFile:
         return self._descriptor is not None and has_lease(self._descriptor)
 
     def release(self) -> None:
-        """Let others write to the file; what is still used of it is memory of this process from now on.
+        """Let others write to the file; parts of it that are still used are memory of this process from now on.
 
         Raises:
             MemoryError: If there is no memory for that; it is not released then.
@@ -102,7 +102,7 @@ def hold_file(path: Path) -> HeldFile:
     """Return a file's bytes: mapped where it is large, and nobody writes to it or will until it is released, else read.
 
     Raises:
-        OSError: If it can not be read, or becomes shorter meanwhile.
+        OSError: If it cannot be read, or becomes shorter meanwhile.
     """
     return lease_file(path) or HeldFile(read_file(path))
 
@@ -111,7 +111,7 @@ def lease_file(path: Path) -> HeldFile | None:
     """Return a file's bytes, mapped, where ``hold_file`` would map it; None where it would read it.
 
     Raises:
-        OSError: If the file can not be opened.
+        OSError: If the file cannot be opened.
     """
     if not path.is_file():  # a pipe's writer would be let in
         return None
@@ -149,4 +149,4 @@ def _replace(mapped: mmap.mmap) -> None:
     ctypes.memmove(copy, place, nbytes)
     if not remap(copy, nbytes, nbytes, place):
         c.munmap(ctypes.c_void_p(copy), ctypes.c_size_t(nbytes))
-        raise MemoryError(f"a copy of a file of {nbytes} bytes can not take its place")
+        raise MemoryError(f"a copy of a file of {nbytes} bytes cannot take its place")

@@ -1,4 +1,4 @@
-"""Files that users name: one wording for each that is missing, is a folder, can not be read, or is of another kind."""
+"""Files that users name: one wording for each that is missing, is a folder, cannot be read, or is of another kind."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _EXPORT = {
 
 
 def kind_of(path: Path) -> str:
-    """Return what a file is, as far as its beginning and its name say; empty if they do not.
+    """Return the kind of a file, as far as its beginning and its name say; empty if they do not.
 
     Raises:
-        OSError: If it can not be read.
+        OSError: If it cannot be read.
     """
     with path.open("rb") as file:
         start = file.read(24)
@@ -61,7 +61,7 @@ def kind_of(path: Path) -> str:
 
 
 def require_kind(path: Path, wanted: str, *also: str) -> None:
-    """Refuse a file that can not be what is wanted.
+    """Refuse a file that cannot be of the kind that is wanted.
 
     A file that is not regular, a pipe for example, is left to who reads it.
 
@@ -71,7 +71,7 @@ def require_kind(path: Path, wanted: str, *also: str) -> None:
         also: Others that are taken.
 
     Raises:
-        FileError: If it is missing, a folder, empty, can not be read, or is of another kind.
+        FileError: If it is missing, a folder, empty, cannot be read, or is of another kind.
     """
     name = repr(str(path))
     try:
@@ -88,7 +88,7 @@ def require_kind(path: Path, wanted: str, *also: str) -> None:
         hint = f"give the path of {wanted}"
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM):
             hint = "ask for leave to read it (chmod), or copy it"
-        raise FileError(f"{name} can not be read: {why}", hint) from None
+        raise FileError(f"{name} cannot be read: {why}", hint) from None
     if state.st_size == 0 and wanted != SCRIPT:
         raise FileError(f"{name} is empty", "export or copy it again")
     if kind and kind not in (wanted, *also):
@@ -97,7 +97,7 @@ def require_kind(path: Path, wanted: str, *also: str) -> None:
 
 
 def _instead(path: str, kind: str, wanted: str) -> tuple[str, str]:
-    """Return what to do with a file of another kind than the one that is wanted: in Python, and as a command."""
+    """Return the advice for a file of another kind than the one that is wanted: in Python, and as a command."""
     if kind == OFFLINE:
         return f"it is built already: opbuild.load({path!r})", f"it is built already: opbuild run {path}"
     if kind == ONNX and wanted == OFFLINE:

@@ -16,9 +16,9 @@ from opbuild.config import available_cores
 from opbuild.files.private import boot, publish
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.platform.digest import blake3_of, blake3_of_file
+from opbuild.platform.parallel_map import parallel_map
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
-from opbuild.platform.side_by_side import side_by_side
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
@@ -44,7 +44,7 @@ def map_file(path: Path, nbytes: int | None, trust: Trust = PRIVATE) -> tuple[Ar
         Its bytes, ``uint8`` of shape ``[nbytes]``, read-only, and its state: see ``verified``.
 
     Raises:
-        OSError: If it can not be read or has another size, or others can write to it.
+        OSError: If it cannot be read or has another size, or others can write to it.
     """
     descriptor, stat = trust.open(path)
     try:
@@ -69,7 +69,7 @@ def copy_file(path: Path, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
         Its bytes, ``uint8``, and its state: see ``verified``.
 
     Raises:
-        OSError: If it can not be read or becomes shorter meanwhile, or others can write to it.
+        OSError: If it cannot be read or becomes shorter meanwhile, or others can write to it.
     """
     descriptor, stat = trust.open(path)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
@@ -80,7 +80,7 @@ def digest_file(path: Path, trust: Trust = PRIVATE) -> str:
     """Return the BLAKE3 of a file, mapped rather than read.
 
     Raises:
-        OSError: If it can not be read or others can write to it.
+        OSError: If it cannot be read or others can write to it.
     """
     return blake3_of(map_file(path, None, trust)[0].data)
 
@@ -92,14 +92,14 @@ def verified(
 
     The bytes are read and compared with the digest, unless the file's state (device, inode, size, times of
     modification and of change, and the boot of the machine) is the one that was remembered when they were: the time
-    of change can not be set back, and a crash of the machine, which may lose what was written, is a new boot. A copy
+    of change cannot be set back, and a crash of the machine, which may lose what was written, is a new boot. A copy
     is compared always: it has just been read, and what is compared is what stays.
 
     Returns:
         Its bytes and its state, to be remembered.
 
     Raises:
-        OSError: If it can not be read, or is not what the digest says.
+        OSError: If it cannot be read, or is not what the digest says.
     """
     array, state = copy_file(path, trust) if copies else map_file(path, nbytes, trust)
     if nbytes not in (None, array.nbytes):
@@ -109,8 +109,8 @@ def verified(
     return array, state
 
 
-class Known(NamedTuple):
-    """What was read of a file that others may change.
+class KnownFile(NamedTuple):
+    """The state of a file that others may change, when it was read.
 
     Attributes:
         digest: The BLAKE3 of its bytes.
@@ -127,7 +127,7 @@ class Known(NamedTuple):
         """Return whether the file has other bytes by now; it is read again only where its state does not tell.
 
         Raises:
-            OSError: If it can not be read.
+            OSError: If it cannot be read.
         """
         return state_of(path) != self.state or (not self.lasts and blake3_of_file(path) != self.digest)
 
@@ -140,10 +140,10 @@ def digest_of(
     *,
     is_unwritten: Callable[[Path], bool] | None = None,
     settled: int = _SETTLED,
-) -> Known:
+) -> KnownFile:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
 
-    Only what lasts is remembered: see ``Known`` and ``files.writers``.
+    Only what lasts is remembered: see ``KnownFile`` and ``files.writers``.
 
     Args:
         path: The file.
@@ -154,7 +154,7 @@ def digest_of(
         settled: Nanoseconds since the file's last change after which another surely shows.
 
     Raises:
-        OSError: If ``path`` can not be read; a memo that can not be written costs only the reading next time.
+        OSError: If ``path`` cannot be read; a memo that cannot be written costs only the reading next time.
     """
     remembered = remembered_digest(path, memo, trust) if memo is not None else None
     if remembered is not None:
@@ -165,7 +165,9 @@ def digest_of(
         is_unwritten = writers.is_unwritten
     unwritten = is_unwritten(path)  # before anything is read: what is mapped later shows by its time of change
     stat, now = path.stat(), time.time_ns()
-    known = Known((digest_file or blake3_of_file)(path), _state(stat), unwritten and now - stat.st_ctime_ns > settled)
+    known = KnownFile(
+        (digest_file or blake3_of_file)(path), _state(stat), unwritten and now - stat.st_ctime_ns > settled
+    )
     if memo is not None:
         with contextlib.suppress(OSError):
             if known.lasts and state_of(path) == known.state:
@@ -175,13 +177,13 @@ def digest_of(
     return known
 
 
-def remembered_digest(path: Path, memo: Path, trust: Trust = PRIVATE) -> Known | None:
+def remembered_digest(path: Path, memo: Path, trust: Trust = PRIVATE) -> KnownFile | None:
     """Return a file's digest as ``memo`` has it, None if that is of another state; the file is not read."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         remembered = trust.read_memo(memo)
         digest, state = str(remembered["blake3"]), state_of(path)
         if remembered["state"] == state and len(digest) == 64:
-            return Known(digest, state, lasts=True)
+            return KnownFile(digest, state, lasts=True)
     return None
 
 
@@ -189,7 +191,7 @@ def read_file(path: Path) -> Array:
     """Return a file's bytes, ``uint8``, in memory of their own: a file that is mapped may be cut while it is read.
 
     Raises:
-        OSError: If it can not be read, or becomes shorter meanwhile.
+        OSError: If it cannot be read, or becomes shorter meanwhile.
     """
     with path.open("rb", buffering=0) as file:
         return _read(file, os.fstat(file.fileno()).st_size, path.name)
@@ -232,7 +234,7 @@ def _read(file: io.FileIO, nbytes: int, name: str) -> Array:
                 raise OSError(f"{name} became shorter while it was read")
             start += count
 
-    side_by_side(read_part, range(0, nbytes, _PART), min(_READERS, available_cores()), "opbuild-read")
+    parallel_map(read_part, range(0, nbytes, _PART), min(_READERS, available_cores()), "opbuild-read")
     return contents
 
 

@@ -1,4 +1,4 @@
-"""Folders by which processes of one user meet: a job's, and that of claims. What others put there is refused.
+"""Folders by which processes of one user meet: a job's, and that of claims. Files of others there are refused.
 
 Such a folder may lie where others can write, so its name says nothing: it is opened without following a link, looked at
 by its descriptor, and what is in it is opened below that, likewise. What is a link, a pipe, somebody else's, or has
@@ -31,7 +31,7 @@ def opened_folder(folder: Path) -> Iterator[int]:
 
     Raises:
         UntrustedError: If it is another's, a link, or others may write to it.
-        OSError: If it is not there or can not be opened.
+        OSError: If it is not there or cannot be opened.
     """
     with _named(folder):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _SAFE)
@@ -51,7 +51,7 @@ def open_met(path: Path, flags: int) -> int:
 
     Raises:
         UntrustedError: If the file or its folder is not this user's own.
-        OSError: If it can not be opened.
+        OSError: If it cannot be opened.
     """
     with opened_folder(path.parent) as folder:
         with _named(path):
@@ -73,7 +73,7 @@ def read_met(path: Path, most: int) -> bytes:
 
     Raises:
         UntrustedError: If the file or its folder is not this user's own.
-        OSError: If it can not be read or is larger.
+        OSError: If it cannot be read or is larger.
     """
     with os.fdopen(open_met(path, os.O_RDONLY), "rb") as file:
         content = file.read(most + 1)
@@ -83,13 +83,13 @@ def read_met(path: Path, most: int) -> bytes:
 
 
 def publish_met(path: Path, data: bytes) -> None:
-    """Write a file of such a folder so that nobody sees part of it; what has its name, also a link, is replaced.
+    """Write a file of such a folder so that nobody sees part of it; anything of its name, also a link, is replaced.
 
     The folder is made where it is missing.
 
     Raises:
         UntrustedError: If the folder is not this user's own.
-        OSError: If it can not be written.
+        OSError: If it cannot be written.
     """
     make_folder(path.parent)
     with opened_folder(path.parent) as folder:
@@ -108,14 +108,14 @@ def unlink_met(path: Path) -> None:
 
     Raises:
         UntrustedError: If the folder is not this user's own.
-        OSError: If it can not be removed.
+        OSError: If it cannot be removed.
     """
     with opened_folder(path.parent) as folder:
         os.unlink(path.name, dir_fd=folder)
 
 
 def planted_in(*folders: Path) -> str:
-    """Return what in some folders is not this user's own, and what to do about it; empty if all is.
+    """Return the files in some folders that are not this user's own, and the remedy; empty if all are.
 
     A folder that is not there has nothing.
     """
@@ -156,7 +156,7 @@ def _problem(state: os.stat_result) -> str:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Say what stands in a file's or folder's place where it can not be opened."""
+    """Name the thing in a file's or folder's place where it cannot be opened."""
     try:
         yield
     except FileNotFoundError:

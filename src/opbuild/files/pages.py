@@ -1,4 +1,4 @@
-"""Pages: memory for what is to become a file's contents; once the file is there, its pages take the place of these.
+"""Pages: memory for a file's future contents; once the file is there, its pages take the place of these.
 
 So whoever has the memory goes on with the same addresses, and shares the file's pages with all processes that map it.
 """
@@ -28,7 +28,7 @@ _own: dict[int, weakref.ref[Array]] = {}
 
 
 def new_pages(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return memory for an array, on pages of its own if it is large; what it holds is undefined."""
+    """Return memory for an array, on pages of its own if it is large; its content is undefined."""
     nbytes = prod(shape) * np.dtype(dtype).itemsize
     if nbytes < LEAST:
         return np.empty(shape, dtype)
@@ -48,7 +48,7 @@ def has_own_pages(array: Array) -> bool:
 
 
 def exchange_pages(array: Array, mapped: Array) -> None:
-    """Put the pages of a file in the place of an array's, which holds the same; where that can not be, it stays.
+    """Put the pages of a file in the place of an array's, which holds the same; where that cannot be, it stays.
 
     Any thread may read the array meanwhile.
 

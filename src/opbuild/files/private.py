@@ -1,4 +1,4 @@
-"""Private files: what is being written, under a name that says by whom, until it is renamed to its own.
+"""Private files: files being written, under a name that says by whom, until they are renamed to their own.
 
     .publish-<32 hexadecimal digits>-<16 of the machine>.<process id>-<number>
 
@@ -38,7 +38,7 @@ def publish(path: Path, data: bytes | memoryview) -> None:
     """Write a file so that nobody ever sees part of it; whatever has its name is replaced.
 
     Raises:
-        OSError: If it can not be written; nothing is left behind then.
+        OSError: If it cannot be written; nothing is left behind then.
     """
     make_folder(path.parent)
     with private_path(path.parent) as temporary:
@@ -92,7 +92,7 @@ def is_rubbish(name: str, seconds: float) -> bool:
 
 
 def sweep(folder: str | os.PathLike[str], prefix: str = PREFIX) -> None:
-    """Remove the private files, and the folders put aside, whose writers are gone; what can not be removed stays.
+    """Remove the private files, and the folders put aside, whose writers are gone; those that cannot be removed stay.
 
     With a prefix of their own they lie in a folder that others use too, where only a whole private name is proof.
     """
@@ -103,7 +103,7 @@ def sweep(folder: str | os.PathLike[str], prefix: str = PREFIX) -> None:
 
 
 def remove_rubbish(item: os.DirEntry[str]) -> None:
-    """Remove a private file, or a folder put aside, if its writer is gone; what can not be removed stays."""
+    """Remove a private file, or a folder put aside, if its writer is gone; one that cannot be removed stays."""
     with contextlib.suppress(OSError):
         if not is_rubbish(item.name, time.time() - item.stat(follow_symlinks=False).st_mtime):
             return
@@ -131,7 +131,7 @@ def _is_alive(process: int) -> bool:
 
 @lru_cache(maxsize=1)
 def boot() -> str:
-    """Return what tells this machine, since it was started, from all others; what is unknown is like no other."""
+    """Return an identity of this machine since it was started; what is unknown is like no other."""
     try:
         # UTF-8's codec is there, ASCII's would have to be loaded.
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
@@ -141,7 +141,7 @@ def boot() -> str:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """Return what tells the processes that this one can see from those of other machines and containers."""
+    """Return an identity of the machine or container, shared by the processes that this one can see."""
     try:
         processes = str(Path("/proc/self/ns/pid").stat().st_ino)
     except OSError:

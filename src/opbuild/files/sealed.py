@@ -15,7 +15,7 @@ _DIGITS = 64
 
 
 def seal(content: Mapping[str, Any], name: str, trust: Trust = PRIVATE) -> bytes:
-    """Return what a sealed file holds.
+    """Return the bytes of a sealed file.
 
     Args:
         content: What to store.
@@ -26,7 +26,7 @@ def seal(content: Mapping[str, Any], name: str, trust: Trust = PRIVATE) -> bytes
 
 
 def seal_text(body: bytes, name: str, trust: Trust = PRIVATE) -> bytes:
-    """Return what ``seal`` returns, for a content that is JSON's text already."""
+    """Return the bytes of a sealed file, for a content that is JSON's text already."""
     digest = _digest(name, body)
     return _HEAD + digest.encode() + _MIDDLE + body + _end(trust.sign("sealed", name, digest))
 

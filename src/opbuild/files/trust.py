@@ -1,9 +1,9 @@
-"""Trust: whose files are believed. Loading an object is running code, so who can write a file decides what runs.
+"""Trust: whose files are believed. Loading an object is running code, so who can write a file decides which runs.
 
 A file counts if this process's user or root owns it and nobody else may write to it; a folder if that holds for it
 and for every folder and symbolic link on the way to it, where those that only let each user remove what is his own
 (the sticky bit, as ``/tmp`` has it) may be open to all. Modes and owner of a file are those of the descriptor that is
-read, so they can not change between the check and the reading. With a signing key, files must also be signed with it.
+read, so they cannot change between the check and the reading. With a signing key, files must also be signed with it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class UntrustedError(OSError):
 
 
 class SignatureError(ValueError):
-    """What is signed with another key, or with none.
+    """A signature of another key, or none.
 
     Attributes:
         code: ``unsigned`` or ``wrong-signature``.
@@ -84,7 +84,7 @@ class Trust:
     key: bytes = field(default=b"", repr=False)
 
     def folder_problem(self, *folders: Path) -> str | None:
-        """Return why others could have put files into one of some folders, or None; what is missing is no problem.
+        """Return the reason that others could have put files into one of some folders, or None; missing ones are fine.
 
         Args:
             folders: Absolute paths.
@@ -134,7 +134,7 @@ class Trust:
 
         Raises:
             UntrustedError: If others can write to it.
-            OSError: If it can not be opened or is not a regular file.
+            OSError: If it cannot be opened or is not a regular file.
         """
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | flags)
         try:
@@ -155,7 +155,7 @@ class Trust:
 
         Raises:
             UntrustedError: If others can write to it.
-            OSError: If it can not be read, is not a regular file or has more bytes (``EFBIG``).
+            OSError: If it cannot be read, is not a regular file or has more bytes (``EFBIG``).
         """
         descriptor, state = self.open(path, flags)
         try:
@@ -214,7 +214,7 @@ class Trust:
         return plain
 
     def write_memo(self, path: Path, content: Mapping[str, Any]) -> bytes:
-        """Return what a small file that remembers something holds: with a digest of it and of its place, and signed.
+        """Return the bytes of a memo: a small file with a digest of its content and of its place, and signed.
 
         What is remembered of one thing is sound in itself under the name of another, too; only the place tells.
         """
@@ -222,10 +222,10 @@ class Trust:
         return json.dumps(self.signed(_place(path), checked)).encode()
 
     def read_memo(self, path: Path) -> dict[str, Any]:
-        """Return what ``write_memo`` put into a file.
+        """Return the content that ``write_memo`` put into a file.
 
         Raises:
-            OSError: If it can not be read or others can write to it.
+            OSError: If it cannot be read or others can write to it.
             ValueError: If it is no JSON object, damaged, written for another place, or not signed.
         """
         return self.parse_memo(path, self.read(path, MEMO))
@@ -250,10 +250,10 @@ PRIVATE = Trust()
 
 
 def make_trust(config: Config) -> Trust:
-    """Return what settings say about trust.
+    """Return the trust that settings ask for.
 
     Raises:
-        OptionError: If the signing key can not be read or is too short; the message does not show it.
+        OptionError: If the signing key cannot be read or is too short; the message does not show it.
     """
     text = config.signing_key
     return Trust(config.trust_shared_cache, _signing_key(text) if text else b"")
@@ -305,7 +305,7 @@ def _check(path: Path, content: Mapping[str, Any]) -> str:
 
 
 def remedy(path: str | os.PathLike[str], state: os.stat_result) -> str:
-    """Return what to do about a file or folder that others can write to."""
+    """Return the remedy for a file or folder that others can write to."""
     user = os.geteuid()
     command = "chmod go-w" if state.st_uid in (_ROOT, user) else f"chown {user}"
     return f"'{command} {path}' mends it, or set {SETTING} if you trust them"
@@ -320,14 +320,14 @@ def _signing_key(text: str) -> bytes:
             key = PRIVATE.read(path, _LONGEST_KEY).strip()
         except (OSError, ValueError) as error:
             what = getattr(error, "strerror", None) or error
-            raise OptionError(f"the file of OPBUILD_SIGNING_KEY, {path!r}, can not be used: {what}", hint) from None
+            raise OptionError(f"the file of OPBUILD_SIGNING_KEY, {path!r}, cannot be used: {what}", hint) from None
     if not SHORTEST_KEY <= len(key) <= _LONGEST_KEY:
         raise OptionError(f"OPBUILD_SIGNING_KEY has {len(key)} bytes", hint)
     return key
 
 
 def _others(state: os.stat_result, user: int, *, sticky_counts: bool = False) -> str:
-    """Return who else may write to a file or folder, or the empty text.
+    """Return the others who may write to a file or folder, or the empty text.
 
     A group may write if nobody else is in it: root's, or the user's own, which has the user's number where each user
     has a group.

@@ -36,7 +36,7 @@ def is_unwritten(path: Path) -> bool:
     A file that nobody may write to (``chmod a-w``) counts on every file system, as its user's word.
 
     Raises:
-        OSError: If the file can not be opened.
+        OSError: If the file cannot be opened.
     """
     if not path.is_file():  # a pipe's writer would be let in
         return False
@@ -72,7 +72,7 @@ def has_lease(descriptor: int) -> bool:
 
 
 def _refusal(descriptor: int) -> int:
-    """Return why there is no read lease on a file, 0 if there is one: ``EAGAIN`` if somebody has it open for writing.
+    """Return the error of a read lease on a file, 0 if it is granted: ``EAGAIN`` if somebody has it open for writing.
 
     It is given back at once, so that nobody waits who opens the file for writing meanwhile.
     """

@@ -48,7 +48,7 @@ def make_folder(folder: Path) -> None:
 
 
 def unwritable(path: Path, *, in_place: bool = False) -> str:
-    """Return why no file can be written in a place; empty if one can be, as far as can be told without trying.
+    """Return the reason that no file can be written in a place; empty if one can be, as far as one can tell untried.
 
     Args:
         path: The file.
@@ -60,23 +60,23 @@ def unwritable(path: Path, *, in_place: bool = False) -> str:
         if not path.parent.exists():
             return f"there is no folder {str(path.parent)!r}"
         if in_place and path.exists():
-            return "" if os.access(path, os.W_OK) else "it can not be written"
+            return "" if os.access(path, os.W_OK) else "it cannot be written"
         return unwritable_folder(path.parent)
     except (OSError, ValueError) as error:  # a name with a zero byte, or one that is too long
-        return f"it can not be written: {getattr(error, 'strerror', None) or error}"
+        return f"it cannot be written: {getattr(error, 'strerror', None) or error}"
 
 
 def unwritable_folder(folder: Path) -> str:
-    """Return why no file can be written in a folder, which need not exist yet; empty if one can be."""
+    """Return the reason that no file can be written in a folder, which need not exist yet; empty if one can be."""
     try:
         place = folder
         while not place.exists() and not place.is_symlink():
             place = place.parent
         if not place.is_dir():
             return f"{str(place)!r} is no folder"
-        return "" if os.access(place, os.W_OK | os.X_OK) else f"the folder {str(place)!r} can not be written"
+        return "" if os.access(place, os.W_OK | os.X_OK) else f"the folder {str(place)!r} cannot be written"
     except (OSError, ValueError) as error:
-        return f"the folder {str(place)!r} can not be written: {getattr(error, 'strerror', None) or error}"
+        return f"the folder {str(place)!r} cannot be written: {getattr(error, 'strerror', None) or error}"
 
 
 def same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
@@ -106,7 +106,7 @@ def append(path: Path, data: bytes, *, create: bool = False) -> int:
         create: Whether it need not be there.
 
     Raises:
-        OSError: If it is no regular file, or can not be written.
+        OSError: If it is no regular file, or cannot be written.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | (os.O_CREAT if create else 0)
     descriptor = os.open(path, flags, 0o644)

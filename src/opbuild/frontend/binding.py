@@ -14,21 +14,21 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
-from opbuild.frontend.block import Block
+from opbuild.frontend.block import UntypedGraph
 from opbuild.frontend.indices import checked
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_values import decides, evaluate_open, is_open_value
-from opbuild.frontend.remainder import Known, Names, computed
+from opbuild.frontend.remainder import KnownValue, Names, computed
 from opbuild.frontend.rewriting import rewrite
 from opbuild.frontend.rewritten import REWRITES
 from opbuild.frontend.symbolic_binder import SymbolicBinder
 from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.extents import is_open
-from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.fold import DEQUANTIZE, RANDOM, Evaluate, static_value
 from opbuild.graph.passes.infer import has_rule, infer_node, type_of
+from opbuild.graph.passes.node_error_context import node_error_context
 from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError
 from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
 from opbuild.platform.records import NamedTuple
@@ -36,7 +36,7 @@ from opbuild.platform.records import NamedTuple
 _EMPTY_LISTS = (TensorType("int64", (0,)), TensorType("int32", (0,)))
 
 
-class Call(NamedTuple):
+class FunctionCall(NamedTuple):
     """A function that is taken in the place of a node.
 
     Attributes:
@@ -45,7 +45,7 @@ class Call(NamedTuple):
         opset: The operator set that its nodes speak.
     """
 
-    block: Block
+    block: UntypedGraph
     scope: Names
     opset: int
 
@@ -117,14 +117,14 @@ class NodeBinder(SymbolicBinder):
         self.source_opset, self._within = opset, within
 
     def resolved(self, names: Sequence[str], scope: Names, node: Node) -> tuple[str, ...]:
-        """Return what the values that a node reads are called.
+        """Return the names of the values that a node reads.
 
         Raises:
             InvalidModelError: If one is not known.
         """
         return tuple(self._resolve(each, scope, node.op_type, node.name) if each else "" for each in names)
 
-    def restore(self, types: Mapping[str, TensorType], known: Mapping[str, Known]) -> None:
+    def restore(self, types: Mapping[str, TensorType], known: Mapping[str, KnownValue]) -> None:
         """Declare the values with which a segment begins: those that are given when it runs, and constants."""
         self._types.update(types)
         self._bounds = tuple(name for name in known if ">=" in name)
@@ -134,14 +134,14 @@ class NodeBinder(SymbolicBinder):
             else:
                 self._tensors[name], self._origins[name] = each.read, each.origin
 
-    def known(self, name: str) -> Known:
+    def known(self, name: str) -> KnownValue:
         """Return a constant as another segment reads it."""
         origin = self._origins.get(name)
         if origin is None:
             return computed(self.value(name), self._types[name].dtype)
         if name in self._constants:
-            return Known(origin, partial(self._constants.__getitem__, name))
-        return Known(origin, self._tensors[name])
+            return KnownValue(origin, partial(self._constants.__getitem__, name))
+        return KnownValue(origin, self._tensors[name])
 
     def open_value(self, name: str) -> Array | None:
         """Return a constant that follows from open extents; None if it is another value."""
@@ -153,7 +153,7 @@ class NodeBinder(SymbolicBinder):
         return name in self._constants or name in self._tensors
 
     def is_no_tensor(self, name: str) -> bool:
-        """Return whether a value is known to be text, or something else that kernels can not read."""
+        """Return whether a value is known to be text, or something else that kernels cannot read."""
         return name in self._types and self._types[name].dtype == HOST_VALUE.dtype
 
     def value(self, name: str) -> Array:
@@ -162,20 +162,20 @@ class NodeBinder(SymbolicBinder):
         self.settle(name)
         return self._constants[name]
 
-    def visit(self, node: Node, scope: Names) -> Call | None:
+    def visit(self, node: Node, scope: Names) -> FunctionCall | None:
         """Take the next node, whose inputs and outputs have the model's names.
 
         Returns:
             The function to be taken in its place, if there is a better one; the node itself is not taken then.
 
         Raises:
-            UnknownTypeError: If its types can not be told yet.
+            UnknownTypeError: If its types cannot be told yet.
             ModelError: If it is not valid; the message names it.
         """
-        with blaming(node):
+        with node_error_context(node):
             return self._visit(node, scope)
 
-    def _visit(self, node: Node, scope: Names) -> Call | None:
+    def _visit(self, node: Node, scope: Names) -> FunctionCall | None:
         if node.op_type == "Constant" and not node.domain:
             scope[node.outputs[0]] = unique = self._unique(node.outputs[0])
             self._constants[unique] = _contents(node)
@@ -197,7 +197,7 @@ class NodeBinder(SymbolicBinder):
             raise
         return self.add(written, outputs)
 
-    def add(self, nodes: Sequence[Node], outputs: Sequence[str] = ()) -> Call | None:
+    def add(self, nodes: Sequence[Node], outputs: Sequence[str] = ()) -> FunctionCall | None:
         """Take nodes of the newest operator set that compute one of the model, under the names of the graph.
 
         Where one reads or makes what is no tensor, that one and what reads its results are all that waits for it.
@@ -210,7 +210,7 @@ class NodeBinder(SymbolicBinder):
             The function to be taken in the place of a single one, if there is a better one.
 
         Raises:
-            UnknownTypeError, ModelError: If the types of one can not be told yet, or one is not valid.
+            UnknownTypeError, ModelError: If the types of one cannot be told yet, or one is not valid.
         """
         call = self._function(nodes[0]) if len(nodes) == 1 else None
         late: list[Node] = []
@@ -232,7 +232,7 @@ class NodeBinder(SymbolicBinder):
             raise problems.pop(0)
         return call
 
-    def _function(self, node: Node) -> Call | None:
+    def _function(self, node: Node) -> FunctionCall | None:
         """Return the function that is to be taken in the place of a node, None for the node itself."""
         return None
 
@@ -240,7 +240,7 @@ class NodeBinder(SymbolicBinder):
         """Return the outputs of a node whose inputs are known.
 
         Raises:
-            RunError, ModelError: If they can not be computed, or not in bounded time and memory.
+            RunError, ModelError: If they cannot be computed, or not in bounded time and memory.
         """
         found = self._evaluate(node, inputs, self._opset_of(node), ())
         if not all(isinstance(each, np.ndarray) and each.dtype.name in DTYPES for each in found):
@@ -250,7 +250,7 @@ class NodeBinder(SymbolicBinder):
         return found
 
     def assign(self, names: Sequence[str], values: Sequence[Array], types: Sequence[TensorType] = ()) -> None:
-        """Declare what was computed as constants; ``types`` are needed of what follows from open extents."""
+        """Declare computed values as constants; ``types`` are needed of those that follow from open extents."""
         for index, (name, value) in enumerate(zip(names, values, strict=False)):
             if name:
                 found = TensorType(types[index].dtype, value.shape) if is_open_value(value) else type_of(value)
@@ -327,7 +327,7 @@ class NodeBinder(SymbolicBinder):
         for name in (*node.inputs, *node.outputs):
             if name and self._types[name].dtype not in DTYPES:
                 raise NoTensorError(
-                    f"{node.op_type} node {node.name!r}: {name!r} is text, which kernels can not read",
+                    f"{node.op_type} node {node.name!r}: {name!r} is text, which kernels cannot read",
                     "make the inputs of this node constants, or use numbers for text",
                 )
         self._nodes.append(node)
@@ -430,7 +430,7 @@ class NodeBinder(SymbolicBinder):
         return eliminate_dead(graph)
 
     def _assigned(self, output: str, scope: Mapping[str, str]) -> str:
-        """Return what the value of an output is called, which is known from now on."""
+        """Return the name of the value of an output, which is known from now on."""
         value = scope.get(output)
         if value is None:
             raise InvalidModelError(f"output {output!r} is not assigned by any node", "export the model again")

@@ -1,15 +1,15 @@
-"""Block: a graph before its types are known: a network, a branch of an If, what a Loop repeats; without onnx."""
+"""Block: a graph before its types are known: a network, a branch of an If, the body of a Loop; without onnx."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
 from opbuild.graph.types import Array, Node
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.records import NamedTuple, dataclass
 
 
-class Declared(NamedTuple):
+class UntypedPort(NamedTuple):
     """An input or output of a block.
 
     Attributes:
@@ -24,7 +24,7 @@ class Declared(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class UntypedGraph:
     """A graph before its types are known.
 
     Attributes:
@@ -36,20 +36,20 @@ class Block:
 
     nodes: tuple[Node, ...]
     tensors: Mapping[str, Callable[[], Array]]
-    inputs: tuple[Declared, ...]
-    outputs: tuple[Declared, ...]
+    inputs: tuple[UntypedPort, ...]
+    outputs: tuple[UntypedPort, ...]
 
-    @lazily
+    @lazy_property
     def last_used(self) -> Mapping[str, int]:
         """The position of the last node that reads each value."""
         return {name: index for index, node in enumerate(self.nodes) for name in reads(node)}
 
-    @lazily
+    @lazy_property
     def last_read(self) -> Mapping[str, int]:
         """The position of the last node that reads each value; behind all nodes for the outputs."""
         return {**self.last_used, **{output.name: len(self.nodes) for output in self.outputs}}
 
-    @lazily
+    @lazy_property
     def free(self) -> tuple[str, ...]:
         """The values that it reads from outside, in order of first use."""
         own = {each.name for each in self.inputs} | {*self.tensors}
@@ -58,15 +58,15 @@ class Block:
         named += [output.name for output in self.outputs]
         return tuple(dict.fromkeys(name for name in named if name not in own))
 
-    @lazily
+    @lazy_property
     def has_loop(self) -> bool:
         """Whether a loop stands in it, however deep."""
         return any(node.op_type == "Loop" or any(block.has_loop for block in blocks(node)) for node in self.nodes)
 
 
-def blocks(node: Node) -> Iterator[Block]:
+def blocks(node: Node) -> Iterator[UntypedGraph]:
     """Yield the blocks among a node's attributes."""
-    return (value for value in node.attrs.values() if isinstance(value, Block))
+    return (value for value in node.attrs.values() if isinstance(value, UntypedGraph))
 
 
 def captures(node: Node) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ class Trace:
             if operand is not None and operand.trace is not self:
                 raise InvalidModelError(
                     f"{op_type}{location()} uses a tensor that was computed in another call",
-                    "return it from construct and pass it in as an argument; attributes can not keep traced tensors",
+                    "return it from construct and pass it in as an argument; attributes cannot keep traced tensors",
                 )
         number = len(self._nodes)
         label = "/".join((*self._scopes, f"{op_type}-{number}"))
@@ -135,7 +135,7 @@ class Trace:
         return self._nodes
 
     def rewrite(self, start: int, change: Callable[[Graph], Graph]) -> None:
-        """Replace the operators from ``start`` on by what a pass makes of them; their results keep their names.
+        """Replace the operators from ``start`` on by those that a pass makes of them; their results keep their names.
 
         What is made of the operators of a region belongs to it.
         """
@@ -181,7 +181,7 @@ class Trace:
 
     @contextmanager
     def region(self) -> Iterator[None]:
-        """Let backward passes compute again what is recorded inside; a region in a region is a part of it."""
+        """Let backward passes compute again the operators recorded inside; a region in a region is a part of it."""
         if self._is_in_region:
             yield
             return

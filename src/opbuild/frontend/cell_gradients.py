@@ -1,4 +1,4 @@
-"""Gradients inside a trace: the backward pass is recorded behind what it is the gradient of."""
+"""Gradients inside a trace: the backward pass is recorded behind the operators that it differentiates."""
 
 from __future__ import annotations
 

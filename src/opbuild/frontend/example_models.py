@@ -28,7 +28,7 @@ _Draw = Callable[[np.random.Generator, tuple[int, ...]], npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Example:
+class ExampleNetwork:
     """An example network.
 
     Attributes:
@@ -46,16 +46,16 @@ class Example:
     last_gain: float
 
 
-EXAMPLES: dict[str, Example] = {
-    "resnet50": Example("gpu_0/data_0", (1, 3, 224, 224), 103, 1 / 1000),
-    "squeezenet": Example("data_0", (1, 3, 224, 224), 5, 1.5),
-    "shufflenet": Example("gpu_0/data_0", (1, 3, 224, 224), 6, 1 / 8000),
-    "densenet121": Example("data_0", (1, 3, 224, 224), 33, 9.0),
-    "inception_v1": Example("data_0", (1, 3, 224, 224), 28, 1 / 50),
-    "inception_v2": Example("data_0", (1, 3, 224, 224), 45, 3.0),
-    "bvlc_alexnet": Example("data_0", (1, 3, 224, 224), 244, 1.5),
-    "vgg19": Example("data_0", (1, 3, 224, 224), 575, 1.3),
-    "zfnet512": Example("gpu_0/data_0", (1, 3, 224, 224), 349, 4.5),
+EXAMPLES: dict[str, ExampleNetwork] = {
+    "resnet50": ExampleNetwork("gpu_0/data_0", (1, 3, 224, 224), 103, 1 / 1000),
+    "squeezenet": ExampleNetwork("data_0", (1, 3, 224, 224), 5, 1.5),
+    "shufflenet": ExampleNetwork("gpu_0/data_0", (1, 3, 224, 224), 6, 1 / 8000),
+    "densenet121": ExampleNetwork("data_0", (1, 3, 224, 224), 33, 9.0),
+    "inception_v1": ExampleNetwork("data_0", (1, 3, 224, 224), 28, 1 / 50),
+    "inception_v2": ExampleNetwork("data_0", (1, 3, 224, 224), 45, 3.0),
+    "bvlc_alexnet": ExampleNetwork("data_0", (1, 3, 224, 224), 244, 1.5),
+    "vgg19": ExampleNetwork("data_0", (1, 3, 224, 224), 575, 1.3),
+    "zfnet512": ExampleNetwork("gpu_0/data_0", (1, 3, 224, 224), 349, 4.5),
 }
 """Every example by name; the smallest are best to try things with."""
 

@@ -1,4 +1,4 @@
-"""Indices of operators that are taken as functions: what these gather by is refused while it is known what it means."""
+"""Indices of operators that are taken as functions: their indices are refused while their meaning is known."""
 
 from __future__ import annotations
 

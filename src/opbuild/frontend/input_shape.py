@@ -15,7 +15,7 @@ Shape = tuple[Extent, ...]
 MOST = 2**31 - 1
 
 _HINT = 'write it as "data:1,3,224,224", and several inputs as "a:1,8;b:1,16"'
-_OPEN_HINT = f"an extent is a whole number, -1 for any, or a range such as 1~640; {_HINT}"
+_OPEN_HINT = f"a dimension is a whole number, -1 for any, or a range such as 1~640; {_HINT}"
 
 
 class InputShapeError(OptionError):
@@ -34,8 +34,8 @@ def parse_input_shape(text: str) -> dict[str, tuple[int, ...]]:
     if ranges:
         shape = next(iter(ranges.values()))
         raise InputShapeError(
-            f"input_shape {text!r} has the extent {format_extent(shape[open_axes(shape)[0]])!r}",
-            f"give a number: only .om files leave extents open; {_HINT}",
+            f"input_shape {text!r} has the dimension {format_extent(shape[open_axes(shape)[0]])!r}",
+            f"give a number: only .om files leave dimensions open; {_HINT}",
         )
     return shapes
 
@@ -75,7 +75,7 @@ def _extent(part: str, text: str, hint: str) -> Extent:
             return low if low == high else (low, high)
     elif (value := _whole(text)) is not None:
         return value
-    raise InputShapeError(f"input_shape {part.strip()!r} has the extent {text!r}", f"use whole numbers; {hint}")
+    raise InputShapeError(f"input_shape {part.strip()!r} has the dimension {text!r}", f"use whole numbers; {hint}")
 
 
 def _whole(text: str) -> int | None:

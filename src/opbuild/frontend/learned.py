@@ -14,7 +14,7 @@ import numpy as np
 
 from opbuild.frontend import post_transforms
 from opbuild.frontend.post_transforms import LOGISTIC, NAMES, NONE, PROBIT
-from opbuild.frontend.rewriting import Rewriting, Scope, writes
+from opbuild.frontend.rewriting import RewriteScope, Rewriting, writes
 from opbuild.frontend.rewritten import LEARNED
 from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.graph_builder import Value
@@ -30,7 +30,7 @@ FLOAT = "float32"
 class Learned(Rewriting):
     """The nodes that are written in place of an operator of ``ai.onnx.ml``."""
 
-    def __init__(self, node: Node, scope: Scope) -> None:
+    def __init__(self, node: Node, scope: RewriteScope) -> None:
         super().__init__(node, scope)
         self._kinds: dict[str, str] = {}
 
@@ -61,7 +61,7 @@ class Learned(Rewriting):
 
     @property
     def transform(self) -> str:
-        """What becomes of scores."""
+        """The transform of scores."""
         return self.choice("post_transform", NONE, NAMES)
 
     def cast(self, value: str, dtype: str, given: str = "") -> Value:
@@ -235,7 +235,7 @@ def _two(of: Learned, scores: str) -> Value:
 
 
 def _kernels(of: Learned, x: str, vectors: Array) -> str:
-    """Return how near each row is to each support vector, by the node's kernel, in float64."""
+    """Return the nearness of each row to each support vector, by the node's kernel, in float64."""
     kind = of.choice("kernel_type", "LINEAR", KERNELS)
     gamma, offset = (*map(float, of.attr("kernel_params", ())), 0.0, 0.0)[:2]
     wide, turned = of.wide_of(x), vectors.T.astype(WIDE)
@@ -325,7 +325,7 @@ def _scaler(of: Learned) -> Sequence[Node]:
 
 
 def _normalizer(of: Learned) -> Sequence[Node]:
-    """Divide rows by their norm, or their greatest element; what would be divided by 0 stays."""
+    """Divide rows by their norm, or their greatest element; rows that would be divided by 0 stay."""
     x, axis = of.as_float(of.input(0)), of.ints(-1)
     norm = of.choice("norm", "MAX", ("MAX", "L1", "L2"))
     size = of({"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}[norm], x, axis, keepdims=1)
@@ -372,7 +372,7 @@ def _one_hot(of: Learned) -> Sequence[Node]:
 
 
 def _label_encoder(of: Learned) -> Sequence[Node]:
-    """Say by which key each number is found: a table has its value, and first what stands for those without a key."""
+    """Find the key of each number: a table has its value, and first the value of those without a key."""
     x = of.input(0)
     keys, values = label_table(of.node, of.dtype())
     if keys.dtype == object or len(keys) > MOST_KEYS or keys.dtype != np.dtype(of.dtype()):
@@ -409,7 +409,7 @@ def _to_width(of: Learned, index: int, width: int) -> str:
 
 
 def _extracted(of: Learned) -> Sequence[Node]:
-    """Take elements of the last dimension; what is taken of a vector is a row."""
+    """Take elements of the last dimension; a part of a vector is a row."""
     x, places = of.input(0), of.reshape(of.input(1), (-1,))
     if of.is_vector(0):
         x = of.reshape(x, (1, -1))

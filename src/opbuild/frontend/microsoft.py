@@ -139,7 +139,7 @@ POOL = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape
 
 @cache
 def channels_of_block() -> int:
-    """Return how many channels a block has in ONNX Runtime on this machine."""
+    """Return the number of channels of a block in ONNX Runtime on this machine."""
     return 16 if "avx512f" in host_flags() or platform.machine() == "aarch64" else 8
 
 

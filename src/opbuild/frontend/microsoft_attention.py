@@ -91,7 +91,7 @@ class Heads:
         self.total, self.past = self.total + past, past
 
     def mask(self, index: int, lengths: bool = True) -> None:
-        """Add what hides keys: an input with their number, where they begin and end, or a mask."""
+        """Add the hiding of keys: an input with their number, where they begin and end, or a mask."""
         of, filled = self.of, float(self.of.attr("mask_filter_value", -10000.0))
         shape, given = of.shape(index), of("Cast", of.input(index), to=7)
         batch, total = self.batch, self.total
@@ -354,7 +354,7 @@ def _normalized(of: Rewriting, value: str, side: str) -> Value:
 
 
 def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> tuple[int, Value, Value]:
-    """Return how many keys there are with those of earlier calls, and the keys and values.
+    """Return the number of keys with those of earlier calls, and the keys and values.
 
     The cache is as long as what it holds, or it has room for more; the latter where every new key fits into it. Each
     batch may hold another number of keys.
@@ -454,7 +454,7 @@ def _packed_parts(of: Rewriting, size: int) -> list[str]:
 
 
 def _one_row(of: Rewriting, value: str, index: int, heads: int) -> Value:
-    """Write what one token is, ``(batch, 1, heads * size)``, as ``(batch, heads, 1, size)``; ``index``: its bias."""
+    """Write one token, ``(batch, 1, heads * size)``, as ``(batch, heads, 1, size)``; ``index``: its bias."""
     batch, _, hidden = of.shape(0)
     hidden = hidden if of.has(1) else hidden // 3
     if of.has(10):
@@ -473,7 +473,7 @@ def _of_other(of: Rewriting, heads: int) -> Heads:
 
 
 def _hide_keys(of: Rewriting, own: Heads) -> None:
-    """Take the mask and what is added to the scores, which are as long as the keys that there are."""
+    """Take the mask and the addend of the scores, which are as long as the keys that there are."""
     for index in (3, 4):
         if of.has(index):
             own.total = of.shape(index, 2 if index == 3 else 4)[-1]

@@ -1,4 +1,4 @@
-"""A small model of each operator of ONNX Runtime that opbuild knows, by which is asked what becomes of it.
+"""A small model of each operator of ONNX Runtime that opbuild knows, by which its support is asked.
 
 Which operators there are the registries say: what is written with ONNX's operators, and what has a shape rule. Searches
 have decoders and encoders with one layer, of one head: a token's successor is the likeliest; keys and values are kept,
@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, parser
 
-from opbuild.frontend.onnx_examples import Example, Form, Operand, model_of
+from opbuild.frontend.onnx_examples import ExampleOperand, OperatorExample, Usage, model_of
 from opbuild.frontend.onnx_examples import given as _x
 from opbuild.frontend.onnx_examples import known as _w
 from opbuild.frontend.rewritten import MICROSOFT, NCHWC, REWRITES
@@ -117,7 +117,7 @@ class Examples(NamedTuple):
     """
 
     dtypes: tuple[str, ...]
-    forms: tuple[Form, ...]
+    forms: tuple[Usage, ...]
 
 
 @lru_cache(maxsize=1)
@@ -127,15 +127,15 @@ def operator_types() -> tuple[str, ...]:
     return tuple(sorted(known))
 
 
-def examples(name: str) -> Iterator[Example]:
+def examples(name: str) -> Iterator[OperatorExample]:
     """Yield models of an operator: one for each form and element type."""
     domain, _, op_type = name.rpartition(".")
     found = EXAMPLES[op_type if domain == MICROSOFT else name]
     for form in found.forms:
         if not found.dtypes:
-            yield Example(name, form.label, "", None)
+            yield OperatorExample(name, form.label, "", None)
         for dtype in found.dtypes:
-            yield Example(name, form.label, dtype, model_of(domain, op_type, form, dtype, {"": 21, domain: 1}))
+            yield OperatorExample(name, form.label, dtype, model_of(domain, op_type, form, dtype, {"": 21, domain: 1}))
 
 
 # -- what operators need -----------------------------------------------------------------------------------------------
@@ -147,8 +147,8 @@ BYTES = ("uint8", "int8")
 MOVED = ("bool", "uint8", "uint32", "uint64", "int8", "int32", "int64", *FLOATS)
 
 
-def _one(dtypes: tuple[str, ...], *inputs: Operand | None, outputs: int = 1, **attrs: Any) -> Examples:
-    return Examples(dtypes, (Form("", inputs, attrs, outputs),))
+def _one(dtypes: tuple[str, ...], *inputs: ExampleOperand | None, outputs: int = 1, **attrs: Any) -> Examples:
+    return Examples(dtypes, (Usage("", inputs, attrs, outputs),))
 
 
 _ROWS, _WIDE = _x(2, 4, 16), _w(16)
@@ -171,8 +171,8 @@ EXAMPLES: Mapping[str, Examples] = {
     "BeamSearch": Examples(
         SEARCHED,
         (
-            Form("as GPT-2", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY), GPT, 2),
-            Form("as T5", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY), T5, 2),
+            Usage("as GPT-2", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY), GPT, 2),
+            Usage("as T5", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY), T5, 2),
         ),
     ),
     "BiasAdd": _one(FLOATS, _ROWS, _WIDE, _ROWS),
@@ -193,7 +193,7 @@ EXAMPLES: Mapping[str, Examples] = {
     "DequantizeLinear": _one(("uint8", "int8", "uint16", "int16", "int32"), _ROWS, *_QUANTIZED),
     "QuantizeLinear": Examples(
         ("uint8", "int8", "uint16", "int16", "uint4", "int4"),
-        (Form("", (_x(2, 4, 16, dtype="float32"), *_QUANTIZED)),),
+        (Usage("", (_x(2, 4, 16, dtype="float32"), *_QUANTIZED)),),
     ),
     "DynamicQuantizeLSTM": _one(("float32",), _x(5, 2, 16), _w(1, 16, 32, dtype="int8"), _w(1, 8, 32, dtype="int8"),
                                 None, None, None, None, None, _w(1), _w(1, dtype="int8"), _w(1), _w(1, dtype="int8"),
@@ -247,7 +247,7 @@ EXAMPLES: Mapping[str, Examples] = {
     "MatMulNBits": Examples(
         UP_TO_32_BITS,
         tuple(
-            Form(f"{bits} bits", (_x(4, 32), _w(16, 1, 4 * bits, dtype="uint8"), _w(16, 1)), {**_BITS, "bits": bits})
+            Usage(f"{bits} bits", (_x(4, 32), _w(16, 1, 4 * bits, dtype="uint8"), _w(16, 1)), {**_BITS, "bits": bits})
             for bits in (2, 4, 8)
         ),
     ),
@@ -278,7 +278,7 @@ EXAMPLES: Mapping[str, Examples] = {
     "QMoE": Examples(
         UP_TO_32_BITS,
         tuple(
-            Form(f"{bits} bits", (_x(4, 32), _ROUTED, *(_w(4, 32, 4 * bits, dtype="uint8"), _w(4, 32), None) * 2),
+            Usage(f"{bits} bits", (_x(4, 32), _ROUTED, *(_w(4, 32, 4 * bits, dtype="uint8"), _w(4, 32), None) * 2),
                  {"k": 2, "expert_weight_bits": bits})
             for bits in (2, 4, 8)
         ),

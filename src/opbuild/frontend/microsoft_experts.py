@@ -24,7 +24,7 @@ LEAST_BLOCK = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Weights:
+class ExpertWeights:
     """One layer of all experts: either it is one product of all, or each expert has one of its own.
 
     Attributes:
@@ -37,7 +37,7 @@ class Weights:
     one: Callable[[str, int], str] | None = None
 
 
-def float_weights(of: Rewriting, index: int, bias: int) -> Weights:
+def float_weights(of: Rewriting, index: int, bias: int) -> ExpertWeights:
     """Return a layer of floats, whose weights ``(experts, out, in)`` are an input."""
     of.shape(index, 3)
     return _batch(of, _wide(of, index), bias)
@@ -47,7 +47,7 @@ def _wide(of: Rewriting, index: int) -> Value:
     return of.input(index) if of.dtype(index) == "float32" else of("Cast", of.input(index), to=1)
 
 
-def _batch(of: Rewriting, weights: str, bias: int) -> Weights:
+def _batch(of: Rewriting, weights: str, bias: int) -> ExpertWeights:
     turned = of("Transpose", weights, perm=(0, 2, 1))
     added = of("Unsqueeze", _wide(of, bias), of.ints(1)) if of.has(bias) else ""
 
@@ -56,10 +56,10 @@ def _batch(of: Rewriting, weights: str, bias: int) -> Weights:
         value = of("MatMul", x, own)
         return of("Add", value, beside) if beside else value
 
-    return Weights(every=product)
+    return ExpertWeights(every=product)
 
 
-def quantized_layers(of: Rewriting, layers: Mapping[int, tuple[int, int]]) -> dict[int, Weights]:
+def quantized_layers(of: Rewriting, layers: Mapping[int, tuple[int, int]]) -> dict[int, ExpertWeights]:
     """Return layers of integers of few bits.
 
     Args:
@@ -94,7 +94,7 @@ def _block(of: Rewriting, index: int, bits: int) -> int:
     return block or gcd(columns, 128)
 
 
-def _together(of: Rewriting, index: int, zeros: int, bits: int) -> Weights:
+def _together(of: Rewriting, index: int, zeros: int, bits: int) -> ExpertWeights:
     return _batch(of, _dequantized(of, index, zeros, bits), index + 2)
 
 
@@ -108,7 +108,7 @@ def _size(of: Rewriting, index: int, bits: int) -> tuple[int, int, int, int]:
     return experts, rows, columns, columns // count if count > 1 else 0
 
 
-def _each(of: Rewriting, index: int, zeros: int, bits: int) -> Weights:
+def _each(of: Rewriting, index: int, zeros: int, bits: int) -> ExpertWeights:
     """Return a layer whose experts are products of their own, which keep their few bits."""
     _, rows, columns, _ = _size(of, index, bits)
     size, weights, scales = _block(of, index, bits), *(cast("Array", of.known(of.input(index + i))) for i in (0, 1))
@@ -126,7 +126,7 @@ def _each(of: Rewriting, index: int, zeros: int, bits: int) -> Weights:
         value = of("MatMulNBits", *inputs, domain=DOMAIN, K=columns, N=rows, bits=bits, block_size=size)
         return of("Add", value, of("Gather", added, of.constant(np.array(at)), axis=0)) if added else value
 
-    return Weights(one=product)
+    return ExpertWeights(one=product)
 
 
 def _points(of: Rewriting, index: int, zeros: int, bits: int) -> Array | None:
@@ -200,7 +200,7 @@ def quantized_mixture(of: Rewriting) -> Sequence[Node]:
     return _mix(of, quantized_layers(of, places), quantized=True)
 
 
-def _mix(of: Rewriting, layers: dict[int, Weights], *, quantized: bool) -> Sequence[Node]:
+def _mix(of: Rewriting, layers: dict[int, ExpertWeights], *, quantized: bool) -> Sequence[Node]:
     shape = of.shape(0, 2, 3)
     tokens, experts = of.shape(1, 2)
     wide = of.input(0) if of.dtype() == "float32" else of("Cast", of.input(0), to=FLOAT32)
@@ -270,43 +270,43 @@ def _unless_small(of: Rewriting, shares: str) -> Value:
 # What they compute
 
 
-def _are_apart(layers: dict[int, Weights]) -> bool:
+def _are_apart(layers: dict[int, ExpertWeights]) -> bool:
     return all(each.one is not None for each in layers.values())
 
 
-def _both(of: Rewriting, x: str, layers: dict[int, Weights], product: Callable[[Weights, str], str]) -> str:
+def _both(of: Rewriting, x: str, layers: dict[int, ExpertWeights], product: Callable[[ExpertWeights, str], str]) -> str:
     """Write both layers; ``product`` writes that with one of them."""
     value = _activated(of, *(product(layers[each], x) for each in (1, 3) if each in layers))
     return product(layers[2], value)
 
 
-def _every(of: Rewriting, x: str, layers: dict[int, Weights], at: str = "") -> str:
-    def product(weights: Weights, x: str) -> str:
+def _every(of: Rewriting, x: str, layers: dict[int, ExpertWeights], at: str = "") -> str:
+    def product(weights: ExpertWeights, x: str) -> str:
         return cast("Callable[[str, str], str]", weights.every)(x, at)
 
     return _both(of, x, layers, product)
 
 
-def _one(of: Rewriting, x: str, layers: dict[int, Weights], expert: int) -> str:
-    def product(weights: Weights, x: str) -> str:
+def _one(of: Rewriting, x: str, layers: dict[int, ExpertWeights], expert: int) -> str:
+    def product(weights: ExpertWeights, x: str) -> str:
         return cast("Callable[[str, int], str]", weights.one)(x, expert)
 
     return _both(of, x, layers, product)
 
 
 def _weighed(of: Rewriting, value: str, shares: str) -> Value:
-    """Return values times their shares; nothing of what has none, which may be infinite."""
+    """Return values times their shares; 0 of those that have none, which may be infinite."""
     none = of.constant(np.array(0.0, np.float32))
     return of("Where", of("Greater", shares, none), of("Mul", value, shares), none)
 
 
-def _batched(of: Rewriting, x: str, layers: dict[int, Weights], chosen: str) -> Value:
+def _batched(of: Rewriting, x: str, layers: dict[int, ExpertWeights], chosen: str) -> Value:
     shares = of("Unsqueeze", of("Transpose", chosen, perm=(1, 0)), of.ints(2))
     every = _every(of, of("Unsqueeze", x, of.ints(0)), layers)
     return of.sum(_weighed(of, every, shares), [0])
 
 
-def _gathered(of: Rewriting, x: str, layers: dict[int, Weights], places: str, shares: str) -> Value:
+def _gathered(of: Rewriting, x: str, layers: dict[int, ExpertWeights], places: str, shares: str) -> Value:
     tokens, count = of.shape(1)[0], int(of.attr("k", 1))
     rows = of.constant(np.repeat(np.arange(tokens), count))
     each = of("Unsqueeze", of("Gather", x, rows, axis=0), of.ints(1))
@@ -316,7 +316,7 @@ def _gathered(of: Rewriting, x: str, layers: dict[int, Weights], places: str, sh
     return of.sum(split, [1])
 
 
-def _apart(of: Rewriting, x: str, layers: dict[int, Weights], chosen: str) -> str:
+def _apart(of: Rewriting, x: str, layers: dict[int, ExpertWeights], chosen: str) -> str:
     total = ""
     for expert in range(of.shape(1)[1]):
         own = _weighed(of, _one(of, x, layers, expert), of.slice(chosen, 1, expert, expert + 1))
@@ -325,7 +325,7 @@ def _apart(of: Rewriting, x: str, layers: dict[int, Weights], chosen: str) -> st
 
 
 def _activated(of: Rewriting, value: str, linear: str = "") -> str:
-    """Write the activation; ``linear`` is what a third layer makes to multiply it by."""
+    """Write the activation; ``linear`` is the third layer's result, by which it is multiplied."""
     kind = of.node.text("activation_type", "relu")
     if kind == GATED:
         return _gate(of, value, linear)

@@ -35,7 +35,7 @@ def _embed_layer_normalization(of: Rewriting) -> Sequence[Node]:
 
 
 def _lengths(of: Rewriting, mask: int, batch: int) -> Value:
-    """Return how many tokens each batch has, 0 if there is no mask."""
+    """Return the number of tokens of each batch, 0 if there is no mask."""
     if not of.has(mask):
         return of.constant(np.zeros(batch, np.int32))
     return of.sum(of.input(mask), [1])
@@ -43,7 +43,7 @@ def _lengths(of: Rewriting, mask: int, batch: int) -> Value:
 
 @writes("QEmbedLayerNormalization")
 def _quantized_embed_layer_normalization(of: Rewriting) -> Sequence[Node]:
-    """EmbedLayerNormalization of tables of bytes: what is looked up is dequantised."""
+    """EmbedLayerNormalization of tables of bytes: the looked-up rows are dequantised."""
 
     def rows(table: int, places: str, scale: int, zero: int) -> str:
         value = of.input(table)
@@ -190,7 +190,7 @@ def _causal_convolution(of: Rewriting) -> Sequence[Node]:
 
 
 def _dilated(of: Rewriting) -> Sequence[Node]:
-    """The convolution of what was carried over and what is new; the end of both is carried over."""
+    """The convolution of carried-over and new values; the end of both is carried over."""
     last, shape, apart = bool(of.attr("channels_last", 0)), of.shape(0), int(of.attr("dilation", 1))
     channels, _, taps = of.shape(1, 3)
     batch, length = (shape[0], shape[1]) if last else (shape[0], shape[2])
@@ -259,7 +259,7 @@ def _group_router(of: Rewriting) -> Sequence[Node]:
 
 
 def _outside(of: Rewriting, values: str, count: int) -> Value:
-    """Return which values of each row are not among so many of the greatest."""
+    """Return a mask of the values of each row that are not among so many of the greatest."""
     _, places = of.several("TopK", 2, values, of.ints(count), axis=1)
     zero, one = (of.constant(np.array(number, np.int32)) for number in (0, 1))
     none, all_ = of("Expand", zero, of("Shape", values)), of("Expand", one, of("Shape", places))

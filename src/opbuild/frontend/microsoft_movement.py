@@ -100,7 +100,7 @@ def _limits(of: Rewriting, shape: tuple[int, ...], size: int) -> Value:
 
 @writes("CropAndResize")
 def _crop(of: Rewriting) -> Sequence[Node]:
-    """Boxes of images as images of one size: corners meet corners, and what lies outside is a given number."""
+    """Boxes of images as images of one size: corners meet corners, and places outside are a given number."""
     height, width = of.shape(0, 4)[2:]
     rows, columns = of.ints_in(3)
     count = of.shape(1, 2)[0]
@@ -139,7 +139,7 @@ def _crop(of: Rewriting) -> Sequence[Node]:
 
 
 def _places(of: Rewriting, first: str, last: str, extent: int, count: int) -> Value:
-    """Return where the elements of each box lie along an axis of an image, ``(boxes, count)``."""
+    """Return the places of the elements of each box along an axis of an image, ``(boxes, count)``."""
     scale = of.floats(extent - 1)
     if count == 1:
         return of("Mul", of("Mul", of("Add", first, last), of.floats(0.5)), scale)

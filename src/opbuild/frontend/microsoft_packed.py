@@ -107,7 +107,7 @@ def until_reset(of: Rewriting, runs: Sequence[str], segments: Sequence[str], fil
 
 
 def hashes(of: Rewriting, runs: Sequence[str], offsets: int) -> Value:
-    """Return the hashes of runs, a column for each length and head; ``offsets`` is the place of what is added."""
+    """Return the hashes of runs, a column for each length and head; ``offsets`` is the place of the addends."""
     heads, found = int(of.attr("n_head_per_ngram", 1)), list[str]()
     mixed = ""
     for back, run in enumerate(runs):
@@ -120,7 +120,7 @@ def hashes(of: Rewriting, runs: Sequence[str], offsets: int) -> Value:
     return of("Add", value, of.input(offsets)) if of.has(offsets) else value
 
 
-class Packed:
+class PackedSequences:
     """Sequences of tokens, one behind the other.
 
     Args:
@@ -149,7 +149,7 @@ class Packed:
         self.places = of("Sub", steps, of("Gather", self.begins, self.own, axis=0))
 
     def rows(self, sequences: str, places: str, carried: int) -> Value:
-        """Return the rows of places in sequences, in a table of what was carried over and of all tokens.
+        """Return the rows of places in sequences, in a table of carried-over rows and of all tokens.
 
         Args:
             sequences: Numbers of sequences.
@@ -178,7 +178,7 @@ class Packed:
         return of("Gather", value, rows, axis=0)
 
     def window(self, back: Sequence[int], carried: int) -> Value:
-        """Return the rows ``(tokens, len(back))`` of what lies so many places before each token."""
+        """Return the rows ``(tokens, len(back))`` that lie so many places before each token."""
         of = self.of
         places = of("Sub", of.reshape(self.places, (self.tokens, 1)), of.ints(*back))
         return self.rows(of.reshape(self.own, (self.tokens, 1)), places, carried)
@@ -190,13 +190,13 @@ class Packed:
         return self.rows(of.reshape(of.steps(self.count), (self.count, 1)), places, carried)
 
     def captured(self, index: int, capacity: int) -> Value:
-        """Return which of the first tokens of each sequence are asked for, ``(count, capacity)``."""
+        """Return a mask of the first tokens of each sequence that are asked for, ``(count, capacity)``."""
         of = self.of
         wanted = of.cast(of.input(index), "int64", of.dtype(index))
         return of("Less", of.ints(*range(capacity)), of.reshape(of("Min", wanted, self.lengths), (self.count, 1)))
 
     def first(self, capacity: int, back: Sequence[int], carried: int) -> Value:
-        """Return the rows ``(count, capacity, len(back))`` of what lies before the first tokens of each sequence."""
+        """Return the rows ``(count, capacity, len(back))`` before the first tokens of each sequence."""
         of = self.of
         last = of.reshape(of("Sub", self.lengths, of.ints(1)), (self.count, 1, 1))
         steps = of("Min", of.reshape(of.steps(capacity), (capacity, 1)), last)
@@ -206,12 +206,12 @@ class Packed:
 
 @writes("VarlenCausalConvWithState")
 def _convolution(of: Rewriting) -> Sequence[Node]:
-    """A depthwise convolution that reads no other sequence, and before its own what was carried over."""
+    """A depthwise convolution that reads no other sequence, and before its own the carried-over rows."""
     if of.has(6) or of.has(7):
         of.refuse("weights that change with the token (kernel_delta, previous_mask) are not served")
     (tokens, channels), taps, apart = of.shape(0, 2), of.shape(1, 3)[2], int(of.attr("dilation", 1))
     kind, carried, capacity = of.dtype(0), (taps - 1) * apart, int(of.attr("state_update_capacity", 0))
-    packed = Packed(of, 2, tokens)
+    packed = PackedSequences(of, 2, tokens)
     table = of.input(0)
     if carried:
         turned = of.reshape(of("Transpose", of.input(4), perm=(0, 2, 1)), (packed.count * carried, channels))
@@ -239,11 +239,11 @@ def _convolution(of: Rewriting) -> Sequence[Node]:
 def _hash_runs(of: Rewriting) -> Sequence[Node]:
     """Hashes of the runs of two and more tokens that end at a token, of its own sequence."""
     (tokens,), most = of.shape(0, 1), int(of.attr("max_ngram_size", 2))
-    packed, filler, carried = Packed(of, 3, tokens), before_all(of, 6), most - 1
+    packed, filler, carried = PackedSequences(of, 3, tokens), before_all(of, 6), most - 1
     capacity = int(of.attr("state_update_capacity", 0))
 
     def with_past(given: str, past: int, missing: str) -> str:
-        """Return the table of what was carried over, or of what stands for that, and of what is given."""
+        """Return the table of carried-over rows, or of those that stand for them, and of the given ones."""
         shape = (packed.count, carried)
         before = of.input(past) if of.has(past) else of("Expand", missing, of.ints(*shape))
         return of("Concat", of.reshape(before, (packed.count * carried,)), given, axis=0)
@@ -320,7 +320,7 @@ class _Tokens:
         return of.reshape(repeated, (-1, self.values, self.size))
 
     def decay(self) -> Value:
-        """Return the logarithm of what stays of a state, ``(tokens, values, 1 or size)``."""
+        """Return the logarithm of the share of a state that stays, ``(tokens, values, 1 or size)``."""
         of, kind = self.of, self.of.node.text("gate_activation", "none")
         depth = 1 if len(of.shape(_DECAY)) == len(self.lead) + 1 else self.size
         value = self.flat(_DECAY, self.values, depth)
@@ -342,7 +342,7 @@ class _Tokens:
         return of("Mul", bound, of("Sigmoid", of("Mul", rate, value)))
 
     def beta(self) -> Value:
-        """Return how much of what is new is taken, ``(tokens, values, 1)``."""
+        """Return the share of the new values that is taken, ``(tokens, values, 1)``."""
         value = self.flat(_BETA, self.values, 1)
         return self.of("Sigmoid", value) if self.of.node.text("beta_activation", "none") == "sigmoid" else value
 
@@ -355,7 +355,7 @@ def _gated_delta(of: Rewriting) -> Sequence[Node]:
     rule, tokens = of.node.text("update_rule", "gated_delta"), _Tokens(of)
     given = [tokens.query, tokens.key, tokens.value]
     given += [tokens.decay() if "gated" in rule else "", tokens.beta() if "delta" in rule else ""]
-    packed = Packed(of, _BOUNDS, tokens.tokens) if of.has(_BOUNDS) else None
+    packed = PackedSequences(of, _BOUNDS, tokens.tokens) if of.has(_BOUNDS) else None
     batch = packed.count if packed else tokens.lead[0] if len(tokens.lead) == 2 else of.shape(_STATE, 4)[0]
     length = tokens.tokens if packed else tokens.tokens // batch
     if packed:

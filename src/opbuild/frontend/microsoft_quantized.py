@@ -38,7 +38,7 @@ def unpacked(of: Rewriting, value: str, shape: Sequence[int], bits: int, *, high
 
 @writes("MatMulNBits")
 def _matmul_nbits(of: Rewriting) -> Sequence[Node]:
-    """Keep what has a kernel: known weights whose blocks lie in order; write the weights out otherwise."""
+    """Keep forms that have a kernel: known weights whose blocks lie in order; write the weights out otherwise."""
     k, n, bits, block = (int(of.attr(name, 4)) for name in ("K", "N", "bits", "block_size"))
     if bits not in SERVED:
         of.refuse(f"weights of {bits} bits are not served, those of 2, 4 and 8 are")
@@ -134,7 +134,7 @@ def _reduce_sum(of: Rewriting) -> Sequence[Node]:
 
 @writes("GatherBlockQuantized")
 def _gather_blocks(of: Rewriting) -> Sequence[Node]:
-    """Gather, then dequantise what was gathered; an index that is out of range gives zeros, as the schema says."""
+    """Gather, then dequantise the gathered rows; an index that is out of range gives zeros, as the schema says."""
     shape, indices, kind = of.shape(0, *range(1, 9)), of.shape(1), of.dtype(2)
     rank = len(shape)
     taken, blocked = (
@@ -175,7 +175,7 @@ def _places(of: Rewriting, extent: int) -> tuple[str, str]:
 
 
 class _Gathered:
-    """What is gathered of an input along an axis.
+    """The elements gathered of an input along an axis.
 
     Args:
         of: Where it is written.

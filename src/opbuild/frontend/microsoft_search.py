@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opbuild.errors import InvalidModelError
-from opbuild.frontend.block import Block, Declared
+from opbuild.frontend.block import UntypedGraph, UntypedPort
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.types import Node
 from opbuild.platform.records import NamedTuple, dataclass
@@ -50,8 +50,8 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
-    """How tokens are chosen: by an operator of the host.
+class TokenChoice:
+    """The choice of tokens: by an operator of the host.
 
     Attributes:
         op_type: The operator.
@@ -72,7 +72,7 @@ class Choice:
     def step(
         self, to: Rewriting, turn: str, logits: str, presents: Sequence[str], state: State
     ) -> tuple[str, State, list[str]]:
-        """Write the choice behind a decoder: whether to go on, what follows, and the scores of all tokens."""
+        """Write the choice behind a decoder: whether to go on, the next tokens, and the scores of all tokens."""
         inputs = (turn, logits, state.sequences, state.mask, state.following, *state.found, *self.options)
         beside = 0 if self.axis is None else 2
         goes_on, tokens, places, mask, sequences, *more = own(
@@ -96,7 +96,7 @@ class Decoder:
         fixed: Values of the inputs that are the same in all turns.
     """
 
-    block: Block
+    block: UntypedGraph
     tokens: str
     caches: Sequence[str]
     places: str = ""
@@ -104,9 +104,9 @@ class Decoder:
     fixed: Mapping[str, str] | None = None
 
     def begin(
-        self, of: Rewriting, choice: Choice, state: State, block: Block | None = None
+        self, of: Rewriting, choice: TokenChoice, state: State, block: UntypedGraph | None = None
     ) -> tuple[str, State, list[str]]:
-        """Write the first step, before the Loop: its prompt is longer than what a turn reads.
+        """Write the first step, before the Loop: its prompt is longer than the input of a turn.
 
         The turns' values then differ in one extent only, for which all of them are bound at once. ``block`` is a graph
         for this step, if it has one of its own.
@@ -118,7 +118,7 @@ class Decoder:
         return choice.step(of, of.number(-1), logits, presents, state)
 
     def run(
-        self, of: Rewriting, choice: Choice, turns: str, begins: str, first: State, *, collects: bool = False
+        self, of: Rewriting, choice: TokenChoice, turns: str, begins: str, first: State, *, collects: bool = False
     ) -> tuple[State, list[str]]:
         """Write the Loop: the last state, and the scores of all turns if they are to be collected."""
         body = Rewriting(of.node.with_(name=f"{of.node.name}/turn"), of.scope)
@@ -138,7 +138,9 @@ class Decoder:
         fixed = self.fixed or {}
         nodes = (*bound([*fixed], [*fixed.values()]), *self.block.nodes, *body.nodes)
         inputs, outputs = (turn, begun, *names.values), (goes_on, *following.values, *collected)
-        inner = Block(nodes, self.block.tensors, tuple(map(Declared, inputs)), tuple(map(Declared, outputs)))
+        inner = UntypedGraph(
+            nodes, self.block.tensors, tuple(map(UntypedPort, inputs)), tuple(map(UntypedPort, outputs))
+        )
         found = [of.fresh("last") for _ in outputs[1:]]
         of.write("Loop", (turns, begins, *first.values), found, {"body": inner})
         tokens, places, mask, *last = found[: len(found) - len(collected)]
@@ -171,10 +173,10 @@ def own(of: Rewriting, op_type: str, inputs: Sequence[str], count: int, attrs: M
     return [*of.write(op_type, inputs, (None,) * count, attrs, DOMAIN)]
 
 
-def block_of(of: Rewriting, name: str) -> Block:
+def block_of(of: Rewriting, name: str) -> UntypedGraph:
     """Return a graph among the attributes."""
     found = of.node.attrs.get(name)
-    if not isinstance(found, Block):
+    if not isinstance(found, UntypedGraph):
         of.refuse(f"it has no graph {name!r}")
     return found
 
@@ -184,18 +186,18 @@ def bound(names: Sequence[str], values: Sequence[str]) -> list[Node]:
     return [Node("Identity", (value,), (name,), {}, name) for name, value in zip(names, values, strict=True)]
 
 
-def called(of: Rewriting, block: Block, values: Sequence[str], where: str) -> list[str]:
+def called(of: Rewriting, block: UntypedGraph, values: Sequence[str], where: str) -> list[str]:
     """Write a graph with values for its inputs, and return its outputs: a branch that is always taken."""
     names = [each.name for each in block.inputs]
     if len(names) != len(values):
         of.refuse(f"its {where} has {counted(len(names), 'input')}, not {len(values)}")
     results = [of.fresh(each.name) for each in block.outputs]
-    branch = Block((*bound(names, values), *block.nodes), block.tensors, (), block.outputs)
+    branch = UntypedGraph((*bound(names, values), *block.nodes), block.tensors, (), block.outputs)
     of.write("If", (of.truth(),), results, {"then_branch": branch})
     return results
 
 
-def cache_attributes(of: Rewriting, declared: Declared, rank: int, axis: int) -> dict[str, Any]:
+def cache_attributes(of: Rewriting, declared: UntypedPort, rank: int, axis: int) -> dict[str, Any]:
     """Return the shape of a cache without keys: as a decoder declares it, with any rows at an axis."""
     shape = declared.shape
     if shape is None or len(shape) != rank or shape[-1] < 1 or shape[-3] < 1:
@@ -205,7 +207,7 @@ def cache_attributes(of: Rewriting, declared: Declared, rank: int, axis: int) ->
     return {"cache": tuple(found), "cache_type": declared.dtype or "float32"}
 
 
-def gpt_decoders(of: Rewriting) -> tuple[Decoder, Block | None]:
+def gpt_decoders(of: Rewriting) -> tuple[Decoder, UntypedGraph | None]:
     """Return the decoder, and the graph of the first step if it is another one, of a search as GPT-2's.
 
     Raises:
@@ -242,7 +244,7 @@ def _one_token(of: Rewriting, options: Sequence[str], seed: Sequence[str], *, sa
         of.refuse(f"its model_type is {of.attr('model_type', 0)}, not 0, as GPT-2")
     decoder, first = gpt_decoders(of)
     attrs = search_attributes(of, samples=samples)
-    choice = Choice("ChooseTokens", 2, options, attrs)
+    choice = TokenChoice("ChooseTokens", 2, options, attrs)
     cache = cache_attributes(of, decoder.block.inputs[3], 5, 1)
     asked = given(of, 0, 1, -1, 6)
     turns, _, tokens, places, mask, begun, following, past = own(of, "BeginSearch", asked, 8, {**attrs, **cache})
@@ -265,12 +267,12 @@ def beam_search(of: Rewriting) -> Sequence[Node]:
     return _of_gpt(of) if kind == GPT else _of_t5(of)
 
 
-def begin_beams(of: Rewriting, choice: Choice, sequences: str) -> list[str]:
-    """Write the beams' scores and what was found before the first step."""
+def begin_beams(of: Rewriting, choice: TokenChoice, sequences: str) -> list[str]:
+    """Write the beams' scores and the sequences found before the first step."""
     return own(of, "BeginBeams", (sequences, *given(of, 1, 3)), choice.remembered, choice.attrs)
 
 
-def end_beams(of: Rewriting, choice: Choice, last: State, begun: str, scores: Sequence[str]) -> list[str]:
+def end_beams(of: Rewriting, choice: TokenChoice, last: State, begun: str, scores: Sequence[str]) -> list[str]:
     """Write the results: sequences, their scores, and those of all tokens as far as they are asked for."""
     inputs = (last.sequences, *last.found, *given(of, 5, 1, 4), begun, *scores)
     return own(of, "EndBeams", inputs, 3 if scores else 2, choice.attrs)
@@ -284,7 +286,7 @@ def wants_scores(of: Rewriting) -> bool:
 def _of_gpt(of: Rewriting) -> Sequence[Node]:
     decoder, first = gpt_decoders(of)
     attrs = search_attributes(of)
-    choice = Choice("ChooseBeams", 5, given(of, 5, 2, 6, 7, 8), attrs, axis=1)
+    choice = TokenChoice("ChooseBeams", 5, given(of, 5, 2, 6, 7, 8), attrs, axis=1)
     cache = cache_attributes(of, decoder.block.inputs[3], 5, 1)
     asked = given(of, 0, 1, 3, 9)
     turns, _, tokens, places, mask, begun, following, past = own(of, "BeginSearch", asked, 8, attrs | cache)
@@ -296,14 +298,14 @@ def _of_gpt(of: Rewriting) -> Sequence[Node]:
 
 def finish_beams(
     of: Rewriting,
-    choice: Choice,
+    choice: TokenChoice,
     decoder: Decoder,
     control: tuple[str, str],
     state: State,
     begun: str,
     early: Sequence[str],
 ) -> Sequence[Node]:
-    """Write the Loop and what comes of it.
+    """Write the Loop and its results.
 
     Args:
         of: Where it is written.
@@ -333,7 +335,7 @@ def _of_t5(of: Rewriting) -> Sequence[Node]:
 def _behind_encoder(
     of: Rewriting, *, sees_prompt: bool, options: Sequence[str], begun: Sequence[str]
 ) -> Sequence[Node]:
-    """Write a search whose decoder reads what an encoder made of the prompt.
+    """Write a search whose decoder reads an encoder's results for the prompt.
 
     Args:
         of: Where it is written.
@@ -352,7 +354,7 @@ def _behind_encoder(
         )
     begins_there = len(encoder.inputs) == 2 + masks
     attrs = search_attributes(of, is_encoder=1)
-    choice = Choice("ChooseBeams", 5, options, attrs, axis=0, whole=_reads_all(block))
+    choice = TokenChoice("ChooseBeams", 5, options, attrs, axis=0, whole=_reads_all(block))
     asked = [*given(of, 0, 1, 3, 9 if sees_prompt else -1), *begun]
     cache = cache_attributes(of, block.inputs[first], 4, 0)
     turns, rows, _, _, mask, sequences, following, past = own(of, "BeginSearch", asked, 8, attrs | cache)
@@ -373,7 +375,7 @@ def _behind_encoder(
     return finish_beams(of, choice, decoder, (turns, begins), state, sequences, early)
 
 
-def _reads_all(block: Block) -> bool:
+def _reads_all(block: UntypedGraph) -> bool:
     """Return whether a decoder reads all tokens each time, as its first input may have any length."""
     shape = block.inputs[0].shape
     return shape is None or len(shape) != 2 or shape[1] != 1

@@ -14,8 +14,8 @@ import numpy as np
 
 from opbuild.errors import RunError
 from opbuild.frontend import onnx_node
-from opbuild.frontend.binding import Call, NodeBinder
-from opbuild.frontend.block import Block, Declared, blocks
+from opbuild.frontend.binding import FunctionCall, NodeBinder
+from opbuild.frontend.block import UntypedGraph, UntypedPort, blocks
 from opbuild.frontend.expansion import function_of, is_foreign, may_take_function, takes_function
 from opbuild.frontend.onnx_messages import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
@@ -46,14 +46,14 @@ class Binder(NodeBinder):
         super().__init__(opsets(model).get("", opset), opset, _ending(evaluate))
         self._files = files
 
-    def add(self, nodes: Sequence[Node], outputs: Sequence[str] = ()) -> Call | None:
+    def add(self, nodes: Sequence[Node], outputs: Sequence[str] = ()) -> FunctionCall | None:
         """Take nodes as ``NodeBinder`` does; as a function, if one of several has no other definition than its own."""
         if len(nodes) < 2 or not any(is_foreign(each, self.opset) for each in nodes):
             return super().add(nodes, outputs)
-        block = Block(tuple(nodes), {}, (), tuple(map(Declared, outputs)))
-        return Call(block, {name: name for name in block.free}, self.opset)
+        block = UntypedGraph(tuple(nodes), {}, (), tuple(map(UntypedPort, outputs)))
+        return FunctionCall(block, {name: name for name in block.free}, self.opset)
 
-    def _function(self, node: Node) -> Call | None:
+    def _function(self, node: Node) -> FunctionCall | None:
         opset = self._opset_of(node)
         if not may_take_function(node, opset):
             return None
@@ -68,8 +68,8 @@ class Binder(NodeBinder):
         function = function_of(node, types[: len(types) - len(node.attrs.get("captures", ()))], opset)
         return None if function is None else self._call(node, function)
 
-    def _call(self, node: Node, function: FunctionProto) -> Call:
-        """Return the function of a node as what is taken in its place; names of its nodes begin with the node's."""
+    def _call(self, node: Node, function: FunctionProto) -> FunctionCall:
+        """Return the function of a node as a call taken in its place; names of its nodes begin with the node's."""
         captured = node.attrs.get("captures", ())
         formal = node.inputs[: len(node.inputs) - len(captured)]
         scope = dict(zip(captured, node.inputs[len(formal) :], strict=True))
@@ -78,7 +78,7 @@ class Binder(NodeBinder):
         versions = {"": self.opset, **given}
         asked = (name if output else "" for name, output in zip(function.output, node.outputs, strict=False))
         graph = GraphProto(node=function.node, output=[ValueInfoProto(name=name) for name in asked])
-        return Call(to_block(graph, self._files, versions, f"{node.name}/"), scope, versions[""])
+        return FunctionCall(to_block(graph, self._files, versions, f"{node.name}/"), scope, versions[""])
 
     def _typed(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
@@ -93,7 +93,7 @@ class Binder(NodeBinder):
         return found
 
 
-def to_block(graph: GraphProto, files: DataFiles, versions: Mapping[str, int], prefix: str = "") -> Block:
+def to_block(graph: GraphProto, files: DataFiles, versions: Mapping[str, int], prefix: str = "") -> UntypedGraph:
     """Return a graph of a model as a block.
 
     Args:
@@ -114,7 +114,7 @@ def to_block(graph: GraphProto, files: DataFiles, versions: Mapping[str, int], p
     nodes = [_node(proto, index, files, versions, prefix) for index, proto in enumerate(graph.node)]
     nodes = [_with_map(node, maps) for node in nodes] if maps else nodes
     written = tuple(other for node in nodes for other in _written(node, tensors))
-    return Block(written, tensors, inputs, tuple(map(_declared, graph.output)))
+    return UntypedGraph(written, tensors, inputs, tuple(map(_declared, graph.output)))
 
 
 def _written(node: Node, tensors: dict[str, Callable[[], Array]]) -> Sequence[Node]:
@@ -147,17 +147,17 @@ def _with_map(node: Node, maps: Mapping[str, Any]) -> Node:
     return node.with_(attrs={**node.attrs, MAPPED: ONNX_DTYPES.get(kind.value_type.tensor_type.elem_type, "object")})
 
 
-def _declared(value: ValueInfoProto) -> Declared:
+def _declared(value: ValueInfoProto) -> UntypedPort:
     tensor = value.type.tensor_type
     if value.type.WhichOneof("value") != "tensor_type":
-        return Declared(value.name)
+        return UntypedPort(value.name)
     extents = tuple(dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
     shape = extents if tensor.HasField("shape") else None
-    return Declared(value.name, ONNX_DTYPES.get(tensor.elem_type, ""), shape)
+    return UntypedPort(value.name, ONNX_DTYPES.get(tensor.elem_type, ""), shape)
 
 
 def _ending(evaluate: Evaluate) -> Evaluate:
-    """Return the function that evaluates no loop that may take long: what is folded must end while one waits for it."""
+    """Return the function that evaluates no loop that may take long: folding must end while one waits for it."""
 
     def evaluated(node: Node, inputs: Sequence[Array | None], opset: int) -> Sequence[Array]:
         turns = inputs[0] if node.op_type == "Loop" else np.zeros(1)

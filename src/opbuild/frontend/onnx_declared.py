@@ -1,4 +1,4 @@
-"""What an ONNX file says of itself, read on protobuf's wire format: no tensor is looked into, and nothing is imported.
+"""The declaration of an ONNX file, read on protobuf's wire format: no tensor is looked into, and nothing is imported.
 
 It has what a network does not need and programs ask for: names of open extents, denotations, the exporter's notes.
 """
@@ -21,7 +21,7 @@ _VALUES_MAY_BE_LEFT_OUT = 4
 
 
 @dataclass(frozen=True)
-class Extent:
+class DeclaredExtent:
     """An extent of a declared shape.
 
     Attributes:
@@ -48,13 +48,13 @@ class DeclaredType:
 
     kind: str = ""
     elem: int = 0
-    shape: tuple[Extent, ...] | None = None
+    shape: tuple[DeclaredExtent, ...] | None = None
     inner: DeclaredType | None = None
 
 
 @dataclass
 class DeclaredModel:
-    """What a model says of itself.
+    """The declaration of a model.
 
     Attributes:
         texts: ``producer_name``, ``domain``, ``description``, ``graph_name`` and ``graph_description``, where given.
@@ -74,7 +74,7 @@ class DeclaredModel:
 
 
 def read_declared(data: memoryview) -> DeclaredModel:
-    """Return what a serialised ``ModelProto`` says of itself.
+    """Return the declaration in a serialised ``ModelProto``.
 
     Raises:
         IndexError: If it ends too early.
@@ -144,7 +144,7 @@ def _type(data: memoryview, declared: Field) -> DeclaredType:
     return DeclaredType()
 
 
-def _extent(data: memoryview, extent: Field) -> Extent:
+def _extent(data: memoryview, extent: Field) -> DeclaredExtent:
     value, name, denotation = None, "", ""
     for each in _inside(data, extent):
         if each.number == 1:
@@ -154,7 +154,7 @@ def _extent(data: memoryview, extent: Field) -> Extent:
             name = _text(data, each)
         elif each.number == 3:
             denotation = _text(data, each)
-    return Extent(value, name, denotation)
+    return DeclaredExtent(value, name, denotation)
 
 
 def _inside(data: memoryview, message: Field) -> Iterator[Field]:

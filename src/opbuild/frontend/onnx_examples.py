@@ -1,4 +1,4 @@
-"""Small models of one node, by which is asked what becomes of an operator of ONNX or of ``ai.onnx.ml``."""
+"""Small models of one node, by which the support of an operator of ONNX or of ``ai.onnx.ml`` is asked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opbuild.graph.types import DTYPES, Array
 from opbuild.platform.records import NamedTuple
 
 
-class Operand(NamedTuple):
+class ExampleOperand(NamedTuple):
     """An input of an example.
 
     Attributes:
@@ -30,7 +30,7 @@ class Operand(NamedTuple):
     value: Array | float | None = None
 
 
-class Form(NamedTuple):
+class Usage(NamedTuple):
     """One way to use an operator.
 
     Attributes:
@@ -41,12 +41,12 @@ class Form(NamedTuple):
     """
 
     label: str
-    inputs: tuple[Operand | None, ...]
+    inputs: tuple[ExampleOperand | None, ...]
     attrs: Mapping[str, Any] = {}
     outputs: int = 1
 
 
-class Example(NamedTuple):
+class OperatorExample(NamedTuple):
     """A model of one node.
 
     Attributes:
@@ -62,20 +62,20 @@ class Example(NamedTuple):
     model: onnx.ModelProto | None
 
 
-def given(*shape: int, dtype: str = "") -> Operand:
+def given(*shape: int, dtype: str = "") -> ExampleOperand:
     """Return an input that is given to each call."""
-    return Operand(shape, dtype)
+    return ExampleOperand(shape, dtype)
 
 
-def known(*shape: int, dtype: str = "", value: Any = 1) -> Operand:
+def known(*shape: int, dtype: str = "", value: Any = 1) -> ExampleOperand:
     """Return an input that is known when the network is built, as weights are: one number, repeated."""
-    return Operand(shape, dtype, value)
+    return ExampleOperand(shape, dtype, value)
 
 
 def model_of(
     domain: str,
     op_type: str,
-    form: Form,
+    form: Usage,
     dtype: str,
     versions: Mapping[str, int],
     kind_of: Callable[[int], str] | None = None,
@@ -132,11 +132,11 @@ def _tensor(*values: float) -> Any:
     return lambda dtype: numpy_helper.from_array(np.array(values, dtype))
 
 
-def _one(*inputs: Operand | None, outputs: int = 1, **attrs: Any) -> tuple[Form, ...]:
-    return (Form("", inputs, attrs, outputs),)
+def _one(*inputs: ExampleOperand | None, outputs: int = 1, **attrs: Any) -> tuple[Usage, ...]:
+    return (Usage("", inputs, attrs, outputs),)
 
 
-LEARNED_FORMS: Mapping[str, tuple[Form, ...]] = {
+LEARNED_FORMS: Mapping[str, tuple[Usage, ...]] = {
     "ArrayFeatureExtractor": _one(_FEW_ROWS, known(2, dtype="int64")),
     **dict.fromkeys(("Binarizer", "Normalizer"), _one(_FEW_ROWS)),
     "ZipMap": _one(_FEW_ROWS, classlabels_int64s=[0, 1, 2]),
@@ -172,7 +172,7 @@ def operator_types(domain: str = "") -> tuple[str, ...]:
     return tuple(sorted(name for name, schema in _schemas().items() if schema.domain == domain))
 
 
-def examples(name: str) -> Iterator[Example]:
+def examples(name: str) -> Iterator[OperatorExample]:
     """Yield models of an operator: one for each form and element type."""
     schema = _schemas()[name]
     main, dtypes = _main_type(schema)
@@ -180,9 +180,9 @@ def examples(name: str) -> Iterator[Example]:
         dtypes = ()
     for form in FORMS.get(name) or (_usual(schema),):
         if not dtypes:
-            yield Example(name, form.label, "", None)
+            yield OperatorExample(name, form.label, "", None)
         for dtype in dtypes:
-            yield Example(name, form.label, dtype, _model(schema, form, main, dtype))
+            yield OperatorExample(name, form.label, dtype, _model(schema, form, main, dtype))
 
 
 @lru_cache(maxsize=1)
@@ -194,7 +194,7 @@ def _schemas() -> Mapping[str, Any]:
     return found | {f"{LEARNED}.{each.name}": each for each in learned}
 
 
-def _model(schema: Any, form: Form, main: str, dtype: str) -> onnx.ModelProto:
+def _model(schema: Any, form: Usage, main: str, dtype: str) -> onnx.ModelProto:
     versions = {"": defs.onnx_opset_version(), **({LEARNED: schema.since_version} if schema.domain else {})}
 
     def kind_of(place: int) -> str:
@@ -217,14 +217,14 @@ def _dtypes(schema: Any, port: str) -> tuple[str, ...]:
     return tuple(dtype for dtype in DTYPES if dtype in names)
 
 
-def _usual(schema: Any) -> Form:
+def _usual(schema: Any) -> Usage:
     """Return the form of an operator that takes its required inputs, all of one shape."""
     variadic = schema.inputs and schema.inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic
-    return Form("", (Operand(SHAPE),) * max(schema.min_input, min(schema.max_input, 2) if variadic else 0))
+    return Usage("", (ExampleOperand(SHAPE),) * max(schema.min_input, min(schema.max_input, 2) if variadic else 0))
 
 
 def _type_of(schema: Any, port: str, main: str, dtype: str) -> str:
-    """Return the element type of an input: what is asked about, or what most models have there."""
+    """Return the element type of an input: the one that is asked about, or the one that most models have there."""
     if port == main:
         return dtype
     allowed = _dtypes(schema, port)
@@ -236,16 +236,16 @@ def _type_of(schema: Any, port: str, main: str, dtype: str) -> str:
 SHAPE = (2, 16, 8, 8)
 
 
-def _k(value: Any, dtype: str = "int64") -> Operand:
+def _k(value: Any, dtype: str = "int64") -> ExampleOperand:
     """Return an input of known contents."""
     contents = np.asarray(value, dtype or None)
-    return Operand(contents.shape, dtype, contents)
+    return ExampleOperand(contents.shape, dtype, contents)
 
 
-def _spatial(*more: int, weights: bool = False, **attrs: Any) -> tuple[Form, ...]:
+def _spatial(*more: int, weights: bool = False, **attrs: Any) -> tuple[Usage, ...]:
     """Return the forms with one, two and three spatial dimensions."""
     return tuple(
-        Form(
+        Usage(
             f"{rank}-D",
             (given(2, 16, *(8,) * rank), *((known(16, 16, *(3,) * rank), known(16)) if weights else ())),
             {name: value(rank) for name, value in attrs.items()},
@@ -291,9 +291,9 @@ _MAIN: Mapping[str, str] = {
 }
 """The type parameter that is asked about, where it is not the one that allows most types."""
 
-_REDUCED = (Form("all axes", (given(*SHAPE),)), Form("some axes", (given(*SHAPE), _k([2, 3]))))
+_REDUCED = (Usage("all axes", (given(*SHAPE),)), Usage("some axes", (given(*SHAPE), _k([2, 3]))))
 
-FORMS: Mapping[str, tuple[Form, ...]] = {
+FORMS: Mapping[str, tuple[Usage, ...]] = {
     **{
         f"Reduce{name}": _REDUCED
         for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
@@ -343,15 +343,15 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     "ImageDecoder": _one(given(64)),
     "Optional": _one(given(*SHAPE)),
     "If": _one(given(dtype="bool"), then_branch=_branch, else_branch=_branch),
-    "Loop": (Form("known inputs", (_k(3), _k(True, "bool"), known(4)), {"body": _body}),
-             Form("others", (_k(3), _k(True, "bool"), given(4)), {"body": _body})),
+    "Loop": (Usage("known inputs", (_k(3), _k(True, "bool"), known(4)), {"body": _body}),
+             Usage("others", (_k(3), _k(True, "bool"), given(4)), {"body": _body})),
     "Scan": _one(given(3, 4), body=_step, num_scan_inputs=1),
     "LRN": _one(given(*SHAPE), size=5),
     "LayerNormalization": _one(_ROWS, known(16), known(16)),
     "RMSNormalization": _one(_ROWS, known(16)),
     "LinearAttention": _one(given(2, 4, 16), given(2, 4, 16), given(2, 4, 16), outputs=2, q_num_heads=2, kv_num_heads=2,
                             update_rule="linear"),
-    "MatMul": (Form("known matrix", (_ROWS, known(16, 32))), Form("two inputs", (given(2, 4, 16), given(2, 16, 8)))),
+    "MatMul": (Usage("known matrix", (_ROWS, known(16, 32))), Usage("two inputs", (given(2, 4, 16), given(2, 16, 8)))),
     "MatMulInteger": _one(_ROWS, known(16, 32)),
     "MaxRoiPool": _one(given(1, 3, 8, 8), _k([[0, 0, 0, 4, 4]], ""), pooled_shape=[2, 2]),
     "MaxUnpool": _one(given(1, 1, 2, 2), given(1, 1, 2, 2, dtype="int64"), kernel_shape=[2, 2], strides=[2, 2]),
@@ -364,7 +364,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     "OneHot": _one(given(4, dtype="int64"), _k(10), given(2)),
     "PRelu": _one(given(*SHAPE), known(16, 1, 1)),
     "Pad": tuple(
-        Form(mode, (given(*SHAPE), _k([0, 0, 1, 1, 0, 0, 1, 1])), {"mode": mode})
+        Usage(mode, (given(*SHAPE), _k([0, 0, 1, 1, 0, 0, 1, 1])), {"mode": mode})
         for mode in ("constant", "reflect", "edge", "wrap")
     ),
     "QLinearConv": _one(given(2, 16, 8, 8), known(dtype="float32"), known(), known(16, 16, 3, 3),
@@ -375,12 +375,12 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     "Range": _one(_k(0, ""), _k(8, ""), _k(1, "")),
     "Reshape": _one(given(*SHAPE), _k([2, -1])),
     "Resize": tuple(
-        Form(mode, (given(*SHAPE), None, _k([1, 1, 2, 2], "float32")), {"mode": mode})
+        Usage(mode, (given(*SHAPE), None, _k([1, 1, 2, 2], "float32")), {"mode": mode})
         for mode in ("nearest", "linear", "cubic")
     ),
     "ReverseSequence": _one(given(4, 4), _k([1, 2, 3, 4])),
     "RoiAlign": tuple(
-        Form(label, (given(1, 3, 8, 8), given(2, 4), _k([0, 0])),
+        Usage(label, (given(1, 3, 8, 8), given(2, 4), _k([0, 0])),
              {"output_height": 2, "output_width": 2, "sampling_ratio": samples})
         for label, samples in (("a number of samples", 2), ("samples by size", 0))
     ),

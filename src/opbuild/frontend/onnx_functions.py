@@ -36,7 +36,7 @@ def inlined(proto: ModelProto) -> ModelProto:
     """Return a model with its own functions in the places of their calls.
 
     Raises:
-        InvalidModelError: If that can not be done, or the model would become too large; the message names what does.
+        InvalidModelError: If that cannot be done, or the model would become too large; the message names what does.
     """
     from onnx import inliner
 
@@ -45,7 +45,7 @@ def inlined(proto: ModelProto) -> ModelProto:
         return inliner.inline_local_functions(with_common_versions(with_defaults(proto)), convert_version=True)
     except Exception as error:  # onnx raises RuntimeError, ValueError and its own types here
         raise InvalidModelError(
-            f"the model's functions can not be inlined: {error}", "export it without functions"
+            f"the model's functions cannot be inlined: {error}", "export it without functions"
         ) from error
 
 

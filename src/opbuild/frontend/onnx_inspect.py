@@ -1,4 +1,4 @@
-"""Looking into an ONNX model without building it: which nodes can not be read, and the whole model as JSON values."""
+"""Looking into an ONNX model without building it: which nodes cannot be read, and the whole model as JSON values."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class NodeCheck(NamedTuple):
 
 
 def check_nodes(source: Source) -> tuple[NodeCheck, ...]:
-    """Return every node of a model's graph, with what is wrong with it.
+    """Return every node of a model's graph, with its problem.
 
     Nodes that call one of the model's own functions are right: they are replaced by the function's nodes.
 
     Raises:
-        ModelError: If the model can not be read.
+        ModelError: If the model cannot be read.
     """
     with only_own_errors():
         model, _, _ = read_model(source)
@@ -64,7 +64,7 @@ def describe_model(source: Source) -> dict[str, Any]:
     """Return a model as JSON values, for people: large tensors are shown by their type and shape.
 
     Raises:
-        ModelError: If the model can not be read.
+        ModelError: If the model cannot be read.
     """
     with only_own_errors():
         model, files, name = read_model(source)

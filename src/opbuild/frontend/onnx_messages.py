@@ -34,11 +34,7 @@ __all__ = [
 
 
 def _messages() -> Mapping[str, Any]:
-    """Return the classes by name: those of the module of the package that declares them, or of the whole package.
-
-    Raises:
-        ImportError: If onnx is not installed.
-    """
+    """Return the classes by name: those of the module of the package that declares them, or of the whole package."""
     package = None if "onnx" in sys.modules else find_spec("onnx")  # somebody may be importing it just now
     if package is not None and package.origin is not None:
         spec = spec_from_file_location("onnx.onnx_ml_pb2", Path(package.origin).with_name("onnx_ml_pb2.py"))

@@ -8,7 +8,7 @@ from typing import cast
 
 from opbuild.dtypes import is_float
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError, UnsupportedOperatorError
-from opbuild.frontend.block import Block
+from opbuild.frontend.block import UntypedGraph
 from opbuild.frontend.onnx_bind import Binder, to_block
 from opbuild.frontend.onnx_messages import GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 from opbuild.frontend.onnx_order import in_order
@@ -20,12 +20,12 @@ from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.records import NamedTuple, dataclass
 
 
 class DeclaredValue(NamedTuple):
-    """What a model declares of an input or output.
+    """The declaration of an input or output of a model.
 
     Attributes:
         dtype: Element type, a numpy name; ``object`` for a sequence, an optional value or text.
@@ -54,7 +54,7 @@ class OnnxModel:
 
     @property
     def declared_outputs(self) -> tuple[DeclaredValue | None, ...]:
-        """What is declared of each output, or else inferred by onnx; None where neither tells.
+        """The declaration of each output, or else the one that onnx infers; None where neither tells.
 
         Nothing is inferred where inputs and operators leave nothing open: binding tells the types of such a network.
         """
@@ -111,8 +111,8 @@ class OnnxModel:
         with only_own_errors():
             return walk(remainder, self._binder(evaluate), self.name, whole=False)
 
-    @lazily
-    def block(self) -> Block:
+    @lazy_property
+    def block(self) -> UntypedGraph:
         """The model's graph."""
         return to_block(self._proto.graph, self._files, opsets(self._proto))
 
@@ -144,7 +144,7 @@ def load_model(source: Source) -> OnnxModel:
         source: A path, the file's bytes, or a ``ModelProto``. External data is looked for beside the path.
 
     Raises:
-        InvalidModelError: If it can not be read or is not an ONNX model.
+        InvalidModelError: If it cannot be read or is not an ONNX model.
         DTypeError: If an input's element type is not supported.
         UnsupportedOperatorError: If the operator set is newer than the onnx package knows.
     """
@@ -172,7 +172,7 @@ def _check_inputs(graph: GraphProto) -> None:
 
 @contextmanager
 def only_own_errors() -> Iterator[None]:
-    """Turn what onnx and protobuf raise for a damaged model, which may be of any type, into an error of opbuild."""
+    """Turn errors of onnx and protobuf for a damaged model, which may be of any type, into an error of opbuild."""
     try:
         yield
     except (OpbuildError, MemoryError):
@@ -208,7 +208,7 @@ def _declared_if_known(value: ValueInfoProto) -> DeclaredValue | None:
 
 
 def _inferred_outputs(proto: ModelProto) -> Sequence[ValueInfoProto]:
-    """Return the outputs as onnx infers them; none if it can not."""
+    """Return the outputs as onnx infers them; none if it cannot."""
     from onnx import shape_inference
 
     try:

@@ -133,7 +133,7 @@ def _kind_name(kind: int) -> str:
 
 
 def attribute_value(attribute: AttributeProto) -> Any:
-    """Return what an attribute holds, a list of repeated values; None if it is of no kind.
+    """Return the value of an attribute, a list of repeated values; None if it is of no kind.
 
     Raises:
         InvalidModelError: If it refers to an attribute of a function.

@@ -35,7 +35,7 @@ def in_order(model: ModelProto) -> ModelProto:
 
 
 def _is_ordered(holder: _Holder) -> bool:
-    """Return whether no node of a graph, or of a graph inside it, reads what a later one assigns."""
+    """Return whether no node of a graph, or of a graph inside it, reads a value that a later one assigns."""
     later = _producers(holder)
     return all(
         all(later.get(name, -1) < index for name in _reads(node)) and all(map(_is_ordered, subgraphs(node)))
@@ -86,7 +86,7 @@ def _circular(holder: _Holder, circle: Sequence[int]) -> InvalidModelError:
 
 
 def _producers(holder: _Holder) -> dict[str, int]:
-    """Return which node assigns each name.
+    """Return the node that assigns each name.
 
     Raises:
         InvalidModelError: If two do, or one assigns an input or a constant.

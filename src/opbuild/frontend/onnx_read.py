@@ -44,7 +44,7 @@ Source = str | os.PathLike[str] | bytes | ModelFile | ModelProto
 
 
 class DataFiles(NamedTuple):
-    """Where the bytes of a model's tensors are, beside its protobuf messages.
+    """The bytes of a model's tensors, beside its protobuf messages.
 
     Attributes:
         model: The model's path, beside which its external data is; None if the model did not come from a file.
@@ -64,7 +64,7 @@ def read_model(source: Source) -> tuple[ModelProto, DataFiles, str]:
         The model without its large tensors, where they are, and its name.
 
     Raises:
-        InvalidModelError: If it can not be read or is not an ONNX model.
+        InvalidModelError: If it cannot be read or is not an ONNX model.
         UnsupportedOperatorError: If its operator set is newer than the onnx package knows.
     """
     name = ""
@@ -87,9 +87,7 @@ def _read_file(path: Path) -> ModelFile:
         require_kind(path, ONNX)
         return ModelFile(path, memoryview(path.read_bytes()), repr(str(path)))
     except OSError as error:
-        raise InvalidModelError(
-            f"{str(path)!r} can not be read: {error.strerror or error}", "check the path"
-        ) from error
+        raise InvalidModelError(f"{str(path)!r} cannot be read: {error.strerror or error}", "check the path") from error
 
 
 def _parse(files: DataFiles, shown: str, message: bytes | None) -> ModelProto:
@@ -160,7 +158,7 @@ def dtype_name(number: int, what: str) -> str:
 
 
 def to_array(tensor: TensorProto, files: DataFiles) -> Array:
-    """Return a tensor's values; external data is mapped, and what lies in the model's own file is not copied.
+    """Return a tensor's values; external data is mapped, and data in the model's own file are not copied.
 
     Raises:
         DTypeError: If its element type is not supported.
@@ -258,7 +256,7 @@ _NUMBERS = {"float32": "float_data", "float64": "double_data", "int64": "int64_d
 
 
 def _from_numbers(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:
-    """Return what is stored number by number; floats of 16 bits and less are there by their bits."""
+    """Return a tensor that is stored number by number; floats of 16 bits and less are there by their bits."""
     if tensor.HasField("segment"):
         raise ValueError("it is a segment of a tensor")
     if dtype.name in ADDED or dtype == np.float16:

@@ -1,4 +1,4 @@
-"""What ONNX says about calls of its operators, in the operator sets of all its releases.
+"""ONNX's schemas of its operators, in the operator sets of all its releases.
 
 A schema never changes once it is released. So those of one release are kept beside this module, and are read in a
 millisecond where that release of the onnx package is installed, which takes thirty to make its own. Any other one is
@@ -21,7 +21,7 @@ TABLE = Path(__file__).parent / "onnx_schemas.json"
 
 
 class Schema(NamedTuple):
-    """What an operator set says about calls of an operator.
+    """The schema of an operator in an operator set.
 
     Attributes:
         since: The version of the operator set that brought this schema.
@@ -65,7 +65,7 @@ def _asked(op_type: str, version: int, domain: str) -> Schema | None:
 
 
 def described(found: Any) -> Schema:
-    """Return what an ``OpSchema`` of onnx says; its enumerations are described nowhere."""
+    """Return the schema in an ``OpSchema`` of onnx; its enumerations are described nowhere."""
     return Schema(
         found.since_version,
         (found.min_input, found.max_input),

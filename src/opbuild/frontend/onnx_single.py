@@ -11,8 +11,8 @@ from onnx import numpy_helper, shape_inference
 
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.onnx_schemas import newest_of
-from opbuild.graph.extents import Extent, example_value
-from opbuild.graph.shape_rules import ONNX_DTYPES, ONNX_NUMBERS, Call, NoTensorError, UnknownTypeError
+from opbuild.graph.extents import SymbolicExtent, example_value
+from opbuild.graph.shape_rules import ONNX_DTYPES, ONNX_NUMBERS, NoTensorError, ShapeCall, UnknownTypeError
 from opbuild.graph.types import Array, Node, TensorType
 
 _VALUE_LIMIT = 65536
@@ -20,7 +20,7 @@ _VALUE_LIMIT = 65536
 
 def open_type_proto(kind: TensorType) -> onnx.TypeProto:
     """Return the ``TypeProto`` of a type, which does not say how large open extents are."""
-    shape = [None if isinstance(extent, Extent) else extent for extent in kind.shape]
+    shape = [None if isinstance(extent, SymbolicExtent) else extent for extent in kind.shape]
     found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(ONNX_NUMBERS[kind.dtype], shape)
     return found
 
@@ -51,7 +51,7 @@ def infer_single(
 
     Raises:
         UnknownTypeError: If they are not tensors of one static shape.
-        UnsupportedOperatorError: If onnx can not tell them.
+        UnsupportedOperatorError: If onnx cannot tell them.
         DTypeError: If the operator is not defined for the type of an input.
     """
     _require_allowed(node, types, constants)
@@ -77,7 +77,7 @@ def infer_single(
         found = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     except Exception as error:
         raise UnsupportedOperatorError(
-            f"{node.op_type} node {node.name!r}: onnx can not infer its types: {' '.join(str(error).split())[:300]}",
+            f"{node.op_type} node {node.name!r}: onnx cannot infer its types: {' '.join(str(error).split())[:300]}",
             "check the node's inputs and attributes",
         ) from error
     by_name = {value.name: value.type for value in found.graph.output}
@@ -98,7 +98,7 @@ def _require_allowed(node: Node, types: Sequence[TensorType | None], constants: 
             each is not None
             and f"tensor({onnx.TensorProto.DataType.Name(ONNX_NUMBERS[each.dtype]).lower()})" not in spelled
         ):
-            Call(node, types, constants).fail_dtype(f"it is not defined for {each.dtype}")
+            ShapeCall(node, types, constants).fail_dtype(f"it is not defined for {each.dtype}")
 
 
 def _add_defaults(proto: onnx.NodeProto, opset: int) -> None:

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from opbuild.errors import InvalidModelError, ShapeError, UnsupportedOperatorError
-from opbuild.frontend.rewriting import Rewriting, Scope
+from opbuild.frontend.rewriting import RewriteScope, Rewriting
 from opbuild.graph.shape_rules import ONNX_NUMBERS
 from opbuild.graph.types import Node
 
-Upgrade = Callable[[Node, Scope], Sequence[Node]]
+Upgrade = Callable[[Node, RewriteScope], Sequence[Node]]
 
 
 def replaced(node: Node, drop: tuple[str, ...] = (), inputs: tuple[str, ...] | None = None, **attrs: Any) -> Node:
@@ -33,14 +33,14 @@ def replaced(node: Node, drop: tuple[str, ...] = (), inputs: tuple[str, ...] | N
 def changed(*drop: str, op_type: str = "", outputs: int | None = None, **attrs: Any) -> Upgrade:
     """Leave attributes out and set others, perhaps of another operator or with the first outputs only."""
 
-    def step(node: Node, scope: Scope) -> Sequence[Node]:
+    def step(node: Node, scope: RewriteScope) -> Sequence[Node]:
         return (replaced(node, drop, **attrs).with_(op_type=op_type or node.op_type, outputs=node.outputs[:outputs]),)
 
     return step
 
 
 def moved(
-    node: Node, scope: Scope, names: Sequence[str], dtype: str = "int64", shape: tuple[int, ...] = (-1,)
+    node: Node, scope: RewriteScope, names: Sequence[str], dtype: str = "int64", shape: tuple[int, ...] = (-1,)
 ) -> Sequence[Node]:
     """Move attributes to further inputs; an absent one becomes an absent input."""
     attrs = node.attrs
@@ -55,8 +55,8 @@ def ints_to_inputs(*names: str) -> Upgrade:
     return lambda node, scope: moved(node, scope, names)
 
 
-def to_set_7(node: Node, opset: int, scope: Scope) -> Sequence[Node]:
-    """Return nodes of operator set 7 that compute what a node computes in an older one.
+def to_set_7(node: Node, opset: int, scope: RewriteScope) -> Sequence[Node]:
+    """Return nodes of operator set 7 that compute a node of an older one.
 
     Raises:
         UnsupportedOperatorError: If no newer operator set can express it.
@@ -69,14 +69,14 @@ def to_set_7(node: Node, opset: int, scope: Scope) -> Sequence[Node]:
     return (node,)
 
 
-def _reshaped(node: Node, index: int, shape: Sequence[int], scope: Scope) -> Sequence[Node]:
+def _reshaped(node: Node, index: int, shape: Sequence[int], scope: RewriteScope) -> Sequence[Node]:
     """Return a node that reads an input in another shape, after the node that reshapes it."""
     of = Rewriting(node, scope)
     inputs = (*node.inputs[:index], of.reshape(of.input(index), shape), *node.inputs[index + 1 :])
     return (*of.nodes, replaced(node, inputs=inputs))
 
 
-def _elementwise(node: Node, scope: Scope) -> Sequence[Node]:
+def _elementwise(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """The second operand was aligned at ``axis``, at the end without one, and only if ``broadcast`` was set."""
     left, right = (scope.type_of(name).shape for name in node.inputs[:2])
     plain = replaced(node, ("axis", "broadcast"))
@@ -101,7 +101,7 @@ def _elementwise(node: Node, scope: Scope) -> Sequence[Node]:
     return (plain,) if aligned == right else _reshaped(plain, 1, aligned, scope)
 
 
-def _prelu(node: Node, scope: Scope) -> Sequence[Node]:
+def _prelu(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """A slope for each channel was a vector; now it broadcasts as numpy's arrays do."""
     rank, slope = len(scope.type_of(node.inputs[0]).shape), scope.type_of(node.inputs[1]).shape
     if len(slope) != 1 or slope == (1,) or rank <= 2:
@@ -109,8 +109,8 @@ def _prelu(node: Node, scope: Scope) -> Sequence[Node]:
     return _reshaped(node, 1, (slope[0], *(1 for _ in range(rank - 2))), scope)
 
 
-def _old_batch_normalization(node: Node, scope: Scope) -> Sequence[Node]:
-    """What is run in training had to say so by its outputs alone from operator set 7 on."""
+def _old_batch_normalization(node: Node, scope: RewriteScope) -> Sequence[Node]:
+    """Rewrite a BatchNormalization of before operator set 7, whose outputs alone say that it is run in training."""
     tested = bool(node.attrs.get("is_test", 0))
     if not tested and len(node.outputs) < 2:
         node = node.with_(outputs=(*node.outputs, scope.fresh(f"{node.name}/mean"), scope.fresh(f"{node.name}/var")))
@@ -118,7 +118,7 @@ def _old_batch_normalization(node: Node, scope: Scope) -> Sequence[Node]:
     return (replaced(node, ("is_test",)).with_(outputs=outputs),)
 
 
-def _dropout(node: Node, scope: Scope) -> Sequence[Node]:
+def _dropout(node: Node, scope: RewriteScope) -> Sequence[Node]:
     if not node.attrs.get("is_test", 0):
         raise UnsupportedOperatorError(
             f"Dropout node {node.name!r} is in training mode (is_test=0)", "export the model for inference (is_test=1)"
@@ -126,7 +126,7 @@ def _dropout(node: Node, scope: Scope) -> Sequence[Node]:
     return (replaced(node, ("is_test",)),)
 
 
-def _cast(node: Node, scope: Scope) -> Sequence[Node]:
+def _cast(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """The type was named."""
     name = node.text("to", "").lower()
     dtype = {"float": "float32", "double": "float64"}.get(name, name)
@@ -136,12 +136,12 @@ def _cast(node: Node, scope: Scope) -> Sequence[Node]:
     return (replaced(node, to=number),)
 
 
-def _reshape(node: Node, scope: Scope) -> Sequence[Node]:
+def _reshape(node: Node, scope: RewriteScope) -> Sequence[Node]:
     return moved(node if "shape" in node.attrs else replaced(node, shape=()), scope, ("shape",))
 
 
-def _old_split(node: Node, scope: Scope) -> Sequence[Node]:
-    """Sizes could be an input, of the type of what is split."""
+def _old_split(node: Node, scope: RewriteScope) -> Sequence[Node]:
+    """Sizes could be an input, of the type of the data that is split."""
     if len(node.inputs) < 2 or not node.inputs[1]:
         return (node,)
     raise UnsupportedOperatorError(
@@ -149,7 +149,7 @@ def _old_split(node: Node, scope: Scope) -> Sequence[Node]:
     )
 
 
-def _tile(node: Node, scope: Scope) -> Sequence[Node]:
+def _tile(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """One axis was repeated: both it and the number of copies are inputs."""
     rank = len(scope.type_of(node.inputs[0]).shape)
     of = Rewriting(node, scope)
@@ -159,12 +159,12 @@ def _tile(node: Node, scope: Scope) -> Sequence[Node]:
     return (*of.nodes, replaced(node, inputs=(node.inputs[0], repeats)))
 
 
-def _old_upsample(node: Node, scope: Scope) -> Sequence[Node]:
+def _old_upsample(node: Node, scope: RewriteScope) -> Sequence[Node]:
     scales = (1.0, 1.0, float(node.attrs["height_scale"]), float(node.attrs["width_scale"]))
     return (replaced(node, ("height_scale", "width_scale"), scales=scales),)
 
 
-def _norm(node: Node, scope: Scope) -> Sequence[Node]:
+def _norm(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """The power of a norm was a float."""
     power = float(node.attrs.get("p", 2.0))
     if not power.is_integer():
@@ -175,7 +175,7 @@ def _norm(node: Node, scope: Scope) -> Sequence[Node]:
 
 
 def _defaults(**attrs: float) -> Upgrade:
-    """Say what was the default."""
+    """Write out the former defaults."""
     return lambda node, scope: (replaced(node, **{**attrs, **node.attrs}),)
 
 
@@ -201,11 +201,11 @@ _OLD_STEPS: dict[str, tuple[tuple[int, Upgrade], ...]] = {
 """For each operator: below which operator set a step applies; the first that applies yields the form of set 7."""
 
 
-def upgrade(node: Node, opset: int, scope: Scope) -> Sequence[Node]:
-    """Return nodes of the newest operator set that compute what ``node`` computes in operator set ``opset``.
+def upgrade(node: Node, opset: int, scope: RewriteScope) -> Sequence[Node]:
+    """Return nodes of the newest operator set that compute ``node`` of operator set ``opset``.
 
     Raises:
-        UnsupportedOperatorError: If the newest operator set can not express it.
+        UnsupportedOperatorError: If the newest operator set cannot express it.
     """
     if node.domain:
         return (node,)
@@ -214,14 +214,14 @@ def upgrade(node: Node, opset: int, scope: Scope) -> Sequence[Node]:
     return _from_set_7(node, opset, scope)
 
 
-def _from_set_7(node: Node, opset: int, scope: Scope) -> Sequence[Node]:
+def _from_set_7(node: Node, opset: int, scope: RewriteScope) -> Sequence[Node]:
     for before, step in _STEPS.get(node.op_type, ()):
         if opset < before:
             return step(node, scope)
     return (node,)
 
 
-def _batch_normalization(node: Node, scope: Scope) -> Sequence[Node]:
+def _batch_normalization(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """Before opset 14 a node with more outputs than one was in training, where it normalises by the batch itself."""
     if any(node.outputs[3:]):
         raise UnsupportedOperatorError(
@@ -238,7 +238,7 @@ def _batch_normalization(node: Node, scope: Scope) -> Sequence[Node]:
     return _by_position(node, scope)
 
 
-def _by_position(node: Node, scope: Scope) -> Sequence[Node]:
+def _by_position(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """Normalise each position by statistics of its own, which no newer operator does."""
     of = Rewriting(node, scope)
     x, scale, bias, mean, variance = map(of.input, range(5))
@@ -246,7 +246,7 @@ def _by_position(node: Node, scope: Scope) -> Sequence[Node]:
     return of.finish(of("Add", of("Mul", of("Div", of("Sub", x, mean), deviation), scale), bias))
 
 
-def _softmax(node: Node, scope: Scope) -> Sequence[Node]:
+def _softmax(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """Before opset 13 it normalised over all dimensions from ``axis`` on, as one."""
     shape = scope.type_of(node.inputs[0]).shape
     axis = int(node.attrs.get("axis", 1))
@@ -259,30 +259,30 @@ def _softmax(node: Node, scope: Scope) -> Sequence[Node]:
     return of.finish(of.reshape(normalized, shape))
 
 
-def _clip(node: Node, scope: Scope) -> Sequence[Node]:
+def _clip(node: Node, scope: RewriteScope) -> Sequence[Node]:
     return moved(node, scope, ("min", "max"), scope.type_of(node.inputs[0]).dtype, ())
 
 
-def _pad(node: Node, scope: Scope) -> Sequence[Node]:
+def _pad(node: Node, scope: RewriteScope) -> Sequence[Node]:
     dtype = scope.type_of(node.inputs[0]).dtype
     pads = scope.constant(np.asarray(node.attrs.get("pads", ()), np.int64))
     value = scope.constant(np.asarray(node.attrs.get("value", 0.0), dtype))
     return (replaced(node, ("pads", "value"), (node.inputs[0], pads, value)),)
 
 
-def _split(node: Node, scope: Scope) -> Sequence[Node]:
+def _split(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """Sizes were an attribute before opset 13, and then an input; without them all outputs are alike."""
     if "split" in node.attrs:
         return moved(node, scope, ("split",))
     return (node if any(node.inputs[1:]) else replaced(node, num_outputs=len(node.outputs)),)
 
 
-def _upsample_7(node: Node, scope: Scope) -> Sequence[Node]:
+def _upsample_7(node: Node, scope: RewriteScope) -> Sequence[Node]:
     scales = scope.constant(np.asarray(node.attrs.get("scales", ()), np.float32))
     return _resize_10(replaced(node, ("scales",), (node.inputs[0], scales)), scope)
 
 
-def _resize_10(node: Node, scope: Scope) -> Sequence[Node]:
+def _resize_10(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """Before opset 11 coordinates were asymmetric and nearest rounded down."""
     old = node.attrs.get("mode", "nearest")
     mode = {"bilinear": "linear", "trilinear": "linear"}.get(str(old), old)
@@ -297,7 +297,7 @@ def _resize_10(node: Node, scope: Scope) -> Sequence[Node]:
     return (changed.with_(op_type="Resize"),)
 
 
-def _resize_11(node: Node, scope: Scope) -> Sequence[Node]:
+def _resize_11(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """Opset 11 had one mode more, and empty tensors where later sets leave an input out."""
     if node.attrs.get("coordinate_transformation_mode") == "tf_half_pixel_for_nn":
         if node.attrs.get("mode", "nearest") != "nearest":
@@ -310,7 +310,7 @@ def _resize_11(node: Node, scope: Scope) -> Sequence[Node]:
     return (node,)
 
 
-def _group_normalization(node: Node, scope: Scope) -> Sequence[Node]:
+def _group_normalization(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """Opset 18 had one scale and bias a group; now each channel has its own."""
     channels, groups = scope.type_of(node.inputs[0]).shape[1], int(node.attrs["num_groups"])
     of = Rewriting(node, scope)
@@ -319,13 +319,13 @@ def _group_normalization(node: Node, scope: Scope) -> Sequence[Node]:
     return (*of.nodes, replaced(node, inputs=(node.inputs[0], *spread)))
 
 
-def _dft(node: Node, scope: Scope) -> Sequence[Node]:
+def _dft(node: Node, scope: RewriteScope) -> Sequence[Node]:
     length = node.inputs[1] if len(node.inputs) > 1 else ""
     axis = scope.constant(np.asarray(node.attrs.get("axis", 1), np.int64))
     return (replaced(node, ("axis",), (node.inputs[0], length, axis)),)
 
 
-def _grid_sample(node: Node, scope: Scope) -> Sequence[Node]:
+def _grid_sample(node: Node, scope: RewriteScope) -> Sequence[Node]:
     old = str(node.attrs.get("mode", "bilinear"))
     return (replaced(node, mode={"bilinear": "linear", "bicubic": "cubic"}.get(old, old)),)
 

@@ -1,4 +1,4 @@
-"""What operators make of single numbers that are open; see ``open_values``."""
+"""Operators on single numbers that are open; see ``open_values``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.extents import Extent
+from opbuild.graph.extents import SymbolicExtent
 from opbuild.graph.reals import Real, is_real, real, truncated
 from opbuild.graph.undecided import both, chosen, either, greater, is_equal, is_less, lesser, negated, quotient
 
@@ -19,7 +19,7 @@ MOST_FACTORS = 4
 
 def held(value: Any, dtype: str) -> Any:
     """Return a result that its type holds, which is kept as a condition."""
-    if isinstance(value, Extent) and dtype != "bool":
+    if isinstance(value, SymbolicExtent) and dtype != "bool":
         limits = np.iinfo(dtype)
         return value if int(limits.min) <= value <= int(limits.max) else int(value)
     return value

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.open_functions import FUNCTIONS, REDUCTIONS, cast, held
-from opbuild.graph.extents import Extent
+from opbuild.graph.extents import SymbolicExtent
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.infer import is_text
 from opbuild.graph.reals import Real, is_real, value_of
@@ -68,7 +68,7 @@ def example_type(kind: TensorType) -> TensorType:
 
 
 def is_data(node: Node, index: int) -> bool:
-    """Return whether an input of a node that runs is more than what says the output's shape or place."""
+    """Return whether an input of a node that runs decides more than the output's shape or place."""
     return bool(node.domain) or index not in _SHAPES.get(node.op_type, ())
 
 
@@ -175,7 +175,7 @@ def _elements(value: Array | None) -> list[Any]:
 
 def _objects(values: Sequence[Any]) -> Array:
     """Return values as an array: of objects if some are open, else of the numbers or truth values that they are."""
-    if not any(isinstance(each, (Extent, Real)) for each in values):
+    if not any(isinstance(each, (SymbolicExtent, Real)) for each in values):
         is_known = values and (any(map(is_real, values)) or all(isinstance(each, bool) for each in values))
         return np.array(values, None if is_known else np.int64)
     found = np.empty(len(values), object)

@@ -50,7 +50,7 @@ def _softmax(of: Rewriting, scores: str) -> Value:
 
 
 def _softmax_zero(of: Rewriting, scores: str, number: _Number, least: float) -> Value:
-    """Write a softmax in which scores of 0 have no part, nor those that are not numbers; both stay what they are."""
+    """Write a softmax in which scores of 0 have no part, nor those that are not numbers; both stay as they are."""
     axis = of.ints(-1)
     numbers = of("Where", of("IsNaN", scores), number(least), scores)
     greatest = of("ReduceMax", numbers, axis, keepdims=1)

@@ -1,4 +1,4 @@
-"""Remainder: what is still to be bound of a network, and what is known of it by then.
+"""Remainder: the part of a network that is still to be bound, and the values known by then.
 
 A remainder begins with a whole block (the network, the body of a loop) or behind a graph break. It is what the next
 segment is bound from, once it is known what the break waits for.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from opbuild.frontend.block import Block
+from opbuild.frontend.block import UntypedGraph
 from opbuild.frontend.open_values import fixed, is_open_value
 from opbuild.graph.breaks import Answer
 from opbuild.graph.constants import array_digest
@@ -22,7 +22,7 @@ Names = dict[str, str]
 """What each name of the model is called in the graph that is made."""
 
 
-class Known(NamedTuple):
+class KnownValue(NamedTuple):
     """A constant.
 
     Attributes:
@@ -36,16 +36,16 @@ class Known(NamedTuple):
     dtype: str = ""
 
 
-def decided(array: Array, dtype: str) -> Known:
-    """Return a constant that is what a break waited for; one of open extents stays open, and has no origin."""
-    return Known("", lambda: array, dtype) if is_open_value(array) else computed(array)
+def decided(array: Array, dtype: str) -> KnownValue:
+    """Return a constant that a break waited for; one of open extents stays open, and has no origin."""
+    return KnownValue("", lambda: array, dtype) if is_open_value(array) else computed(array)
 
 
-def computed(array: Array, dtype: str = "int64") -> Known:
+def computed(array: Array, dtype: str = "int64") -> KnownValue:
     """Return a constant that was computed; one that follows from open extents is that of the size at hand."""
     if is_open_value(array):
         array = fixed(array, dtype)
-    return Known(array_digest(array), lambda: array)
+    return KnownValue(array_digest(array), lambda: array)
 
 
 class Frame(NamedTuple):
@@ -61,7 +61,7 @@ class Frame(NamedTuple):
         within: What the names of its values begin with.
     """
 
-    block: Block
+    block: UntypedGraph
     path: str
     position: int
     scope: Names
@@ -71,7 +71,7 @@ class Frame(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where the model has the next node."""
+        """The place of the next node in the model."""
         return f"{self.path}/{self.position}"
 
     @property
@@ -91,7 +91,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Remainder:
-    """What is still to be bound.
+    """The rest of a network that is still to be bound.
 
     Attributes:
         frames: The blocks whose nodes are being taken, each but the first a branch or a function in the one before.
@@ -106,7 +106,7 @@ class Remainder:
 
     frames: tuple[Frame, ...]
     types: Mapping[str, TensorType]
-    known: Mapping[str, Known]
+    known: Mapping[str, KnownValue]
     on_host: frozenset[str] = frozenset()
     asked: tuple[str, ...] = ()
     before: Remainder | None = None
@@ -114,7 +114,7 @@ class Remainder:
     numbers: tuple[int, ...] = ()
 
     @property
-    def constants(self) -> Mapping[str, Known]:
+    def constants(self) -> Mapping[str, KnownValue]:
         """All constants, for the symbols that are given."""
         found = {name: (each.dtype, each.value(self.numbers)) for name, each in self.derived.items()}
         return {**self.known, **{name: decided(value, dtype) for name, (dtype, value) in found.items()}}
@@ -126,7 +126,7 @@ class Remainder:
 
     @property
     def digest(self) -> str:
-        """Digest of all that decides how it goes on, for one model, but for the extents of what is given."""
+        """Digest of all that decides how it goes on, for one model, but for the extents of its inputs."""
         parts = {
             "frames": [[frame.path, frame.position, sorted(frame.scope.items())] for frame in self.frames],
             "types": {name: [each.dtype, len(each.shape)] for name, each in self.types.items()},
@@ -137,7 +137,7 @@ class Remainder:
         return blake3_of(canonical_json(parts).encode())
 
     def answered(self, answer: Answer, place: str) -> Remainder:
-        """Return it with what the break at a place waited for."""
+        """Return it with the values that the break at a place waited for."""
         given = replace(self, numbers=answer.numbers)
         if answer.on_host:
             return replace(given, on_host=self.on_host | {place})
@@ -157,6 +157,6 @@ class Remainder:
         return replace(self, types=dict(sorted({**self.types, **types}.items())))
 
 
-def begin(block: Block, types: Mapping[str, TensorType], opset: int) -> Remainder:
+def begin(block: UntypedGraph, types: Mapping[str, TensorType], opset: int) -> Remainder:
     """Return a whole network as a remainder, for the types of its inputs and the operator set that it speaks."""
     return Remainder((Frame(block, "", 0, {name: name for name in types}, opset),), types, {})

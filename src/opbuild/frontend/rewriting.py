@@ -1,4 +1,4 @@
-"""Nodes that take the place of one, as they are written down: what rewrites of single operators have in common."""
+"""Nodes that take the place of one, as they are written down: the shared parts of rewrites of single operators."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from opbuild.graph import graph_builder
 from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import NodeBuilder, Value
 from opbuild.graph.indices import DOMAIN
-from opbuild.graph.shape_rules import ONNX_NUMBERS, Call, UnknownValueError
+from opbuild.graph.shape_rules import ONNX_NUMBERS, ShapeCall, UnknownValueError
 from opbuild.graph.types import Array, Node, TensorType
 
 
-class Scope(graph_builder.Scope, Protocol):
+class RewriteScope(graph_builder.Scope, Protocol):
     """The graph around a node, as far as its rewrite may ask."""
 
     def is_known(self, name: str) -> bool:
@@ -40,9 +40,9 @@ class Rewriting(NodeBuilder):
         nodes: What was written so far, in order.
     """
 
-    scope: Scope
+    scope: RewriteScope
 
-    def __init__(self, node: Node, scope: Scope) -> None:
+    def __init__(self, node: Node, scope: RewriteScope) -> None:
         super().__init__(node, scope)
         self.nodes: list[Node] = []
 
@@ -144,7 +144,9 @@ class Rewriting(NodeBuilder):
             UnknownValueError: If they are known only at run time.
         """
         count = index + 1
-        return Call(self.node, [self.input(index).type] * count, [self.known(self.input(index))] * count).ints(index)
+        return ShapeCall(self.node, [self.input(index).type] * count, [self.known(self.input(index))] * count).ints(
+            index
+        )
 
     def optional(self, *indices: int) -> tuple[str, ...]:
         """Return inputs as far as they are there."""
@@ -207,15 +209,15 @@ class Rewriting(NodeBuilder):
 
 
 def writes(*op_types: str, domain: str = MICROSOFT) -> Callable[[Rewrite], Rewrite]:
-    """Register what is decorated as what writes operators with others; ``rewritten`` names its module."""
+    """Register the decorated function as one that writes operators with others; ``rewritten`` names its module."""
     return REWRITES.register(*op_types, domain=domain)
 
 
-def rewrite(node: Node, scope: Scope) -> Sequence[Node]:
-    """Return nodes of ONNX's newest operator set that compute what a node does.
+def rewrite(node: Node, scope: RewriteScope) -> Sequence[Node]:
+    """Return nodes of ONNX's newest operator set that compute a node.
 
     Raises:
-        UnsupportedOperatorError: If this form of it can not be written with ONNX's operators.
+        UnsupportedOperatorError: If this form of it cannot be written with ONNX's operators.
         InvalidModelError: If an input is missing or has a wrong rank.
     """
     return REWRITES[node.domain, node.op_type](Rewriting(node, scope))

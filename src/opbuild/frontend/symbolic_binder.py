@@ -1,4 +1,4 @@
-"""What becomes of nodes that are left to run where extents are open."""
+"""Rewrites of nodes that are left to run where extents are open."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SymbolicBinder:
         return name in self._deferred or is_open_value(self._constants.get(name))
 
     def settle_inputs(self, node: Node, error: UnknownTypeError) -> bool:
-        """Evaluate what decides the types of a node, in the size at hand, and return whether there is any such."""
+        """Evaluate the values that decide a node's types, at the example size, and return whether there are any."""
         names = (node.inputs[error.index],) if isinstance(error, UnknownValueError) else node.inputs
         settled = [self.settle(name) or self.fix(name) for name in dict.fromkeys(names)]
         return any(settled)
@@ -125,12 +125,12 @@ class SymbolicBinder:
 
     @abstractmethod
     def assign(self, names: Sequence[str], values: Sequence[Array], types: Sequence[TensorType] = ()) -> None:
-        """Declare what was computed as constants."""
+        """Declare computed values as constants."""
 
     # What reads such values
 
     def running(self, node: Node, constants: Sequence[Array | None]) -> Node:
-        """Return a node that is left to run: of open values it reads data as tables, and what only moves is a view."""
+        """Return a node that is left to run: of open values it reads data as tables, and mere movements are views."""
         node = self._with_sure_indices(node)
         if not node.domain and node.op_type in ("ConstantOfShape", "Gather", "Range"):
             node = self._as_view(node, constants)
@@ -176,7 +176,7 @@ class SymbolicBinder:
         return self._range(node, [value.reshape(-1).tolist()[0] for value in constants if value is not None])
 
     def _range(self, node: Node, bounds: Sequence[Any]) -> Node:
-        """Return what gives consecutive numbers, or ones at equal distances: a part of a table, or a table."""
+        """Return a node for consecutive numbers, or ones at equal distances: a part of a table, or a table."""
         kind = self._types[node.outputs[0]]
         table = table_slice(bounds, kind.dtype)
         if table is not None:
@@ -186,7 +186,7 @@ class SymbolicBinder:
         return node.with_(op_type=TABLE, domain="opbuild", inputs=(), attrs=attrs, proto=None)
 
     def _as_slice(self, node: Node) -> Node:
-        """Return what gathers at open indices: a part of the data where they lie at equal distances, in order."""
+        """Return the node of a gather at open indices: a slice of the data where they lie at equal distances."""
         indices, kind = self._constants.get(node.inputs[1]), self._types[node.outputs[0]]
         shape = self._types[node.inputs[0]].shape
         axis = int(node.attrs.get("axis", 0)) % len(shape)

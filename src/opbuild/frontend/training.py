@@ -93,7 +93,7 @@ def momentum(node: Node) -> str:
 
 
 def _count(node: Node, kinds: int) -> int:
-    """Return how many tensors are optimized; for each there are as many inputs as kinds, behind rate and step."""
+    """Return the number of optimized tensors; for each there are as many inputs as kinds, behind rate and step."""
     return (len(node.inputs) - 2) // kinds
 
 
@@ -114,7 +114,7 @@ def _numbers(node: Node, *names: str, **defaults: float) -> list[str]:
 
 
 def _function(node: Node, kept: str, lines: Sequence[str]) -> str:
-    """Return the text of a function of rate, step, tensors, gradients and what is kept from step to step."""
+    """Return the text of a function of rate, step, tensors, gradients and the states kept from step to step."""
     kinds = "XG" + kept
     count = _count(node, len(kinds))
     inputs = ", ".join(["R", "T", *(f"{kind}{i}" for kind in kinds for i in range(count))])

@@ -12,14 +12,14 @@ from typing import Any, cast
 import numpy as np
 
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
-from opbuild.frontend.binding import Call, NodeBinder
-from opbuild.frontend.block import Block, Declared, blocks, captures, reads
+from opbuild.frontend.binding import FunctionCall, NodeBinder
+from opbuild.frontend.block import UntypedGraph, UntypedPort, blocks, captures, reads
 from opbuild.frontend.open_values import is_open_value
-from opbuild.frontend.remainder import Frame, Known, Remainder
+from opbuild.frontend.remainder import Frame, KnownValue, Remainder
 from opbuild.graph.breaks import HOST_VALUE, Body, Dimension, GraphBreak, Kind, is_tensor
 from opbuild.graph.expressions import DerivedValue, derived
-from opbuild.graph.extents import Extent
-from opbuild.graph.passes.blame import blaming
+from opbuild.graph.extents import SymbolicExtent
+from opbuild.graph.passes.node_error_context import node_error_context
 from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError, UnknownValueError
 from opbuild.graph.types import Array, Graph, Node
 from opbuild.platform.records import NamedTuple, dataclass, replace
@@ -62,18 +62,18 @@ class Walked:
     body: Remainder | None = None
 
     def without_graph(self) -> Walked:
-        """Return what comes after it alone, once it was built: the graph holds constants."""
+        """Return the walk without its graph, once that was built: the graph holds constants."""
         return replace(self, graph=Graph(self.graph.name, (), (), (), {}, {}))
 
 
 class _Stop(NamedTuple):
-    """Why a walk ends before a node.
+    """The reason that a walk ends before a node.
 
     Attributes:
         kind: As a break's.
         reads: What is awaited, or what ``nodes`` read.
         nodes: What is to be evaluated.
-        why: Why the node can not be typed.
+        why: Why the node cannot be typed.
         body: Of a Loop, Scan or SequenceMap.
         outer: What the body reads from outside.
         least: As a break's, by the segment's names.
@@ -159,7 +159,7 @@ class _Walk:
             return None
         self._binder.read_as(frame.opset, frame.within)
         caller = next(each.computes for each in self._frames if each.within) if frame.within else None
-        with blaming(node, caller):
+        with node_error_context(node, caller):
             stop = self._enter(node, frame) if node.op_type == "If" and not node.domain else self._take(node, frame)
         if stop is None:
             self._frames[index] = frame._replace(position=frame.position + 1)
@@ -205,7 +205,7 @@ class _Walk:
             return self._stop(node, frame, error) if self._is_read(node, frame) else None
         return None
 
-    def _call(self, call: Call | None, node: Node, frame: Frame) -> None:
+    def _call(self, call: FunctionCall | None, node: Node, frame: Frame) -> None:
         """Go on with the function of a node, if it is to be taken in its place."""
         if call is not None:
             for name in node.outputs:  # a break inside the function knows nothing of them
@@ -219,7 +219,7 @@ class _Walk:
     # Stopping
 
     def _stop(self, node: Node, frame: Frame, error: UnknownTypeError) -> _Stop:
-        """Say what must be known, or evaluated, before the types of a node can be told."""
+        """Raise for the values that must be known, or evaluated, before the types of a node can be told."""
         deciding: list[str] = []
         if error.stopped and frame.place not in self._begun.on_host:
             deciding = self._deciding(error.stopped, error, frame)
@@ -273,7 +273,7 @@ class _Walk:
         outer = tuple((name, value) for value, name in first.items() if name not in {*known, *derived})
         outputs = self._binder.declare(node.outputs, frame.scope)
         formal = inputs[: len(node.inputs)]
-        attrs = {name: value for name, value in node.attrs.items() if not isinstance(value, Block)}
+        attrs = {name: value for name, value in node.attrs.items() if not isinstance(value, UntypedGraph)}
         attrs |= {"declared": tuple(map(_plain, block.outputs))}
         bare = node.with_(inputs=formal, outputs=outputs, attrs=attrs, proto=None)
         why = f"{node.op_type} node {node.name!r}: its body is repeated when the network runs"
@@ -290,7 +290,7 @@ class _Walk:
     # What only the host can do comes last, so that it breaks nothing in two that kernels compute
 
     def _postpones(self, stop: _Stop) -> bool:
-        """Go on behind a node of the host; what reads numbers that it makes is left for the next segment."""
+        """Go on behind a node of the host; readers of numbers that it makes are left for the next segment."""
         if not stop.is_of_host or len(self._frames) > 1:
             return False
         frame = self._frames[0]
@@ -305,7 +305,7 @@ class _Walk:
         return True
 
     def _break_late(self) -> Walked:
-        """Return the segment that ends with what was postponed, before what was left and what is not yet taken."""
+        """Return the segment that ends with the postponed nodes, before those left and those not yet taken."""
         frame = self._frames[0]
         is_inside = len(self._frames) > 1  # a branch or a function, which is taken again
         left = [*self._left, *range(frame.position - is_inside, len(frame.block.nodes))]
@@ -384,14 +384,14 @@ class _Walk:
             self._graph((*wanted, *given, *(value for _, value in stop.outer))), follows, remainder, stop.body
         )
 
-    def _constants(self, named: Mapping[str, str]) -> tuple[dict[str, Known], dict[str, DerivedValue]]:
-        """Return what is constant of some values, by their names in the remainder, and what of it is open."""
+    def _constants(self, named: Mapping[str, str]) -> tuple[dict[str, KnownValue], dict[str, DerivedValue]]:
+        """Return the constants among some values, by their names in the remainder, and those of them that are open."""
         found = self._derived(named)
         others = ((value, name) for value, name in named.items() if name not in found)
         return {name: self._binder.known(value) for value, name in others if self._binder.is_known(value)}, found
 
     def _derived(self, named: Mapping[str, str]) -> dict[str, DerivedValue]:
-        """Return what of some values follows from open extents, by the names that the remainder has for them."""
+        """Return the values among some that follow from open extents, by their names in the remainder."""
         found = {}
         for value, name in named.items():
             opened = self._binder.open_value(value)
@@ -403,7 +403,7 @@ class _Walk:
         return found
 
     def _again(self) -> Remainder:
-        """Return what this began with, its open values apart from this lowering; see ``Remainder.numbers``."""
+        """Return the remainder at the start, its open values apart from this lowering; see ``Remainder.numbers``."""
         begun = self._begun
         opened = {name: each for name, each in begun.known.items() if each.dtype}
         symbols = _Symbols(replace(begun, types={}))
@@ -445,7 +445,7 @@ class _Symbols:
 
     def _note(self, found: Iterable[tuple[str, int, Any]]) -> None:
         for name, place, extent in found:
-            if isinstance(extent, Extent):
+            if isinstance(extent, SymbolicExtent):
                 ((monomial, _),) = extent.polynomial
                 self._known.setdefault(monomial[0], (name, place))
 
@@ -460,14 +460,14 @@ class _Symbols:
 def _shapes(remainder: Remainder) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the tensors with which a remainder begins, -1 where an extent is open."""
     return {
-        name: tuple(-1 if isinstance(extent, Extent) else extent for extent in each.shape)
+        name: tuple(-1 if isinstance(extent, SymbolicExtent) else extent for extent in each.shape)
         for name, each in remainder.types.items()
         if is_tensor(each)
     }
 
 
 def _renamed(frames: Sequence[Frame]) -> tuple[tuple[Frame, ...], dict[str, str]]:
-    """Return frames that know only what they still read, by names that do not depend on what was taken before.
+    """Return frames that know only the values they still read, by names that do not depend on nodes taken before.
 
     Rests behind both branches of an If are one, if their values are of the same types.
 
@@ -489,7 +489,7 @@ def _renamed(frames: Sequence[Frame]) -> tuple[tuple[Frame, ...], dict[str, str]
 
 
 def _least(least: Dimension | None, named: Mapping[str, str]) -> Dimension | None:
-    """Return what a value counts from as the remainder calls it; from 0 if the remainder does not read it."""
+    """Return the dimension that a value counts from, as the remainder calls it; 0 if the remainder does not read it."""
     if least is None:
         return None
     return (named[least[0]], least[1]) if least[0] in named else ("", 0)
@@ -521,9 +521,9 @@ def _candidates(name: str) -> Iterable[str]:
 def _storable(node: Node) -> Node:
     """Return a node as it is evaluated: without the type that an Optional declares, a message of protobuf."""
     attrs = {name: value for name, value in node.attrs.items() if not hasattr(value, "SerializeToString")}
-    return node.with_(attrs={name: value for name, value in attrs.items() if not isinstance(value, Block)})
+    return node.with_(attrs={name: value for name, value in attrs.items() if not isinstance(value, UntypedGraph)})
 
 
-def _plain(declared: Declared) -> Any:
-    """Return what is declared of a value as an attribute's value."""
+def _plain(declared: UntypedPort) -> Any:
+    """Return the declaration of a value as an attribute's value."""
     return (declared.dtype,) if declared.shape is None else (declared.dtype, tuple(declared.shape))

@@ -20,7 +20,7 @@ from opbuild.platform.records import NamedTuple
 
 
 class Hiding(NamedTuple):
-    """What hides keys: a hidden one's weight is exactly 0 as long as keys and values are finite.
+    """The hiding of keys: a hidden one's weight is exactly 0 as long as keys and values are finite.
 
     Attributes:
         comparison: The part of the scores' expression that compares places.

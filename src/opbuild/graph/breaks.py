@@ -60,7 +60,7 @@ class Body(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a graph break waited for.
+    """The values and types that a graph break waited for.
 
     Attributes:
         values: The values that decide, as the remainder calls them.
@@ -114,7 +114,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GraphBreak:
-    """What comes after a segment of a network.
+    """The break behind a segment of a network, and what the remainder reads.
 
     Attributes:
         kind: ``values``: the values ``reads`` decide, and are constants of the remainder. ``data``: ``nodes`` are
@@ -171,7 +171,7 @@ class GraphBreak:
         return self.op_type != "If" and self.least is None
 
     def deciding(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        """Return what decides, as the remainder calls it, given all values as the segment calls them."""
+        """Return the deciding values by their names in the remainder, given all values by those in the segment."""
         found = {name: values[self.live[name]] for name in self.reads}
         if self.least is None:
             return found
@@ -184,7 +184,7 @@ class GraphBreak:
         return tuple(values[name].shape[place] if name else numbers[place] for name, place in self.symbols)
 
     def problem(self, known: Iterable[str]) -> str:
-        """Return why this can not come where these values are known; empty if it can."""
+        """Return the reason that this cannot come where these values are known; empty if it can."""
         found = {*known, *self.constants, *self.derived}
         if not found.issuperset(name for name, _ in self.symbols if name):
             return "its symbols are extents of what is not there"
@@ -218,7 +218,7 @@ def break_to_json(follows: GraphBreak) -> dict[str, Any]:
     """Return a graph break as JSON values.
 
     Raises:
-        ValueError: If a node has an attribute that JSON can not hold.
+        ValueError: If a node has an attribute that JSON cannot hold.
     """
     from opbuild.graph.node_json import array_to_json, node_to_json
 
@@ -292,9 +292,9 @@ def _body_from_json(state: Any, inputs: Any, outer: Any) -> Body:
 def _may_be_extents(value: Array) -> Array:
     """Return which elements of a value that decides may stand for extents; of an open one those that are."""
     if value.dtype == object:
-        from opbuild.graph.extents import Extent
+        from opbuild.graph.extents import SymbolicExtent
 
-        return np.array([isinstance(each, Extent) for each in value.reshape(-1)], np.bool_).reshape(value.shape)
+        return np.array([isinstance(each, SymbolicExtent) for each in value.reshape(-1)], np.bool_).reshape(value.shape)
     if value.dtype.name not in ("int32", "int64") or value.size > MOST_NUMBERS:
         return np.zeros(value.shape, np.bool_)
     return np.asarray((value >= 0) & (value <= MOST_ELEMENTS))

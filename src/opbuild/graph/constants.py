@@ -41,7 +41,7 @@ class Deferred:
     numbers: str = ""
 
 
-class Constants(UserDict[str, Array]):
+class ConstantValues(UserDict[str, Array]):
     """Values by name. Reading a deferred one works it out, each time: nobody keeps what is needed once.
 
     Args:
@@ -52,7 +52,7 @@ class Constants(UserDict[str, Array]):
 
     def __init__(self, values: Mapping[str, Array]) -> None:
         super().__init__()
-        self.data = dict(values.data) if isinstance(values, Constants) else dict(values)
+        self.data = dict(values.data) if isinstance(values, ConstantValues) else dict(values)
 
     def __getitem__(self, name: str) -> Array:
         value: Array | Deferred = self.data[name]
@@ -76,7 +76,7 @@ class Constants(UserDict[str, Array]):
 
 def numbers_of(values: Mapping[str, Array], name: str) -> str:
     """Return the type of 16 bits whose numbers a constant is known to have as float32; empty if it is not."""
-    value = values.data.get(name) if isinstance(values, Constants) else None
+    value = values.data.get(name) if isinstance(values, ConstantValues) else None
     return value.numbers if isinstance(value, Deferred) else ""
 
 
@@ -93,8 +93,8 @@ def scaled(array: Array, factors: Array | None) -> Array:
 
 
 def factors_of(values: Mapping[str, Array], name: str) -> tuple[Array, Array | None]:
-    """Return a constant as what ``scaled`` makes it of: who moves its elements anyway multiplies them on the way."""
-    value = values.data.get(name) if isinstance(values, Constants) else None
+    """Return a constant as the one that ``scaled`` makes it of: who moves its elements anyway multiplies on the way."""
+    value = values.data.get(name) if isinstance(values, ConstantValues) else None
     if isinstance(value, Deferred) and value.recipe == SCALED:
         array, factors = value.made_of
         return array, factors

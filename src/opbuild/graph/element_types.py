@@ -7,7 +7,7 @@ such types: what has none in ONNX is refused by name where the network is bound.
 from __future__ import annotations
 
 from opbuild.dtypes import CODED
-from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules import ShapeCall
 
 WITH_CODES = frozenset(
     (
@@ -50,7 +50,7 @@ OF_BYTES = {
 """Inputs that hold bytes, of operators that compute with quantized numbers."""
 
 
-def require_known(call: Call) -> None:
+def require_known(call: ShapeCall) -> None:
     """Refuse element types for which an operator is not defined.
 
     Raises:

@@ -28,7 +28,7 @@ LITERALS = frozenset((-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, math.inf, -
 
 @dataclass(frozen=True)
 class Elementwise:
-    """What a node computes.
+    """An elementwise node: an expression and its inputs.
 
     Attributes:
         expression: Over ``inputs``.
@@ -40,7 +40,7 @@ class Elementwise:
 
 
 def elementwise_of(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Elementwise | None:
-    """Return what a node computes one element at a time, or None if it is no such operator or has no kernel.
+    """Return the elementwise form of a node, or None if it is no such operator or has no kernel.
 
     Args:
         node: Any node.
@@ -105,7 +105,7 @@ def _operand(name: str, index: int, types: Mapping[str, TensorType], constants: 
 
 
 def expression_of(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression | None:
-    """Return what a node computes one element at a time, whether there is a kernel or not; None if it is no such node.
+    """Return the expression that a node computes for each element, kernel or not; None if it is no such node.
 
     Args:
         node: Any node.
@@ -213,7 +213,7 @@ def _cast(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expr
 
 
 def _cast_options(node: Node, wanted: str) -> list[str]:
-    """Return the options of a conversion that change what it does; only floats of 8 bits have any."""
+    """Return the options of a conversion that change its result; only floats of 8 bits have any."""
     options = []
     if wanted.startswith("float8") and not node.attrs.get("saturate", 1):
         options.append(UNSATURATED)

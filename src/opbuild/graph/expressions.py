@@ -1,7 +1,7 @@
 """Expressions: how a number follows from symbols, as plain data, apart from the lowering in which it was worked out.
 
-An ``Extent`` belongs to one lowering. What a later one is to know of it is an expression over the numbers with which
-the earlier one began; filled in, it is an integer, or open again where those numbers are.
+A ``SymbolicExtent`` belongs to one lowering. What a later one is to know of it is an expression over the numbers with
+which the earlier one began; filled in, it is an integer, or open again where those numbers are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.extents import Extent, Extents, is_at_least, is_open
+from opbuild.graph.extents import Extents, SymbolicExtent, is_at_least, is_open
 from opbuild.graph.polynomials import Polynomial
 from opbuild.graph.types import Array
 from opbuild.graph.undecided import greater, is_equal, is_less, lesser, quotient
@@ -70,7 +70,9 @@ def derived(value: Array, dtype: str, symbol_of: Callable[[int], int]) -> Derive
 
 def expression(number: Any, symbol_of: Callable[[int], int]) -> Expression:
     """Return a number apart from its lowering, given the symbol of each variable; raises as ``derived``."""
-    return _expression(number.owner, number.polynomial, symbol_of) if isinstance(number, Extent) else int(number)
+    return (
+        _expression(number.owner, number.polynomial, symbol_of) if isinstance(number, SymbolicExtent) else int(number)
+    )
 
 
 def _expression(owner: Extents, polynomial: Polynomial, symbol_of: Callable[[int], int]) -> Expression:
@@ -107,4 +109,4 @@ def _filled_factor(factor: Any, symbols: Sequence[Any]) -> Any:
 
 
 def _number(truth: Any) -> Any:
-    return truth if isinstance(truth, Extent) else int(truth)
+    return truth if isinstance(truth, SymbolicExtent) else int(truth)

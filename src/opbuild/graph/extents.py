@@ -70,17 +70,17 @@ class Extents:
         self._bounds: dict[int, int] = {}  # of variables, from below, by the conditions
         self._rules: Rules = {}  # what is equal, by the conditions
 
-    def input(self, value: int) -> Extent:
+    def input(self, value: int) -> SymbolicExtent:
         """Return an extent of an input, which is ``value`` in the size at hand."""
         self.variables.append(Variable("input", (), (), value, True))
-        return Extent(self, (((len(self.variables) - 1,), 1),), value)
+        return SymbolicExtent(self, (((len(self.variables) - 1,), 1),), value)
 
-    def index(self) -> Extent:
+    def index(self) -> SymbolicExtent:
         """Return the number of a repetition, 0 in the first: the same is done in each, so it decides nothing."""
         if self._index is None:
             self.variables.append(Variable("index", (), (), 0, True))
             self._index = len(self.variables) - 1
-        return Extent(self, (((self._index,), 1),), 0)
+        return SymbolicExtent(self, (((self._index,), 1),), 0)
 
     def require_sure(self, polynomial: Polynomial) -> None:
         """Raise ``ClosedError`` for a polynomial that is not the same in each repetition."""
@@ -131,7 +131,7 @@ class Extents:
         return simplified(polynomial, self._rules) if self._rules else polynomial
 
     def _learn(self, condition: Condition) -> None:
-        """Note what a condition on one variable says of the least value that it can have."""
+        """Note the least value that a condition on one variable leaves it."""
         terms = dict(condition.polynomial)
         known = terms.pop((), 0)
         ((monomial, factor),) = terms.items() if len(terms) == 1 else [((), 0)]
@@ -159,7 +159,7 @@ class Extents:
         return least
 
     def _least_without_quotient(self, polynomial: Polynomial) -> float:
-        """Return what ``least`` does, by what is divided, as a remainder lies below its divisor, or by both of two."""
+        """Return the result of ``least`` by a divisor, below which its remainder lies, or by both of two."""
         single = [(monomial[0], factor) for monomial, factor in polynomial if len(monomial) == 1]
         alone = [(variable, factor) for variable, factor in single
                  if self._divisor(variable) > 0 or self.variables[variable].operation in ("max", "min")]  # fmt: skip
@@ -202,7 +202,7 @@ class Extents:
         return self.least(polynomial) > 0 or self.least(scaled(polynomial, -1)) > 0
 
     def always(self, decide: Callable[[], T]) -> T | None:
-        """Return what is decided the same wherever the conditions hold; None if that is not sure."""
+        """Return a decision if it is the same wherever the conditions hold; None if that is not sure."""
         closed, count, known, bounds = self.closed, len(self.variables), dict(self._known), dict(self._bounds)
         self.closed = True
         try:
@@ -213,25 +213,27 @@ class Extents:
             self.closed, self._known, self._bounds = closed, known, bounds
             del self.variables[count:]
 
-    def number(self, polynomial: Polynomial, value: int) -> int | Extent:
+    def number(self, polynomial: Polynomial, value: int) -> int | SymbolicExtent:
         """Return a polynomial as a number."""
         polynomial = self.simplified(polynomial)
         if not polynomial:
             return 0
         if len(polynomial) == 1 and not polynomial[0][0]:
             return polynomial[0][1]
-        found = Extent(self, polynomial, value)
+        found = SymbolicExtent(self, polynomial, value)
         return int(found) if len(polynomial) > MOST_TERMS else found
 
-    def divided(self, operation: Literal["//", "%"], left: Polynomial, right: Polynomial, value: int) -> int | Extent:
+    def divided(
+        self, operation: Literal["//", "%"], left: Polynomial, right: Polynomial, value: int
+    ) -> int | SymbolicExtent:
         """Return a quotient or a remainder as a variable of its own."""
         natural = self.least(right) >= 0 and (operation == "%" or self.least(left) >= 0)
-        return Extent(self, self.variable(operation, left, right, value, natural=natural), value)
+        return SymbolicExtent(self, self.variable(operation, left, right, value, natural=natural), value)
 
     def variable(
         self, operation: str, left: Polynomial, right: Polynomial, value: Any, *, natural: bool = False, least: int = 0
     ) -> Polynomial:
-        """Return what an operation (``number_operations``) makes of two polynomials, as a variable of its own.
+        """Return the result of an operation (``number_operations``) on two polynomials, as a variable of its own.
 
         Args:
             operation: The operation.
@@ -252,7 +254,7 @@ class Extents:
                 add_rule(self._rules, (((known,), -1), ((known, known), 1)))
         return (((known,), 1),)
 
-    def flag(self, polynomial: Polynomial, value: int) -> int | Extent:
+    def flag(self, polynomial: Polynomial, value: int) -> int | SymbolicExtent:
         """Return a number that is 1 where a polynomial is above 0, and 0 elsewhere."""
         known = self._known.get(("positive", polynomial, ()))
         if known is None:
@@ -262,7 +264,7 @@ class Extents:
         return self.number((((known,), 1),), int(value > 0))
 
 
-class Extent:
+class SymbolicExtent:
     """An integer that is open; see the module. It is no ``int``, so that nothing takes its value unseen."""
 
     __slots__ = ("owner", "polynomial", "value")
@@ -302,7 +304,7 @@ class Extent:
     def __neg__(self) -> Any:
         return self.owner.number(scaled(self.polynomial, -1), -self.value)
 
-    def __pos__(self) -> Extent:
+    def __pos__(self) -> SymbolicExtent:
         return self
 
     def __abs__(self) -> Any:
@@ -344,7 +346,7 @@ class Extent:
         if not _is_open_or_integer(other):
             return isinstance(other, (float, np.floating)) and bool(int(self) == other)
         difference = self - other
-        return difference._is_zero() if isinstance(difference, Extent) else difference == 0
+        return difference._is_zero() if isinstance(difference, SymbolicExtent) else difference == 0
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -391,7 +393,7 @@ class Extent:
     def __round__(self, digits: SupportsIndex | None = None) -> Any:
         return self if digits is None else round(int(self), digits)
 
-    def __ceil__(self) -> Extent:
+    def __ceil__(self) -> SymbolicExtent:
         return self
 
     __floor__ = __trunc__ = __ceil__
@@ -401,12 +403,12 @@ class Extent:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _from(self, number: Any) -> Extent:
-        return Extent(self.owner, constant(int(number)), int(number))
+    def _from(self, number: Any) -> SymbolicExtent:
+        return SymbolicExtent(self.owner, constant(int(number)), int(number))
 
-    def _operand(self, other: Any) -> Extent | None:
+    def _operand(self, other: Any) -> SymbolicExtent | None:
         """Return another operand as an extent; None if it is no integer."""
-        if isinstance(other, Extent):
+        if isinstance(other, SymbolicExtent):
             if other.owner is not self.owner:
                 raise ClosedError("extents of two lowerings meet")
             return other
@@ -436,7 +438,7 @@ class Extent:
     def _above(self, left: Any, right: Any, slack: int) -> bool:
         """Return whether left + slack > right, and keep the answer."""
         difference = left - right + slack
-        if not isinstance(difference, Extent):
+        if not isinstance(difference, SymbolicExtent):
             return bool(difference > 0)
         answer = difference.value > 0
         owner, polynomial = self.owner, difference.polynomial
@@ -452,23 +454,23 @@ class Extent:
 
 def is_open(extents: Iterable[Any]) -> bool:
     """Return whether any of these extents is open."""
-    return any(isinstance(extent, Extent) for extent in extents)
+    return any(isinstance(extent, SymbolicExtent) for extent in extents)
 
 
-def example_value(extent: int | Extent) -> int:
+def example_value(extent: int | SymbolicExtent) -> int:
     """Return the example value of an extent, that of the size at hand, which decides nothing that lasts."""
-    return extent.value if isinstance(extent, Extent) else int(extent)
+    return extent.value if isinstance(extent, SymbolicExtent) else int(extent)
 
 
 def always_equal(one: Any, other: Any) -> bool:
-    """Return whether two numbers are surely equal, at each size: for what is only faster if they are."""
+    """Return whether two numbers are surely equal, at each size: for code that is only faster if they are."""
     difference = one - other
-    return not isinstance(difference, Extent) and bool(difference == 0)
+    return not isinstance(difference, SymbolicExtent) and bool(difference == 0)
 
 
-def is_at_least(extent: int | Extent, least: int) -> Any:
+def is_at_least(extent: int | SymbolicExtent, least: int) -> Any:
     """Return 1 where an extent is at least so great, else 0: a number that decides nothing."""
-    if not isinstance(extent, Extent):
+    if not isinstance(extent, SymbolicExtent):
         return int(extent >= least)
     owner, above = extent.owner, added(extent.polynomial, constant(1 - least))
     if owner.least(above) > 0:
@@ -476,61 +478,61 @@ def is_at_least(extent: int | Extent, least: int) -> Any:
     return 0 if owner.least(scaled(above, -1)) >= 0 else owner.flag(above, extent.value + 1 - least)
 
 
-def may_reach(extent: int | Extent, least: int) -> bool:
+def may_reach(extent: int | SymbolicExtent, least: int) -> bool:
     """Return whether an extent may be so great at some size."""
-    if not isinstance(extent, Extent):
+    if not isinstance(extent, SymbolicExtent):
         return extent >= least
     return extent.owner.least(added(scaled(extent.polynomial, -1), constant(least))) <= 0
 
 
-def is_one(extent: int | Extent) -> bool:
+def is_one(extent: int | SymbolicExtent) -> bool:
     """Return whether an extent is surely 1, at each size."""
     return always_equal(extent, 1)
 
 
-def is_step(stride: int | Extent) -> bool:
+def is_step(stride: int | SymbolicExtent) -> bool:
     """Return whether a stride is surely that of elements that are adjacent, or one."""
     return always_equal(stride, 0) or is_one(stride)
 
 
-def same_shape(one: Sequence[int | Extent], other: Sequence[int | Extent]) -> bool:
+def same_shape(one: Sequence[int | SymbolicExtent], other: Sequence[int | SymbolicExtent]) -> bool:
     """Return whether two shapes, or strides, are surely equal, at each size."""
     return len(one) == len(other) and all(map(always_equal, one, other))
 
 
-def divides(one: int | Extent, other: int | Extent) -> bool:
+def divides(one: int | SymbolicExtent, other: int | SymbolicExtent) -> bool:
     """Return whether a number, which is not 0, surely divides another one, at each size."""
-    if not isinstance(one, Extent) and not isinstance(other, Extent):
+    if not isinstance(one, SymbolicExtent) and not isinstance(other, SymbolicExtent):
         return other % one == 0
-    left, right = (each.polynomial if isinstance(each, Extent) else constant(each) for each in (other, one))
+    left, right = (each.polynomial if isinstance(each, SymbolicExtent) else constant(each) for each in (other, one))
     return not divided(left, right)[1]
 
 
-def typical_value(number: int | Extent) -> int:
+def typical_value(number: int | SymbolicExtent) -> int:
     """Return the value of a number in a size like most: whoever asks is right in any order, and fast in this one."""
-    return number.owner.typical_value(number.polynomial) if isinstance(number, Extent) else int(number)
+    return number.owner.typical_value(number.polynomial) if isinstance(number, SymbolicExtent) else int(number)
 
 
-def at_most(extent: int | Extent) -> Any:
+def at_most(extent: int | SymbolicExtent) -> Any:
     """Return a number that an extent never exceeds at any size: itself if none is known."""
-    if not isinstance(extent, Extent):
+    if not isinstance(extent, SymbolicExtent):
         return extent
     least = extent.owner.least(scaled(extent.polynomial, -1))
     return -least if isinstance(least, int) else extent
 
 
-def values_of(number: int | Extent) -> Sequence[int]:
+def values_of(number: int | SymbolicExtent) -> Sequence[int]:
     """Return the values that a number may have at any size, if its bounds are known; else its one here, a condition."""
     most = at_most(number)
-    if not isinstance(number, Extent) or isinstance(most, Extent):
+    if not isinstance(number, SymbolicExtent) or isinstance(most, SymbolicExtent):
         return (int(number),)
     least = number.owner.least(number.polynomial)
     return range(int(least), most + 1) if most - least < MOST_VALUES else (int(number),)
 
 
 def as_extent(number: Any) -> int:
-    """Return an integer, open or not, from what may be one of numpy's."""
-    return number if isinstance(number, Extent) else int(number)  # type: ignore[return-value]  # it stands for one
+    """Return an integer, open or not, from one that may be one of numpy's."""
+    return number if isinstance(number, SymbolicExtent) else int(number)  # type: ignore[return-value]  # it stands for one
 
 
 def _is_integer(value: Any) -> bool:
@@ -538,7 +540,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_open_or_integer(value: Any) -> bool:
-    return isinstance(value, Extent) or _is_integer(value)
+    return isinstance(value, SymbolicExtent) or _is_integer(value)
 
 
 def value_of(polynomial: Polynomial, owner: Extents) -> int:

@@ -1,4 +1,4 @@
-"""Factors that are folded into constants: whether the products have all the digits of what they are made of.
+"""Factors that are folded into constants: whether the products have all the digits of their operands.
 
 A product beyond the greatest number of its type is infinite, and below the least normal one it has few digits or none,
 where the values that it is multiplied by may be as large as to make an ordinary number of it. What folds factors asks

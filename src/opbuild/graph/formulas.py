@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.extents import Extent, Extents
+from opbuild.graph.extents import Extents, SymbolicExtent
 from opbuild.graph.number_operations import OPERATIONS
 from opbuild.graph.polynomials import Condition, Monomial, Polynomial, Variable, constant
 from opbuild.graph.types import Array
@@ -87,7 +87,7 @@ class Formulas:
         return values
 
     def _integers(self, values: Sequence[Any]) -> list[int]:
-        """Return the values that sums are over; 0 in place of what is no integer, or stands alone."""
+        """Return the values that sums are over; 0 in place of those that are no integers, or stand alone."""
         return [each if isinstance(each, int) and index not in self._alone else 0 for index, each in enumerate(values)]
 
     def known(self, index: int) -> int:
@@ -177,12 +177,7 @@ class _Sums:
 
 
 def _is_large(polynomial: Polynomial, alone: set[int]) -> bool:
-    """Return whether it is worked out by itself: bits, and ends of slices that are no ends, are as large as an int64.
-
-    Args:
-        polynomial: The polynomial.
-        alone: The variables that are bits.
-    """
+    """Return whether it is worked out by itself: bits, and ends that are none, are as large as an int64."""
     return any(abs(factor) >= _FITS / 4 or not alone.isdisjoint(monomial) for monomial, factor in polynomial)
 
 
@@ -212,16 +207,16 @@ class Numbers:
         self._extents = extents
         self._places: dict[Number, int] = {}
 
-    def place(self, number: int | Extent) -> int:
+    def place(self, number: int | SymbolicExtent) -> int:
         """Return the index of a number.
 
         Raises:
             ClosedError: If it is not the same in each repetition.
         """
-        if isinstance(number, Extent):
+        if isinstance(number, SymbolicExtent):
             self._extents.require_sure(number.polynomial)
             number = self._extents.number(number.polynomial, number.value)
-        found: Number = number.polynomial if isinstance(number, Extent) else int(number)
+        found: Number = number.polynomial if isinstance(number, SymbolicExtent) else int(number)
         return self._places.setdefault(found, len(self._places))
 
     def formulas(self) -> Formulas:

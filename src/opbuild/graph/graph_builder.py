@@ -1,4 +1,4 @@
-"""GraphBuilder: what a function is given that writes operators of a graph: of a front end, a pass, a gradient.
+"""GraphBuilder: the means by which functions of a front end, a pass or a gradient write operators of a graph.
 
 ``of("Add", x, y)`` writes an operator and returns its output, a ``Value``: the output's name, which knows its type.
 """
@@ -36,7 +36,7 @@ class Value(str):
         return value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Say that what is kept is the name alone."""
+        """Pickle the name alone."""
         return str, (str(self),)
 
     @property
@@ -125,7 +125,7 @@ class GraphBuilder:
         return tuple([self.value(name) for name in names if name])
 
     def _labels(self, op_type: str) -> tuple[str, str]:
-        """Return the name of the next operator, and what the names of its outputs begin with."""
+        """Return the name of the next operator, and the prefix of its outputs' names."""
         label = f"{self.name}/{op_type}_{self._count}" if self._count else self.name
         return label, label
 

@@ -1,4 +1,4 @@
-"""The identity of a graph: one digest for all that decides what it computes."""
+"""The identity of a graph: one digest for all that decides its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indices that have a range: which inputs of operators do, and what is said of one that is outside.
+"""Indices that have a range: the inputs of operators that do, and the message for one that is outside.
 
 ``InRange`` (domain ``opbuild``) gives what it is given. It fails where an index is not one of so many elements as
 ``counts`` says, a number for each axis: of several, indices come in groups in the last dimension. Negative ones count
@@ -142,7 +142,7 @@ def _regions(node: Node, shapes: Shapes) -> Bounds | None:
 
 
 def _unpooled(node: Node, shapes: Shapes) -> Bounds | None:
-    """MaxUnpool: places in the whole of what was pooled."""
+    """MaxUnpool: places in the whole plane before pooling."""
     x, kernel = shapes(0), node.attrs["kernel_shape"]
     strides = node.attrs.get("strides") or (1,) * len(kernel)
     pads = node.attrs.get("pads") or (0,) * 2 * len(kernel)

@@ -1,4 +1,4 @@
-"""The dictionary of a LabelEncoder as keys and as a table of what is found, and what is known of maps."""
+"""The dictionary of a LabelEncoder as keys and as a table of values, and the facts known of maps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEFAULTS: dict[str, tuple[str, Any]] = {
 
 
 def label_table(node: Node, dtype: str) -> tuple[Array, Array]:
-    """Return the keys, and a table: what stands for values without a key, then the value of each key.
+    """Return the keys, and a table: the value for those without a key, then the value of each key.
 
     Args:
         node: A LabelEncoder of any operator set.

@@ -18,7 +18,7 @@ def node_to_json(node: Node) -> dict[str, Any]:
     """Return a node as JSON values; of one that has its serialised ``NodeProto``, the attributes that are not in it.
 
     Raises:
-        ValueError: If it has an attribute that JSON can not hold.
+        ValueError: If it has an attribute that JSON cannot hold.
     """
     stored = node.attrs if node.proto is None else {name: node.attrs[name] for name in BESIDE_PROTO & {*node.attrs}}
     attrs = {name: _attribute_to_json(value) for name, value in stored.items()}
@@ -61,7 +61,7 @@ def _attribute_to_json(value: Any) -> Any:
         return [_attribute_to_json(item) for item in value]
     if isinstance(value, np.ndarray):
         return array_to_json(value)
-    raise ValueError(f"an attribute of type {type(value).__name__} can not be stored")
+    raise ValueError(f"an attribute of type {type(value).__name__} cannot be stored")
 
 
 def _attribute_from_json(value: Any) -> Any:
@@ -80,12 +80,12 @@ def array_to_json(array: Array) -> dict[str, Any]:
     """Return an array as JSON values, exactly.
 
     Raises:
-        ValueError: If JSON can not hold it.
+        ValueError: If JSON cannot hold it.
     """
     if array.dtype == object and all(isinstance(each, str) for each in array.flat):
         return {"text": array.reshape(-1).tolist(), "shape": list(array.shape)}
     if array.dtype.name not in DTYPES:
-        raise ValueError(f"an array of type {array.dtype.name} can not be stored")
+        raise ValueError(f"an array of type {array.dtype.name} cannot be stored")
     data = base64.b64encode(array.tobytes()).decode("ascii")
     return {"array": data, "dtype": array.dtype.name, "shape": list(array.shape)}
 

@@ -1,4 +1,4 @@
-"""What makes numbers of others when a size is filled in, besides sums and products of integers."""
+"""Operations on numbers when a size is filled in, besides sums and products of integers."""
 
 from __future__ import annotations
 

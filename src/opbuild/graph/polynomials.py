@@ -1,4 +1,4 @@
-"""Polynomials of integers over numbered variables, what those are, and what may be asked of them."""
+"""Polynomials of integers over numbered variables, and the questions that they answer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Kind = Literal["zero", "not zero", "positive"]
 
 
 class Condition(NamedTuple):
-    """What must hold of a polynomial."""
+    """A condition on a polynomial."""
 
     kind: Kind
     polynomial: Polynomial
 
 
 class Variable(NamedTuple):
-    """What polynomials are over.
+    """A variable of polynomials.
 
     Attributes:
         operation: ``input``; ``index``, the number of a repetition; or one of ``number_operations.OPERATIONS``.
@@ -117,7 +117,7 @@ Rules = dict[int, list[tuple[Monomial, Polynomial]]]
 
 
 def add_rule(rules: Rules, polynomial: Polynomial) -> None:
-    """Add what it says that a polynomial is 0: its greatest monomial equals the rest, if its factor is 1 or -1."""
+    """Add the rule that a polynomial is 0: its greatest monomial equals the rest, if its factor is 1 or -1."""
     lead, factor = max(polynomial, key=lambda term: (len(term[0]), term[0][::-1]))
     if lead and abs(factor) == 1:
         rest = tuple(term for term in polynomial if term[0] != lead)

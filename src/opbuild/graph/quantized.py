@@ -1,4 +1,4 @@
-"""Quantisation as expressions: what QuantizeLinear and DequantizeLinear compute of one element.
+"""Quantisation as expressions: QuantizeLinear and DequantizeLinear of one element.
 
 A quantised number ``q`` stands for ``(q - zero_point) * scale``. ONNX leaves open what NaN becomes: here, as in ONNX
 Runtime, the least number of the type.

@@ -1,4 +1,4 @@
-"""Floating-point numbers that are open: worked out from extents, as ``Extent`` is, by operations that are exact.
+"""Floating-point numbers that are open: worked out from extents, as ``SymbolicExtent`` is, by exact operations.
 
 Scales and sizes of images are often computed so. Whatever is no such operation takes the value in the size at hand, and
 that it is this one is kept as a condition.
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.extents import ClosedError, Extent, Extents
+from opbuild.graph.extents import ClosedError, Extents, SymbolicExtent
 from opbuild.graph.number_operations import OPERATIONS, to_bits
 from opbuild.graph.polynomials import Polynomial, constant
 
@@ -62,24 +62,24 @@ def is_real(value: Any) -> bool:
 
 
 def owner_of(*values: Any) -> Extents | None:
-    """Return what open ones of some numbers belong to; None if none is open."""
-    return next((each.owner for each in values if isinstance(each, (Extent, Real))), None)
+    """Return the extents that open ones of some numbers belong to; None if none is open."""
+    return next((each.owner for each in values if isinstance(each, (SymbolicExtent, Real))), None)
 
 
 def polynomial_of(owner: Extents, value: Any) -> Polynomial:
     """Return any number as the operand of an operation."""
-    if isinstance(value, (Extent, Real)):
+    if isinstance(value, (SymbolicExtent, Real)):
         return value.polynomial
     return _constant(owner, value) if isinstance(value, np.floating) else constant(int(value))
 
 
 def value_of(number: Any) -> Any:
     """Return a number, that of the size at hand if it is open, which decides nothing that lasts."""
-    return number.value if isinstance(number, (Extent, Real)) else number
+    return number.value if isinstance(number, (SymbolicExtent, Real)) else number
 
 
 def real(operation: str, *values: Any) -> Any:
-    """Return what an operation makes of one or two numbers: a floating-point number."""
+    """Return the result of an operation on one or two numbers: a floating-point number."""
     operands = *map(value_of, values), *[0] * (2 - len(values))
     with np.errstate(all="ignore"):
         found = OPERATIONS[operation](*operands)
@@ -95,7 +95,7 @@ def truncated(value: Any) -> Any:
     if not isinstance(value, Real):
         return int(value)
     found = int(value.value)
-    return Extent(value.owner, value.owner.variable("truncate", value.polynomial, (), found), found)
+    return SymbolicExtent(value.owner, value.owner.variable("truncate", value.polynomial, (), found), found)
 
 
 _MOST_EXACT = 64
@@ -118,7 +118,7 @@ def scaled(extent: Any, scale: Any) -> Any:
     if natural and isinstance(scale, Real):
         owner.require("zero", owner.variable("<", factor, constant(0), 0, natural=True))
     made = owner.variable("scaled", polynomial_of(owner, extent), factor, found, natural=natural)
-    return Extent(owner, made, found)
+    return SymbolicExtent(owner, made, found)
 
 
 def bits_of(value: Any) -> Any:
@@ -126,7 +126,7 @@ def bits_of(value: Any) -> Any:
     if not isinstance(value, Real):
         return to_bits(value)
     bits = to_bits(value.value)
-    return Extent(value.owner, value.owner.variable("bits", value.polynomial, (), bits), bits)
+    return SymbolicExtent(value.owner, value.owner.variable("bits", value.polynomial, (), bits), bits)
 
 
 def _constant(owner: Extents, value: Any) -> Polynomial:

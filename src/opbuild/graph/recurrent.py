@@ -1,4 +1,4 @@
-"""What the attributes of RNN, GRU and LSTM nodes say, read once for shape rules and for the host backend."""
+"""The attributes of RNN, GRU and LSTM nodes, read once for shape rules and for the host backend."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Cell:
 
 
 def cell_of(node: Node) -> Cell:
-    """Return what a recurrent node's attributes say.
+    """Return the cell that a recurrent node's attributes describe.
 
     Raises:
         ValueError: If an attribute has a value that the operator does not define.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from opbuild.graph.extents import Extent, value_of
+from opbuild.graph.extents import SymbolicExtent, value_of
 from opbuild.graph.polynomials import Polynomial
 
 
-def parts(number: int | Extent) -> tuple[int | Extent, int | Extent]:
-    """Return a number as what it is in the first repetition, and by how much each further one has more.
+def parts(number: int | SymbolicExtent) -> tuple[int | SymbolicExtent, int | SymbolicExtent]:
+    """Return a number as its value in the first repetition, and the step to each further one.
 
     Raises:
         ClosedError: If it grows by another number each time.
     """
-    if not isinstance(number, Extent):
+    if not isinstance(number, SymbolicExtent):
         return number, 0
     owner, index = number.owner, number.owner.index().polynomial[0][0][0]
     first = tuple((monomial, factor) for monomial, factor in number.polynomial if index not in monomial)

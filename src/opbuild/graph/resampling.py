@@ -24,7 +24,7 @@ _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "ali
 
 
 @dataclass(frozen=True)
-class Axis:
+class ResampledAxis:
     """One axis to resample: which, from how many elements to how many, and by what quotient coordinates are mapped.
 
     A quotient that is open is its bits (``number_operations``), and 0.
@@ -37,7 +37,7 @@ class Axis:
 
 
 class Way(NamedTuple):
-    """How a node resamples."""
+    """The resampling of a node."""
 
     mode: str
     coordinates: str
@@ -48,7 +48,7 @@ class Way(NamedTuple):
 
 
 def way_of(node: Node) -> Way:
-    """Return how a Resize or Upsample node resamples."""
+    """Return the resampling of a Resize or Upsample node."""
     return Way(
         mode_of(node),
         coordinates(node),
@@ -60,12 +60,12 @@ def way_of(node: Node) -> Way:
 
 
 def mode_of(node: Node) -> str:
-    """Return how a Resize or Upsample node interpolates."""
+    """Return the interpolation of a Resize or Upsample node."""
     return node.text("mode", "nearest")
 
 
 def coordinates(node: Node) -> str:
-    """Return how a Resize or Upsample node maps coordinates."""
+    """Return the coordinate transformation of a Resize or Upsample node."""
     default = "asymmetric" if node.op_type == "Upsample" else "half_pixel"
     return node.text("coordinate_transformation_mode", default)
 
@@ -81,7 +81,7 @@ def axes_of(
     wanted: Sequence[int],
     scales: Sequence[float] | None,
     sizes: Sequence[float] | None,
-) -> list[Axis]:
+) -> list[ResampledAxis]:
     """Return the axes that a Resize or Upsample node changes.
 
     Args:
@@ -102,7 +102,7 @@ def axes_of(
             quotients = [_quotient(aspect_ratio(policy, quotients))] * len(quotients)
     pairs = zip(chosen, quotients, strict=True)
     return [
-        Axis(a, shape[a], wanted[a], scale)
+        ResampledAxis(a, shape[a], wanted[a], scale)
         for a, scale in pairs
         if not (always_equal(*scale) and always_equal(shape[a], wanted[a]))
     ]
@@ -120,15 +120,15 @@ def _quotient(scale: Any) -> tuple[Any, Any]:
 
 def places_of(way: Sequence[Any], extent: int, wanted: int, above: float, below: float) -> Array:
     """Return the neighbours of each position, ``(wanted, taps)`` of int32; see ``neighbours``."""
-    return neighbours(Way(*way), Axis(0, extent, wanted, (above, below)))[0]
+    return neighbours(Way(*way), ResampledAxis(0, extent, wanted, (above, below)))[0]
 
 
 def weights_of(way: Sequence[Any], extent: int, wanted: int, above: float, below: float) -> Array:
     """Return the weights of the neighbours of each position, ``(wanted, taps)`` of float32; see ``neighbours``."""
-    return neighbours(Way(*way), Axis(0, extent, wanted, (above, below)))[1].astype(np.float32)
+    return neighbours(Way(*way), ResampledAxis(0, extent, wanted, (above, below)))[1].astype(np.float32)
 
 
-def neighbours(way: Way, axis: Axis) -> tuple[Array, Array]:
+def neighbours(way: Way, axis: ResampledAxis) -> tuple[Array, Array]:
     """Return the neighbours (int32) and weights (float64) of each position, ``(wanted, taps)``.
 
     The nearest ones are found in float32, as every framework does: which of two it is at a tie is the rounding's.
@@ -153,8 +153,8 @@ def neighbours(way: Way, axis: Axis) -> tuple[Array, Array]:
     return np.clip(places, 0, axis.extent - 1).astype(np.int32), weights
 
 
-def _positions(axis: Axis, scale: Any, mode: str) -> Array:
-    """Return where each position of the output lies among the input's elements, as ONNX defines each mode.
+def _positions(axis: ResampledAxis, scale: Any, mode: str) -> Array:
+    """Return the place of each position of the output among the input's elements, as ONNX defines each mode.
 
     The length of the result is how many elements it has, also where a scale would make a fraction of one more: so do
     the frameworks that models come from.

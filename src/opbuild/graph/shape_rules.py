@@ -1,4 +1,4 @@
-"""The registry of shape rules, and what a rule sees of the node it types.
+"""The registry of shape rules, and a rule's view of the node it types.
 
 A rule is a function from a :class:`Call` to the types of the node's outputs. Rules are grouped by kind in the modules
 ``shape_rules_*``; ``graph/passes/infer.py`` looks them up. None of this imports onnx, so a tracer may call it at
@@ -23,7 +23,7 @@ Types = tuple[TensorType, ...]
 
 
 class UnknownTypeError(UnsupportedOperatorError):
-    """The types of a node's outputs can not be told before it is evaluated.
+    """The types of a node's outputs cannot be told before it is evaluated.
 
     Attributes:
         stopped: The node, as one of the newest operator set; set where nodes of older sets are taken.
@@ -56,7 +56,7 @@ class UnknownValueError(UnknownTypeError):
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class ShapeCall:
     """One node with what is known of its inputs.
 
     Attributes:
@@ -162,7 +162,7 @@ class Call:
         return f"{self.node.op_type} node {self.node.name!r}: {problem}; its inputs are {shown or 'none'}"
 
 
-Rule = Callable[[Call], Types]
+Rule = Callable[[ShapeCall], Types]
 RULES: Registry[Rule] = Registry(
     "shape rule",
     __package__,
@@ -176,7 +176,7 @@ RULES: Registry[Rule] = Registry(
 rule = RULES.register
 
 
-def broadcast(call: Call, shapes: Sequence[Shape]) -> Shape:
+def broadcast(call: ShapeCall, shapes: Sequence[Shape]) -> Shape:
     """Return the shape that ``shapes`` have together under numpy's broadcasting.
 
     Raises:
@@ -188,7 +188,7 @@ def broadcast(call: Call, shapes: Sequence[Shape]) -> Shape:
     return result
 
 
-def same_dtype(call: Call, first: int = 0, last: int | None = None) -> str:
+def same_dtype(call: ShapeCall, first: int = 0, last: int | None = None) -> str:
     """Return the one element type that the inputs ``first`` to ``last`` have.
 
     Raises:
@@ -214,7 +214,7 @@ ONNX_NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
 """ONNX's number of each of these element types."""
 
 
-def named_dtype(call: Call, number: Any) -> str:
+def named_dtype(call: ShapeCall, number: Any) -> str:
     """Return the element type that an attribute gives as ONNX's number or as numpy's name.
 
     Raises:
@@ -226,7 +226,7 @@ def named_dtype(call: Call, number: Any) -> str:
     return name
 
 
-def like_first(call: Call) -> Types:
+def like_first(call: ShapeCall) -> Types:
     """Return the first input's type."""
     return (call.type(0),)
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from opbuild.graph.extents import is_open
 from opbuild.graph.reals import Real, real, truncated
-from opbuild.graph.shape_rules import Call, Types, named_dtype, rule, same_dtype
+from opbuild.graph.shape_rules import ShapeCall, Types, named_dtype, rule, same_dtype
 from opbuild.graph.types import TensorType
 
 
 @rule("Shape")
-def shape(call: Call) -> Types:
+def shape(call: ShapeCall) -> Types:
     """The input's extents from ``start`` to ``end``."""
     rank = len(call.shape(0))
     chosen = range(rank)[slice(call.attr("start", 0), call.attr("end", None))]
@@ -22,14 +22,14 @@ def shape(call: Call) -> Types:
 
 
 @rule("Size")
-def size(call: Call) -> Types:
+def size(call: ShapeCall) -> Types:
     """The number of elements."""
     call.type(0)
     return (TensorType("int64", ()),)
 
 
 @rule("ConstantOfShape")
-def constant_of_shape(call: Call) -> Types:
+def constant_of_shape(call: ShapeCall) -> Types:
     """One value everywhere; 0.0 if none is given."""
     value = call.attr("value", None)
     extents = call.ints(0)
@@ -39,7 +39,7 @@ def constant_of_shape(call: Call) -> Types:
 
 
 @rule("Range")
-def range_(call: Call) -> Types:
+def range_(call: ShapeCall) -> Types:
     """Numbers from a start to a limit."""
     dtype = same_dtype(call)
     start, limit, delta = (call.value(index).reshape(-1).tolist()[0] for index in range(3))
@@ -53,13 +53,13 @@ def range_(call: Call) -> Types:
 
 
 def _count(start: Any, limit: Any, delta: Any) -> Any:
-    """Return how many numbers a range of open floating-point bounds has, worked out as for known ones."""
+    """Return the length of a range of open floating-point bounds, worked out as for known ones."""
     start, limit, delta = (real("float64", each) for each in (start, limit, delta))
     return max(truncated(real("ceil", real("divide", real("subtract", limit, start), delta))), 0)
 
 
 @rule("OneHot")
-def one_hot(call: Call) -> Types:
+def one_hot(call: ShapeCall) -> Types:
     """One more dimension, of the extent in the second input."""
     indices, depth = call.shape(0), call.ints(1)[0]
     axis = call.axis(int(call.attr("axis", -1)), len(indices) + 1)
@@ -67,13 +67,13 @@ def one_hot(call: Call) -> Types:
 
 
 @rule("EyeLike")
-def eye_like(call: Call) -> Types:
+def eye_like(call: ShapeCall) -> Types:
     """A matrix of the input's shape with ones on a diagonal."""
     chosen = call.attr("dtype", None)
     return (TensorType(call.dtype(0) if chosen is None else named_dtype(call, chosen), call.rank(0, 2)),)
 
 
 @rule("RandomNormal", "RandomUniform")
-def random(call: Call) -> Types:
+def random(call: ShapeCall) -> Types:
     """Random numbers of the shape that an attribute gives."""
     return (TensorType(named_dtype(call, call.attr("dtype", 1)), tuple(int(item) for item in call.attr("shape", ()))),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opbuild.dtypes import ROUND_MODES, stored_bits
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.graph.shape_rules import RULES, Call, Types, broadcast, broadcast_of, named_dtype, rule, same_dtype
+from opbuild.graph.shape_rules import RULES, ShapeCall, Types, broadcast, broadcast_of, named_dtype, rule, same_dtype
 from opbuild.graph.types import TensorType
 from opbuild.operations.record import Operation
 from opbuild.operations.table import OPERATIONS
@@ -13,7 +13,7 @@ from opbuild.text.plural import counted
 
 @rule("Bernoulli", "Hardmax", "Identity", "LRN", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization")
 @rule("RandomNormalLike", "RandomUniformLike", "Softmax", "Swish", "Trilu")
-def same(call: Call) -> Types:
+def same(call: ShapeCall) -> Types:
     """One output with the first input's shape and, unless ``dtype`` says otherwise, its element type."""
     first = call.type(0)
     if call.node.op_type in ("Softmax", "LogSoftmax", "Hardmax", "LpNormalization"):
@@ -26,7 +26,7 @@ def same(call: Call) -> Types:
 
 
 @rule("Sum", "Mean", "Max", "Min")
-def arithmetic(call: Call) -> Types:
+def arithmetic(call: ShapeCall) -> Types:
     """Operands of one element type, broadcast together."""
     dtype = same_dtype(call)
     return (TensorType(dtype, broadcast(call, [item.shape for item in call.types if item is not None])),)
@@ -38,7 +38,7 @@ RULES.register_all(
 
 
 @rule("Clip")
-def clip(call: Call) -> Types:
+def clip(call: ShapeCall) -> Types:
     """The input's type; the bounds are scalars of the same element type."""
     same_dtype(call)
     for index in (1, 2):
@@ -48,7 +48,7 @@ def clip(call: Call) -> Types:
 
 
 @rule("Cast", "CastLike")
-def cast(call: Call) -> Types:
+def cast(call: ShapeCall) -> Types:
     """The element type that attribute ``to`` names, or the second input's."""
     mode = call.node.text("round_mode", ROUND_MODES[0])
     if mode not in ROUND_MODES:
@@ -58,7 +58,7 @@ def cast(call: Call) -> Types:
 
 
 @rule("BitCast")
-def bit_cast(call: Call) -> Types:
+def bit_cast(call: ShapeCall) -> Types:
     """The element type that attribute ``to`` names; it has as many bits as the input's."""
     have, dtype = call.dtype(0), named_dtype(call, call.attr("to", 0))
     if stored_bits(have) != stored_bits(dtype):
@@ -67,7 +67,7 @@ def bit_cast(call: Call) -> Types:
 
 
 @rule("Dropout")
-def dropout(call: Call) -> Types:
+def dropout(call: ShapeCall) -> Types:
     """The input's type, and its mask; in training it is random, unless nothing is dropped."""
     training = call.is_known(2) and bool(call.value(2).any())
     if training and not (call.is_known(1) and not call.value(1).any()):
@@ -85,7 +85,7 @@ def _operation_rule(operation: Operation, op_type: str, count: int, domain: str)
     """
 
     @rule(op_type, domain=domain)
-    def typed(call: Call) -> Types:
+    def typed(call: ShapeCall) -> Types:
         if domain and len(call.types) != count:
             call.fail(f"it takes {counted(count, 'input')}, not {len(call.types)}")
         if operation.conditions and not domain and call.dtype(0) != "bool":

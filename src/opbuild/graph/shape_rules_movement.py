@@ -6,17 +6,17 @@ from math import prod
 
 import numpy as np
 
-from opbuild.graph.extents import Extent
+from opbuild.graph.extents import SymbolicExtent
 from opbuild.graph.reals import real, scaled, truncated
 from opbuild.graph.resampling import aspect_ratio
-from opbuild.graph.shape_rules import RULES, Call, Shape, Types, broadcast, like_first, rule, same_dtype
+from opbuild.graph.shape_rules import RULES, Shape, ShapeCall, Types, broadcast, like_first, rule, same_dtype
 from opbuild.graph.types import TensorType
 from opbuild.graph.undecided import greater, lesser
 from opbuild.text.plural import counted
 
 
 @rule("Reshape")
-def reshape(call: Call) -> Types:
+def reshape(call: ShapeCall) -> Types:
     """A new shape with 0 (keep) and -1 (the rest)."""
     x, wanted = call.type(0), list(call.ints(1))
     if not call.attr("allowzero", 0):
@@ -28,21 +28,21 @@ def reshape(call: Call) -> Types:
     return (TensorType(x.dtype, _fill(call, x.size, wanted)),)
 
 
-def _fill(call: Call, size: int, wanted: list[int]) -> Shape:
+def _fill(call: ShapeCall, size: int, wanted: list[int]) -> Shape:
     known = prod(extent for extent in wanted if extent != -1)
     if wanted.count(-1) > 1 or any(extent < -1 for extent in wanted):
         call.fail(f"shape {wanted} is not valid", "use at most one -1")
     if -1 in wanted:
         if not known or size % known:
-            call.fail(f"{counted(size, 'element')} can not be reshaped to {wanted}")
+            call.fail(f"{counted(size, 'element')} cannot be reshaped to {wanted}")
         wanted[wanted.index(-1)] = size // known
     if prod(wanted) != size:
-        call.fail(f"{counted(size, 'element')} can not be reshaped to {wanted}")
+        call.fail(f"{counted(size, 'element')} cannot be reshaped to {wanted}")
     return tuple(wanted)
 
 
 @rule("Flatten")
-def flatten(call: Call) -> Types:
+def flatten(call: ShapeCall) -> Types:
     """A matrix: dimensions before ``axis`` by the others."""
     x, axis = call.type(0), int(call.attr("axis", 1))
     rank = len(x.shape)
@@ -53,20 +53,20 @@ def flatten(call: Call) -> Types:
 
 
 @rule("Squeeze")
-def squeeze(call: Call) -> Types:
+def squeeze(call: ShapeCall) -> Types:
     """Without the dimensions of extent 1 that the second input names, or without any."""
     x = call.shape(0)
     if call.has(1):
         axes = call.axes(call.ints(1), len(x))
         if any(x[axis] != 1 for axis in axes):
-            call.fail(f"axes {list(axes)} have an extent other than 1")
+            call.fail(f"axes {list(axes)} have a dimension other than 1")
     else:
         axes = tuple(index for index, extent in enumerate(x) if extent == 1)
     return (TensorType(call.dtype(0), tuple(extent for index, extent in enumerate(x) if index not in axes)),)
 
 
 @rule("Unsqueeze")
-def unsqueeze(call: Call) -> Types:
+def unsqueeze(call: ShapeCall) -> Types:
     """With dimensions of extent 1 where the second input says."""
     x, given = call.shape(0), call.ints(1)
     axes = call.axes(given, len(x) + len(given))
@@ -75,7 +75,7 @@ def unsqueeze(call: Call) -> Types:
 
 
 @rule("Transpose")
-def transpose(call: Call) -> Types:
+def transpose(call: ShapeCall) -> Types:
     """Dimensions in another order; reversed if none is given."""
     x = call.shape(0)
     order = tuple(call.attr("perm", ()) or range(len(x) - 1, -1, -1))
@@ -85,7 +85,7 @@ def transpose(call: Call) -> Types:
 
 
 @rule("Concat")
-def concat(call: Call) -> Types:
+def concat(call: ShapeCall) -> Types:
     """Inputs joined along one axis."""
     dtype = same_dtype(call)
     shapes = [item.shape for item in call.types if item is not None]
@@ -100,7 +100,7 @@ def concat(call: Call) -> Types:
 
 
 @rule("Split")
-def split(call: Call) -> Types:
+def split(call: ShapeCall) -> Types:
     """Pieces along one axis, of the given extents or equal ones."""
     x, count = call.shape(0), len(call.node.outputs)
     axis = call.axis(int(call.attr("axis", 0)), len(x))
@@ -116,7 +116,7 @@ def split(call: Call) -> Types:
     return tuple(TensorType(call.dtype(0), (*x[:axis], size, *x[axis + 1 :])) for size in sizes)
 
 
-def slice_ranges(call: Call) -> list[tuple[int, int, int, int]]:
+def slice_ranges(call: ShapeCall) -> list[tuple[int, int, int, int]]:
     """Return ``(axis, start, step, count)`` of each sliced axis of a Slice node, bounds clamped."""
     x = call.shape(0)
     starts, ends = call.ints(1), call.ints(2)
@@ -142,13 +142,13 @@ def sliced(extent: int, start: int, end: int, step: int) -> tuple[int, int]:
     start, end = (bound + extent if bound < 0 else bound for bound in (start, end))
     least, most = (0, extent) if step > 0 else (-1, extent - 1)
     # Of a table of known length, bounds that are inside it at hand leave the number of elements what it is.
-    lower, upper = (lesser, greater) if isinstance(extent, Extent) else (min, max)
+    lower, upper = (lesser, greater) if isinstance(extent, SymbolicExtent) else (min, max)
     first, last = lower(upper(start, 0), most), lower(upper(end, least), most)
     return first, upper(0, -((first - last) // step))
 
 
 @rule("Slice")
-def slice_(call: Call) -> Types:
+def slice_(call: ShapeCall) -> Types:
     """Every step-th element between bounds, on some axes."""
     shape = list(call.shape(0))
     for axis, _, _, count in slice_ranges(call):
@@ -157,7 +157,7 @@ def slice_(call: Call) -> Types:
 
 
 @rule("Pad")
-def pad(call: Call) -> Types:
+def pad(call: ShapeCall) -> Types:
     """More elements (or fewer, for negative pads) before and after, on some axes."""
     x, pads = list(call.shape(0)), call.ints(1)
     axes = call.axes(call.ints(3), len(x)) if call.has(3) else tuple(range(len(x)))
@@ -171,21 +171,21 @@ def pad(call: Call) -> Types:
 
 
 @rule("CenterCropPad")
-def center_crop_pad(call: Call) -> Types:
+def center_crop_pad(call: ShapeCall) -> Types:
     """The extents that the second input lists, on some axes."""
     x, wanted = list(call.shape(0)), call.ints(1)
     axes = call.axes(tuple(call.attr("axes", ())) or range(len(x)), len(x))
     if len(wanted) != len(axes):
         call.fail(f"{counted(len(wanted), 'extent')} for {counted(len(axes), 'axis', 'axes')}")
     if any(extent < 0 for extent in wanted):
-        call.fail(f"the extents {list(wanted)} are not all positive")
+        call.fail(f"the dimensions {list(wanted)} are not all positive")
     for axis, extent in zip(axes, wanted, strict=True):
         x[axis] = extent
     return (TensorType(call.dtype(0), tuple(x)),)
 
 
 @rule("Gather")
-def gather(call: Call) -> Types:
+def gather(call: ShapeCall) -> Types:
     """Slices along one axis, by index."""
     x = call.rank(0, least=1)
     axis = call.axis(int(call.attr("axis", 0)), len(x))
@@ -193,14 +193,14 @@ def gather(call: Call) -> Types:
 
 
 @rule("GatherElements")
-def gather_elements(call: Call) -> Types:
+def gather_elements(call: ShapeCall) -> Types:
     """One element for each index."""
     call.axis(int(call.attr("axis", 0)), len(call.rank(0, len(call.shape(1)))))
     return (TensorType(call.dtype(0), call.shape(1)),)
 
 
 @rule("GatherND")
-def gather_nd(call: Call) -> Types:
+def gather_nd(call: ShapeCall) -> Types:
     """Slices by index vectors."""
     x, indices, batch = call.rank(0, least=1), call.rank(1, least=1), int(call.attr("batch_dims", 0))
     if batch + indices[-1] > len(x) or x[:batch] != indices[:batch]:
@@ -209,14 +209,14 @@ def gather_nd(call: Call) -> Types:
 
 
 @rule("ScatterElements")
-def scatter_elements(call: Call) -> Types:
+def scatter_elements(call: ShapeCall) -> Types:
     """The first input's type."""
     call.axis(int(call.attr("axis", 0)), len(call.shape(0)))
     return (call.type(0),)
 
 
 @rule("ReverseSequence")
-def reverse_sequence(call: Call) -> Types:
+def reverse_sequence(call: ShapeCall) -> Types:
     """The first input's type."""
     call.rank(0, least=2)
     batch, time = (int(call.attr(name, default)) for name, default in (("batch_axis", 1), ("time_axis", 0)))
@@ -226,7 +226,7 @@ def reverse_sequence(call: Call) -> Types:
 
 
 @rule("Tile")
-def tile(call: Call) -> Types:
+def tile(call: ShapeCall) -> Types:
     """Each dimension repeated."""
     x, repeats = call.shape(0), call.ints(1)
     if len(repeats) != len(x):
@@ -235,7 +235,7 @@ def tile(call: Call) -> Types:
 
 
 @rule("DepthToSpace")
-def depth_to_space(call: Call) -> Types:
+def depth_to_space(call: ShapeCall) -> Types:
     """Channels moved into space."""
     n, c, h, w = call.rank(0, 4)
     block = int(call.attr("blocksize", 1))
@@ -245,7 +245,7 @@ def depth_to_space(call: Call) -> Types:
 
 
 @rule("SpaceToDepth")
-def space_to_depth(call: Call) -> Types:
+def space_to_depth(call: ShapeCall) -> Types:
     """Space moved into channels."""
     n, c, h, w = call.rank(0, 4)
     block = int(call.attr("blocksize", 1))
@@ -255,7 +255,7 @@ def space_to_depth(call: Call) -> Types:
 
 
 @rule("Resize")
-def resize(call: Call) -> Types:
+def resize(call: ShapeCall) -> Types:
     """Extents from the scales or from the sizes, on some axes."""
     x = call.shape(0)
     axes = call.axes(tuple(call.attr("axes", ())) or range(len(x)), len(x))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opbuild.graph.shape_rules import RULES, Call, Types, UnknownTypeError, like_first, rule
+from opbuild.graph.shape_rules import RULES, ShapeCall, Types, UnknownTypeError, like_first, rule
 from opbuild.graph.types import COLLECTIVES, TensorType
 from opbuild.text.plural import counted
 
@@ -11,24 +11,24 @@ REDUCED = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "fl
 
 
 @rule("AllGather", domain=COLLECTIVES)
-def all_gather(call: Call) -> Types:
+def all_gather(call: ShapeCall) -> Types:
     """The inputs of all ranks, one after the other in the first dimension."""
     shape = call.rank(0, least=1)
     return (TensorType(call.dtype(0), (shape[0] * int(call.attr("ranks", 1)), *shape[1:])),)
 
 
 @rule("ReduceScatter", domain=COLLECTIVES)
-def reduce_scatter(call: Call) -> Types:
+def reduce_scatter(call: ShapeCall) -> Types:
     """One rank's part of the first dimension."""
     shape, ranks = call.rank(0, least=1), int(call.attr("ranks", 1))
     if shape[0] % ranks:
         call.fail(
-            f"{counted(shape[0], 'row')} can not be divided among {counted(ranks, 'rank')}", "pad the first dimension"
+            f"{counted(shape[0], 'row')} cannot be divided among {counted(ranks, 'rank')}", "pad the first dimension"
         )
     return (TensorType(_reduced(call).dtype, (shape[0] // ranks, *shape[1:])),)
 
 
-def _reduced(call: Call) -> TensorType:
+def _reduced(call: ShapeCall) -> TensorType:
     if call.dtype(0) not in REDUCED:
         call.fail_dtype(f"{call.dtype(0)} is not reduced over ranks")
     return call.type(0)
@@ -38,7 +38,7 @@ MICROSOFT = "com.microsoft"
 
 
 @rule("Inverse", domain=MICROSOFT)
-def inverse(call: Call) -> Types:
+def inverse(call: ShapeCall) -> Types:
     """The type of the square matrices."""
     *_, rows, columns = call.rank(0, least=2)
     if rows != columns:
@@ -47,7 +47,7 @@ def inverse(call: Call) -> Types:
 
 
 @rule("BifurcationDetector", "DynamicTimeWarping", domain=MICROSOFT)
-def found_by_data(call: Call) -> Types:
+def found_by_data(call: ShapeCall) -> Types:
     """The data decide how long the results are."""
     raise UnknownTypeError(
         f"{call.node.op_type} node {call.node.name!r}: its data decide the shape of its output",
@@ -56,7 +56,7 @@ def found_by_data(call: Call) -> Types:
 
 
 @rule("TreeEnsemble", domain="opbuild")
-def _ensemble(call: Call) -> Types:
+def _ensemble(call: ShapeCall) -> Types:
     rows, targets, weights = call.rank(0, 2), call.rank(1, 2), call.type(5)
     return (TensorType(weights.dtype, (rows[0], targets[0] * targets[1])),)
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from opbuild.graph.shape_rules import RULES, Call, Shape, Types, broadcast, broadcast_of, like_first, named_dtype, rule
+from opbuild.graph.shape_rules import (
+    RULES,
+    Shape,
+    ShapeCall,
+    Types,
+    broadcast,
+    broadcast_of,
+    like_first,
+    named_dtype,
+    rule,
+)
 from opbuild.graph.shape_rules_reduction import matrix_product
 from opbuild.graph.shape_rules_window import slide
 from opbuild.graph.types import TensorType
@@ -10,7 +20,7 @@ from opbuild.operations.expression import dtype_of, from_json
 
 
 @rule("QuantizeLinear")
-def quantize(call: Call) -> Types:
+def quantize(call: ShapeCall) -> Types:
     """The zero point's element type, ``output_dtype``, or uint8."""
     _parameters(call)
     if call.has(2):
@@ -19,14 +29,14 @@ def quantize(call: Call) -> Types:
 
 
 @rule("DequantizeLinear")
-def dequantize(call: Call) -> Types:
+def dequantize(call: ShapeCall) -> Types:
     """The scale's element type, or ``output_dtype``."""
     _parameters(call)
     chosen = call.attr("output_dtype", 0)
     return (TensorType(named_dtype(call, chosen) if chosen else call.dtype(1), call.shape(0)),)
 
 
-def _parameters(call: Call) -> None:
+def _parameters(call: ShapeCall) -> None:
     """Check that a scale is one number, one for each index of an axis, or one for each block of an axis."""
     x, scale = call.shape(0), call.shape(1)
     if call.type(1).size == 1 and (not call.has(2) or call.type(2).size == 1):
@@ -45,7 +55,7 @@ def _parameters(call: Call) -> None:
 
 
 @rule("Elementwise", domain="opbuild")
-def elementwise(call: Call) -> Types:
+def elementwise(call: ShapeCall) -> Types:
     """An expression of operands that broadcast together."""
     given = [item for item in call.types if item is not None]
     dtype = dtype_of(from_json(list(call.attr("expression", ()))), [item.dtype for item in given])
@@ -53,7 +63,7 @@ def elementwise(call: Call) -> Types:
 
 
 @rule("IntegerMatMul", domain="opbuild")
-def integer_matmul(call: Call) -> Types:
+def integer_matmul(call: ShapeCall) -> Types:
     """Numpy's matmul of uint8 by int8, in int32; inputs beyond two are the epilogue's."""
     a, b = call.rank(0, least=2), call.rank(1, least=2)
     if (call.dtype(0), call.dtype(1)) != ("uint8", "int8"):
@@ -62,7 +72,7 @@ def integer_matmul(call: Call) -> Types:
 
 
 @rule("QGemm", domain="com.microsoft")
-def qgemm(call: Call) -> Types:
+def qgemm(call: ShapeCall) -> Types:
     """A product of two matrices, either transposed: bytes if the result has a zero point, else float32."""
     a, b = call.rank(0, 2), call.rank(3, 2)
     a = a[::-1] if call.attr("transA", 0) else a
@@ -71,7 +81,7 @@ def qgemm(call: Call) -> Types:
 
 
 @rule("QLinearConcat", domain="com.microsoft")
-def qlinear_concat(call: Call) -> Types:
+def qlinear_concat(call: ShapeCall) -> Types:
     """Values, each with its scale and zero point, one after the other along an axis."""
     shapes = [call.shape(index) for index in range(2, len(call.types), 3)]
     axis = call.axis(int(call.attr("axis", 0)), len(shapes[0]))
@@ -83,11 +93,11 @@ def qlinear_concat(call: Call) -> Types:
 
 
 @rule("MatMulNBits", domain="com.microsoft")
-def matmul_nbits(call: Call) -> Types:
+def matmul_nbits(call: ShapeCall) -> Types:
     """The left operand's type, with the columns that attribute ``N`` gives."""
     shape, k, n = call.rank(0, least=1), int(call.attr("K", 0)), int(call.attr("N", 0))
     if shape[-1] != k:
-        call.fail(f"the inner extents {shape[-1]} and {k} differ")
+        call.fail(f"the inner dimensions {shape[-1]} and {k} differ")
     bits, block = int(call.attr("bits", 4)), int(call.attr("block_size", 0))
     if block < 16 or block & (block - 1):
         call.fail(f"blocks have 16, 32, 64, ... elements, not {block}")
@@ -100,7 +110,7 @@ def matmul_nbits(call: Call) -> Types:
 MICROSOFT = "com.microsoft"
 
 
-def channels_last(call: Call) -> bool:
+def channels_last(call: ShapeCall) -> bool:
     """Return whether images have their channels innermost."""
     return bool(call.attr("channels_last", 0))
 
@@ -115,14 +125,14 @@ def _placed(shape: Shape, last: bool) -> Shape:
 
 
 @rule("QLinearGlobalAveragePool", domain=MICROSOFT)
-def global_average(call: Call) -> Types:
+def global_average(call: ShapeCall) -> Types:
     """The average of each channel."""
     x = first(call.rank(0, least=3), channels_last(call))
     return (TensorType(call.dtype(0), _placed((*x[:2], *(1 for _ in x[2:])), channels_last(call))),)
 
 
 @rule("QLinearAveragePool", "NhwcMaxPool", domain=MICROSOFT)
-def pool(call: Call) -> Types:
+def pool(call: ShapeCall) -> Types:
     """Averages, or maxima, of windows; channels are innermost for the latter."""
     last = channels_last(call) or call.node.op_type == "NhwcMaxPool"
     x = first(call.rank(0, least=3), last)
@@ -130,7 +140,7 @@ def pool(call: Call) -> Types:
 
 
 @rule("QLinearConv", domain=MICROSOFT)
-def convolution(call: Call) -> Types:
+def convolution(call: ShapeCall) -> Types:
     """ONNX's QLinearConv; with ``channels_last`` the images have their channels innermost, the weights do not."""
     x, w = first(call.rank(0, least=3), channels_last(call)), call.rank(3, least=3)
     if len(x) != len(w) or x[1] != w[1] * int(call.attr("group", 1)):
@@ -138,7 +148,7 @@ def convolution(call: Call) -> Types:
     return (TensorType(call.dtype(7), _placed((x[0], w[0], *slide(call, x[2:], w[2:])), channels_last(call))),)
 
 
-def _kernel(call: Call, x: Shape) -> Shape:
+def _kernel(call: ShapeCall, x: Shape) -> Shape:
     kernel = tuple(int(item) for item in call.attr("kernel_shape", ()))
     if len(kernel) != len(x) - 2:
         call.fail(f"kernel_shape {list(kernel)} does not fit an input of rank {len(x)}")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from opbuild.graph.shape_rules import RULES, Call, Rule, Shape, Types, broadcast, rule, same_dtype
+from opbuild.graph.shape_rules import RULES, Rule, Shape, ShapeCall, Types, broadcast, rule, same_dtype
 from opbuild.graph.types import TensorType
 from opbuild.text.plural import counted
 
 
-def matrix_product(call: Call, a: Shape, b: Shape) -> Shape:
+def matrix_product(call: ShapeCall, a: Shape, b: Shape) -> Shape:
     """Return the shape of a product of matrices by numpy's rules."""
     if not a or not b:
         call.fail("a factor is a scalar")
     left, right = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
     if left[-1] != right[-2]:
-        call.fail(f"the inner extents {left[-1]} and {right[-2]} differ")
+        call.fail(f"the inner dimensions {left[-1]} and {right[-2]} differ")
     rows = () if len(a) == 1 else (left[-2],)
     columns = () if len(b) == 1 else (right[-1],)
     return (*broadcast(call, (left[:-2], right[:-2])), *rows, *columns)
@@ -22,7 +22,7 @@ def matrix_product(call: Call, a: Shape, b: Shape) -> Shape:
 def product_of(a: int = 0, b: int = 1, dtype: int | str = 0) -> Rule:
     """Return the rule of numpy's matmul of two inputs, with the element type of one, or a type that it always has."""
 
-    def typed(call: Call) -> Types:
+    def typed(call: ShapeCall) -> Types:
         kind = dtype if isinstance(dtype, str) else call.dtype(dtype)
         return (TensorType(kind, matrix_product(call, call.shape(a), call.shape(b))),)
 
@@ -41,20 +41,20 @@ RULES.register_all(
 
 
 @rule("MatMul")
-def matmul(call: Call) -> Types:
+def matmul(call: ShapeCall) -> Types:
     """Numpy's matmul."""
     return (TensorType(same_dtype(call), matrix_product(call, call.shape(0), call.shape(1))),)
 
 
 @rule("Gemm")
-def gemm(call: Call) -> Types:
+def gemm(call: ShapeCall) -> Types:
     """A product of two matrices, either transposed, plus a value that broadcasts to it."""
     dtype = same_dtype(call)
     a, b = call.rank(0, 2), call.rank(1, 2)
     a = a[::-1] if call.attr("transA", 0) else a
     b = b[::-1] if call.attr("transB", 0) else b
     if a[1] != b[0]:
-        call.fail(f"the inner extents {a[1]} and {b[0]} differ")
+        call.fail(f"the inner dimensions {a[1]} and {b[0]} differ")
     shape = (a[0], b[1])
     if call.has(2) and broadcast(call, (call.shape(2), shape)) != shape:
         call.fail(f"C does not broadcast to {list(shape)}")
@@ -62,7 +62,7 @@ def gemm(call: Call) -> Types:
 
 
 @rule("Einsum")
-def einsum(call: Call) -> Types:
+def einsum(call: ShapeCall) -> Types:
     """A sum of products in Einstein's notation."""
     dtype = same_dtype(call)
     equation = str(call.attr("equation", "")).replace(" ", "")
@@ -83,7 +83,7 @@ def einsum(call: Call) -> Types:
     return (TensorType(dtype, (*map(extents.__getitem__, head), *between, *map(extents.__getitem__, tail))),)
 
 
-def _label(call: Call, term: str, shape: Shape, extents: dict[str, int]) -> Shape:
+def _label(call: ShapeCall, term: str, shape: Shape, extents: dict[str, int]) -> Shape:
     head, ellipsis, tail = term.partition("...")
     named = len(head) + len(tail)
     if named > len(shape) or (not ellipsis and named != len(shape)):
@@ -102,7 +102,7 @@ def _label(call: Call, term: str, shape: Shape, extents: dict[str, int]) -> Shap
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
     "ReduceLogSumExp", "ReduceSumSquare",
 )  # fmt: skip
-def reduce(call: Call) -> Types:
+def reduce(call: ShapeCall) -> Types:
     """A reduction over the axes in the second input, over all if there are none."""
     x = call.shape(0)
     given = call.ints(1) if call.has(1) and call.type(1).size else ()
@@ -115,7 +115,7 @@ def reduce(call: Call) -> Types:
 
 
 @rule("ArgMax", "ArgMin")
-def arg_extreme(call: Call) -> Types:
+def arg_extreme(call: ShapeCall) -> Types:
     """Positions of an extreme along one axis."""
     x = call.rank(0, least=1)
     axis = call.axis(int(call.attr("axis", 0)), len(x))
@@ -124,19 +124,19 @@ def arg_extreme(call: Call) -> Types:
 
 
 @rule("TopK")
-def top_k(call: Call) -> Types:
+def top_k(call: ShapeCall) -> Types:
     """The greatest or least elements along one axis, and where they stand."""
     x = call.rank(0, least=1)
     axis = call.axis(int(call.attr("axis", -1)), len(x))
     (count,) = call.ints(1)
     if not 0 <= count <= x[axis]:
-        call.fail(f"k is {count} for an axis of extent {x[axis]}")
+        call.fail(f"k is {count} for an axis of size {x[axis]}")
     shape = (*x[:axis], count, *x[axis + 1 :])
     return (TensorType(call.dtype(0), shape), TensorType("int64", shape))
 
 
 @rule("BatchNormalization")
-def batch_normalization(call: Call) -> Types:
+def batch_normalization(call: ShapeCall) -> Types:
     """The input's type; scale, bias, mean and variance have one value a channel."""
     x = call.rank(0, least=1)
     channels = x[1] if len(x) > 1 else 1
@@ -149,7 +149,7 @@ def batch_normalization(call: Call) -> Types:
 
 
 @rule("InstanceNormalization", "GroupNormalization")
-def channel_normalization(call: Call) -> Types:
+def channel_normalization(call: ShapeCall) -> Types:
     """The input's type; scale and bias have one value a channel."""
     x = call.rank(0, least=2)
     for index in (1, 2):
@@ -161,7 +161,7 @@ def channel_normalization(call: Call) -> Types:
 
 
 @rule("LayerNormalization", "RMSNormalization")
-def layer_normalization(call: Call) -> Types:
+def layer_normalization(call: ShapeCall) -> Types:
     """The input's type; the mean and the inverse deviation have extent 1 from ``axis`` on."""
     x = call.rank(0, least=1)
     axis = call.axis(int(call.attr("axis", -1)), len(x))
@@ -176,7 +176,7 @@ def layer_normalization(call: Call) -> Types:
 
 
 @rule("PairwiseCoupling", domain="opbuild")
-def pairwise_coupling(call: Call) -> Types:
+def pairwise_coupling(call: ShapeCall) -> Types:
     """Probabilities of classes, given that of the first class of each pair."""
     rows, pairs = call.rank(0, 2)
     classes = int(call.attr("classes", 0))

@@ -1,16 +1,16 @@
-"""Shape rules of what runs along sequences: RNN, GRU, LSTM, and Fourier transforms."""
+"""Shape rules of operators along sequences: RNN, GRU, LSTM, and Fourier transforms."""
 
 from __future__ import annotations
 
 from opbuild.graph.recurrent import GATES, cell_of
-from opbuild.graph.shape_rules import Call, Types, rule, same_dtype
+from opbuild.graph.shape_rules import ShapeCall, Types, rule, same_dtype
 from opbuild.graph.types import TensorType
 
 _PEEPHOLES = 3
 
 
 @rule("RNN", "GRU", "LSTM")
-def recurrent(call: Call) -> Types:
+def recurrent(call: ShapeCall) -> Types:
     """All hidden states, the last one and, for LSTM, the last cell.
 
     Of a gradient LSTM and linear GRU have a fourth output, which ONNX does not know: what goes into the activations of
@@ -38,8 +38,8 @@ def recurrent(call: Call) -> Types:
 
 
 @rule("DFT")
-def transform(call: Call) -> Types:
-    """One axis becomes the transform's length, or what is not mirrored of it."""
+def transform(call: ShapeCall) -> Types:
+    """One axis becomes the transform's length, or the part of it that is not mirrored."""
     x = list(call.rank(0, least=2))
     inverse, onesided = bool(call.attr("inverse", 0)), bool(call.attr("onesided", 0))
     if call.has(2) and call.constants[2] is None and not call.has(1) and not onesided:
@@ -59,7 +59,7 @@ def transform(call: Call) -> Types:
 
 
 @rule("STFT")
-def short_time(call: Call) -> Types:
+def short_time(call: ShapeCall) -> Types:
     """A transform of each frame; a real signal may lack the last dimension."""
     batch, extent = call.rank(0, 2, 3)[:2]
     (step,) = call.ints(1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from opbuild.graph.extents import is_at_least
-from opbuild.graph.shape_rules import Call, Shape, Types, rule, same_dtype
+from opbuild.graph.shape_rules import Shape, ShapeCall, Types, rule, same_dtype
 from opbuild.graph.types import MOST_ELEMENTS, TensorType
 from opbuild.graph.undecided import greater
 from opbuild.graph.weight_layout import block_shape, plain_shape
@@ -15,7 +15,7 @@ from opbuild.text.plural import counted
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 
 
-def _list(call: Call, name: str, count: int, default: int) -> tuple[int, ...]:
+def _list(call: ShapeCall, name: str, count: int, default: int) -> tuple[int, ...]:
     values = tuple(int(item) for item in call.attr(name, ()) or (default,) * count)
     if len(values) != count:
         call.fail(f"attribute {name} has {counted(len(values), 'value')}, not {count}")
@@ -26,7 +26,7 @@ def _list(call: Call, name: str, count: int, default: int) -> tuple[int, ...]:
     return values
 
 
-def window_pads(call: Call, spatial: Shape, kernel: Sequence[int]) -> tuple[int, ...]:
+def window_pads(call: ShapeCall, spatial: Shape, kernel: Sequence[int]) -> tuple[int, ...]:
     """Return the pads of a convolution or pooling node, begins then ends, with ``auto_pad`` resolved.
 
     Args:
@@ -52,8 +52,8 @@ def window_pads(call: Call, spatial: Shape, kernel: Sequence[int]) -> tuple[int,
     return (*begins, *ends)
 
 
-def slide(call: Call, spatial: Shape, kernel: Sequence[int]) -> Shape:
-    """Return the spatial extents of what a convolution or pooling node makes.
+def slide(call: ShapeCall, spatial: Shape, kernel: Sequence[int]) -> Shape:
+    """Return the spatial extents of the output of a convolution or pooling node.
 
     Args:
         call: The node.
@@ -85,7 +85,7 @@ def slide(call: Call, spatial: Shape, kernel: Sequence[int]) -> Shape:
     return tuple(found)
 
 
-def _too_large(call: Call, index: int, extent: int, room: int) -> NoReturn:
+def _too_large(call: ShapeCall, index: int, extent: int, room: int) -> NoReturn:
     pool = ", or replace a window over all positions by a global pool" if call.node.op_type in POOLS else ""
     call.fail(
         f"its window does not fit the padded input: dimension {index + 2} has {extent} positions and needs at least "
@@ -94,19 +94,19 @@ def _too_large(call: Call, index: int, extent: int, room: int) -> NoReturn:
     )
 
 
-def _kernel(call: Call, weights: Shape) -> Shape:
+def _kernel(call: ShapeCall, weights: Shape) -> Shape:
     kernel = tuple(int(item) for item in call.attr("kernel_shape", ()) or weights[2:])
     if kernel != weights[2:]:
         call.fail(f"kernel_shape {list(kernel)} is not that of the weights, {list(weights)}")
     return kernel
 
 
-def _bias(call: Call, index: int, channels: int) -> None:
+def _bias(call: ShapeCall, index: int, channels: int) -> None:
     if call.has(index) and call.shape(index) != (channels,):
         call.fail(f"the bias has shape {list(call.shape(index))}, not [{channels}]")
 
 
-def _require_fitting(call: Call, x: Shape, weights: Shape) -> None:
+def _require_fitting(call: ShapeCall, x: Shape, weights: Shape) -> None:
     group = int(call.attr("group", 1))
     if len(x) != len(weights):
         call.fail(f"input of rank {len(x)} and weights of rank {len(weights)} do not fit")
@@ -115,7 +115,7 @@ def _require_fitting(call: Call, x: Shape, weights: Shape) -> None:
 
 
 @rule("Conv")
-def conv(call: Call) -> Types:
+def conv(call: ShapeCall) -> Types:
     """Convolution: NC... by MC..., one spatial dimension or more."""
     dtype = same_dtype(call)
     x, w = call.rank(0, least=3), call.rank(1, least=3)
@@ -125,7 +125,7 @@ def conv(call: Call) -> Types:
 
 
 @rule("ConvInteger", "QLinearConv")
-def quantized_conv(call: Call) -> Types:
+def quantized_conv(call: ShapeCall) -> Types:
     """Convolution of 8-bit integers."""
     x, w = call.rank(0, least=3), call.rank(1 if call.node.op_type == "ConvInteger" else 3, least=3)
     _require_fitting(call, x, w)
@@ -134,7 +134,7 @@ def quantized_conv(call: Call) -> Types:
 
 
 @rule("ConvTranspose")
-def conv_transpose(call: Call) -> Types:
+def conv_transpose(call: ShapeCall) -> Types:
     """Transposed convolution: NC... by CM...."""
     dtype = same_dtype(call)
     x, w = call.rank(0, least=3), call.rank(1, least=3)
@@ -144,12 +144,12 @@ def conv_transpose(call: Call) -> Types:
     _bias(call, 2, w[1] * group)
     _, spatial = transposed_range(call)
     if any(extent < 1 for extent in spatial):
-        call.fail(f"the output would have extents {list(spatial)}")
+        call.fail(f"the output would have dimensions {list(spatial)}")
     return (TensorType(dtype, (x[0], w[1] * group, *spatial)),)
 
 
 @rule("ConvWeightGradient", domain="opbuild")
-def conv_weight_gradient(call: Call) -> Types:
+def conv_weight_gradient(call: ShapeCall) -> Types:
     """The gradient of a convolution's weights, from its data and the gradient of its output."""
     dtype, kernel = same_dtype(call), tuple(int(item) for item in call.attr("kernel_shape", ()))
     x, dy = call.rank(0, least=3), call.rank(1, least=3)
@@ -165,13 +165,13 @@ def conv_weight_gradient(call: Call) -> Types:
 
 
 @rule("PlainWeights", domain="opbuild")
-def plain_weights(call: Call) -> Types:
+def plain_weights(call: ShapeCall) -> Types:
     """Weights of a convolution that lie in blocks, as convolutions name them."""
     return (TensorType(same_dtype(call), plain_shape(call.rank(0, least=5))),)
 
 
-def transposed_range(call: Call) -> tuple[Shape, Shape]:
-    """Return where the output of a transposed convolution begins in its whole result, and its spatial extents.
+def transposed_range(call: ShapeCall) -> tuple[Shape, Shape]:
+    """Return the start of a transposed convolution's output in its whole result, and its spatial extents.
 
     The whole result has every position that an input reaches. Where the output's shape decides the padding and that
     would have to be negative, it is none: what no input reaches lies behind.
@@ -192,7 +192,7 @@ def transposed_range(call: Call) -> tuple[Shape, Shape]:
 
 
 @rule(*POOLS)
-def pool(call: Call) -> Types:
+def pool(call: ShapeCall) -> Types:
     """Pooling with a window; MaxPool's second output holds int64 indices."""
     x = call.rank(0, least=3)
     kernel = tuple(int(item) for item in call.attr("kernel_shape", ()))
@@ -203,15 +203,15 @@ def pool(call: Call) -> Types:
 
 
 @rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def global_pool(call: Call) -> Types:
+def global_pool(call: ShapeCall) -> Types:
     """Pooling of all spatial extents to 1."""
     x = call.rank(0, least=2)
     return (TensorType(call.dtype(0), (*x[:2], *(1 for _ in x[2:]))),)
 
 
 @rule("MaxUnpool")
-def max_unpool(call: Call) -> Types:
-    """What a MaxPool with these attributes had, or the shape in the third input."""
+def max_unpool(call: ShapeCall) -> Types:
+    """The shape before a MaxPool with these attributes, or the one in the third input."""
     x, kernel = call.rank(0, least=3), tuple(int(item) for item in call.attr("kernel_shape", ()))
     count = len(x) - 2
     call.expect(1, x)
@@ -225,7 +225,7 @@ def max_unpool(call: Call) -> Types:
 
 
 @rule("GridSample")
-def grid_sample(call: Call) -> Types:
+def grid_sample(call: ShapeCall) -> Types:
     """The channels of the first input at the places of the second."""
     x, grid = call.rank(0, least=3), call.rank(1, len(call.shape(0)))
     if grid[0] != x[0] or grid[-1] != len(x) - 2:

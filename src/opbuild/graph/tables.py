@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph import resampling, windows
-from opbuild.graph.extents import Extent, example_value
+from opbuild.graph.extents import SymbolicExtent, example_value
 from opbuild.graph.number_operations import from_bits
 from opbuild.graph.reals import bits_of
 from opbuild.graph.types import Array
@@ -80,10 +80,10 @@ class Table(NamedTuple):
 
 
 def _is_open(values: Sequence[Any]) -> bool:
-    return any(_is_open(each) if isinstance(each, tuple) else isinstance(each, Extent) for each in values)
+    return any(_is_open(each) if isinstance(each, tuple) else isinstance(each, SymbolicExtent) for each in values)
 
 
 def _example(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_example, value))
-    return example_value(value) if isinstance(value, Extent) else value
+    return example_value(value) if isinstance(value, SymbolicExtent) else value

@@ -1,4 +1,4 @@
-"""Graph, Node and TensorType: what a network is between the front end and lowering.
+"""Graph, Node and TensorType: a network between the front end and lowering.
 
 A graph belongs to one input signature: every type in it has a concrete shape. Values are named, each is assigned once,
 and nodes stand in topological order. Operator types are those of the newest ONNX operator set, plus opbuild's own in
@@ -66,12 +66,12 @@ class TensorType:
 
     @property
     def problem(self) -> str:
-        """Why no tensor can have this type; empty if one can.
+        """The reason that no tensor can have this type; empty if one can.
 
         Extents count even beside one of 0: what steps over a tensor multiplies them.
         """
         if any(extent < 0 for extent in self.shape):
-            return f"{self} has a negative extent"
+            return f"{self} has a negative dimension"
         if prod(max(extent, 1) for extent in self.shape) > MOST_ELEMENTS:
             return f"{self} has more than {counted(MOST_ELEMENTS, 'element')}"
         if len(self.shape) > MOST_DIMENSIONS:
@@ -138,7 +138,7 @@ class Node:
         return value.decode() if isinstance(value, bytes) else str(value)
 
     def joined(self, *others: Node) -> tuple[str, ...]:
-        """Return what ``made_of`` is of an operator that computes this one and others."""
+        """Return the ``made_of`` of an operator that computes this one and others."""
         return tuple(sorted({*self.origins, *(each for other in others for each in other.origins)}))
 
     def taking(self, other: Node) -> Node:

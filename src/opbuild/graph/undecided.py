@@ -1,4 +1,4 @@
-"""Decisions that are left to the size: which of two numbers is the lesser, whether they are equal, and what follows.
+"""Decisions that are left to the size: the lesser of two numbers, whether they are equal, and results of these.
 
 Whoever asks with Python's operators gets the answer of the size at hand, which is kept as a condition. Here the answer
 is a number of its own, 0 or 1, unless it is the same at each size; it decides only where somebody asks for its truth.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opbuild.graph.extents import Extent
+from opbuild.graph.extents import SymbolicExtent
 from opbuild.graph.number_operations import OPERATIONS
 from opbuild.graph.reals import is_real, owner_of, polynomial_of, real, value_of
 
@@ -26,7 +26,7 @@ def is_equal(one: Any, other: Any) -> Any:
 
 def negated(truth: Any) -> Any:
     """Return the opposite of a truth value."""
-    return 1 - truth if isinstance(truth, Extent) else not truth
+    return 1 - truth if isinstance(truth, SymbolicExtent) else not truth
 
 
 def both(one: Any, other: Any) -> Any:
@@ -41,7 +41,7 @@ def either(one: Any, other: Any) -> Any:
 
 def chosen(truth: Any, one: Any, other: Any) -> Any:
     """Return one of two numbers; floating-point ones are chosen in the size at hand."""
-    if isinstance(truth, Extent) and not is_real(one) and not is_real(other):
+    if isinstance(truth, SymbolicExtent) and not is_real(one) and not is_real(other):
         return other + truth * (one - other)
     return one if truth else other
 
@@ -71,11 +71,11 @@ def quotient(left: Any, right: Any) -> Any:
         return left // right
     value = OPERATIONS["quotient"](value_of(left), value_of(right))
     made = owner.variable("quotient", polynomial_of(owner, left), polynomial_of(owner, right), value)
-    return Extent(owner, made, value)
+    return SymbolicExtent(owner, made, value)
 
 
 def _extreme(operation: str, one: Any, other: Any, is_first: Any) -> Any:
-    if not isinstance(is_first, Extent):
+    if not isinstance(is_first, SymbolicExtent):
         return one if is_first else other
     owner = is_first.owner
     left, right = polynomial_of(owner, one), polynomial_of(owner, other)
@@ -85,7 +85,7 @@ def _extreme(operation: str, one: Any, other: Any, is_first: Any) -> Any:
     least = OPERATIONS[operation](owner.least(left), owner.least(right))
     natural = least >= 0
     made = owner.variable(operation, left, right, value, natural=natural, least=int(least) if natural else 0)
-    return Extent(owner, made, value)
+    return SymbolicExtent(owner, made, value)
 
 
 def _compared(operation: str, one: Any, other: Any, decide: Callable[[], bool]) -> Any:
@@ -97,8 +97,8 @@ def _compared(operation: str, one: Any, other: Any, decide: Callable[[], bool]) 
         return sure
     value = OPERATIONS[operation](value_of(one), value_of(other))
     left, right = polynomial_of(owner, one), polynomial_of(owner, other)
-    return Extent(owner, owner.variable(operation, left, right, value, natural=True), value)
+    return SymbolicExtent(owner, owner.variable(operation, left, right, value, natural=True), value)
 
 
 def _is_open(*values: Any) -> bool:
-    return any(isinstance(each, Extent) for each in values)
+    return any(isinstance(each, SymbolicExtent) for each in values)

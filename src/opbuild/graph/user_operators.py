@@ -55,7 +55,7 @@ class UserOperator:
         return self.op_type
 
     def output_type(self, types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-        """Return the type of the output: broadcast of the inputs, or what the operator's own function says.
+        """Return the type of the output: broadcast of the inputs, or the result of the operator's own function.
 
         Raises:
             OptionError: If that function returns something else than a shape or a TensorType.

@@ -15,7 +15,7 @@ SPATIAL = 3
 """Spatial dimensions that kernels of plain values have; those that a node lacks have one position and one tap."""
 
 
-class Axis(NamedTuple):
+class PooledAxis(NamedTuple):
     """One spatial dimension of a pool.
 
     Attributes:
@@ -47,21 +47,21 @@ class Axis(NamedTuple):
         return max(self.span, self.before + self.size)
 
     def counts(self, padded: bool) -> Array:
-        """Return how many taps of each output lie in the input, or in its padding."""
+        """Return the number of taps of each output that lie in the input, or in its padding."""
         start = np.arange(self.out)[:, None] * self.stride + np.arange(self.taps) * self.dilation - self.before
         low, high = (-self.before, self.size + self.after) if padded else (0, self.size)
         return np.asarray(((start >= low) & (start < high)).sum(1))
 
 
 def counts(axes: Sequence[Sequence[Any]], padded: bool, dtype: str) -> Array:
-    """Return how many elements each output of three dimensions is the average of, 1 where there are none."""
-    depth, height, width = (Axis(*axis).counts(padded) for axis in axes)
+    """Return the number of elements that each output of three dimensions is the average of, 1 where there are none."""
+    depth, height, width = (PooledAxis(*axis).counts(padded) for axis in axes)
     return np.asarray(np.maximum(depth[:, None, None] * height[:, None] * width, 1), dtype)
 
 
 def places(axes: Sequence[Sequence[Any]], columns_first: bool) -> Array:
     """Return the place in its plane of each position that is read, -1 in the padding; int64."""
-    known = [Axis(*axis) for axis in axes]
+    known = [PooledAxis(*axis) for axis in axes]
     size = tuple(axis.size for axis in known)
     own = np.arange(prod(size)).reshape(size, order="F" if columns_first else "C")
     whole = np.full(tuple(axis.reach for axis in known), -1, np.int64)

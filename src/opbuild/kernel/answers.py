@@ -1,4 +1,4 @@
-"""Answers: what lowering asked families for a network, and the variants that it took; tuning may have chosen them.
+"""Answers: the queries that lowering asked families for a network, and the variants taken, perhaps of tuning.
 
 What a family is asked next may depend on what it answered before, and on nothing else. So a build that would answer
 each question of a network as it was answered then, would come to the same kernels: by that a stored network is found

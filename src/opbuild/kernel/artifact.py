@@ -1,4 +1,4 @@
-"""Artifact: what a compiler makes of an operator, and the kinds that there are. Each kind checks its own.
+"""Artifact: the result of compiling an operator, and the kinds that there are. Each kind checks its own.
 
 Objects, which CPUs' code is, are known here; a class of devices brings the kind of its own (``target.devices``).
 """
@@ -44,10 +44,10 @@ class ArtifactKind(Protocol):
     magic: str
 
     def symbols(self, data: bytes, launch: Mapping[str, Any], /) -> GlobalSymbols:
-        """Return what an artifact defines and what it expects from others.
+        """Return the symbols that an artifact defines and those that it expects from others.
 
         Raises:
-            NotAnArtifactError: If it is none, or can not be launched so; the message says what is wrong.
+            NotAnArtifactError: If it is none, or cannot be launched so; the message says what is wrong.
         """
 
 

@@ -1,4 +1,4 @@
-"""How operators are debugged: what the debug level and the file of ``--op_debug_config`` ask for, operator by operator.
+"""The debugging of operators: the requests of the debug level and the file of ``--op_debug_config`` for each operator.
 
 Options are named as ATC names them. Some decide the code (``FLAGS``; they are part of the key), others which files are
 kept beside the object. Whatever an operator is asked for, it is compiled for that and never stored.
@@ -39,7 +39,7 @@ TYPE_PREFIX = "OpType::"
 
 @dataclass(frozen=True)
 class DebugConfig:
-    """What a file of ``--op_debug_config`` says.
+    """The content of a file of ``--op_debug_config``.
 
     Attributes:
         options: The options, of ``OPTIONS``.
@@ -59,7 +59,7 @@ class DebugConfig:
 
 @dataclass(frozen=True)
 class Debug:
-    """What is wanted of the operators of a build.
+    """The debugging that is wanted of the operators of a build.
 
     Attributes:
         level: The debug level, 0 to 4, with ATC's meanings.
@@ -82,7 +82,7 @@ class Debug:
         return self.level == 0 and (self.config is None or self.config.has_list)
 
     def options(self, op_types: Iterable[str], nodes: Iterable[str]) -> tuple[str, ...] | None:
-        """Return what is wanted of one operator, sorted; None if it is not debugged, and () only to compile it.
+        """Return the options wanted of one operator, sorted; None if it is not debugged, and () only to compile it.
 
         Args:
             op_types: The operator types that it computes.
@@ -97,7 +97,7 @@ class Debug:
         return tuple(sorted(wanted))
 
     def unmatched(self, op_types: Iterable[str], nodes: Iterable[str]) -> tuple[str, ...]:
-        """Return what the list names and a network does not have, as the list names it."""
+        """Return the names in the list that a network does not have, as the list gives them."""
         if self.config is None:
             return ()
         types, names = set(op_types), set(nodes)
@@ -128,7 +128,7 @@ def flags_of(options: Iterable[str]) -> tuple[str, ...]:
 def make_debug(
     level: int, config_file: str | os.PathLike[str] | None, debug_dir: str | os.PathLike[str] | None, default_dir: Path
 ) -> Debug:
-    """Return what the settings ask for.
+    """Return the debugging that the settings ask for.
 
     Args:
         level: 0 to 4, with ATC's meanings.
@@ -144,7 +144,7 @@ def make_debug(
     config = read_debug_config(config_file) if config_file is not None else None
     if config is not None and level == 2 and "oom" in config.options:
         raise OptionError(
-            f"op_debug_level 2 and the option oom in {os.fspath(config_file or '')} can not be used together",
+            f"op_debug_level 2 and the option oom in {os.fspath(config_file or '')} cannot be used together",
             "level 2 includes ccec_O0; choose another level, or take oom out",
         )
     folder = default_dir if debug_dir is None else _checked_folder(Path(debug_dir), level)
@@ -170,7 +170,7 @@ def _checked_folder(folder: Path, level: int) -> Path:
         what = "is not a folder" if folder.exists() else "does not exist"
         raise OptionError(f"debug_dir is {str(folder)!r}, which {what}", "create the folder first")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise OptionError(f"debug_dir is {str(folder)!r}, which can not be written", "choose a folder of your own")
+        raise OptionError(f"debug_dir is {str(folder)!r}, which cannot be written", "choose a folder of your own")
     return folder
 
 
@@ -178,20 +178,20 @@ def read_debug_config(path: str | os.PathLike[str]) -> DebugConfig:
     """Read a file of ``--op_debug_config``.
 
     Raises:
-        OptionError: If it can not be read, or a line is wrong; the message names the file and the line.
+        OptionError: If it cannot be read, or a line is wrong; the message names the file and the line.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise OptionError(
-            f"op_debug_config is {os.fspath(path)!r}, which can not be read: {why}", "check the path"
+            f"op_debug_config is {os.fspath(path)!r}, which cannot be read: {why}", "check the path"
         ) from error
     return parse_debug_config(text, os.fspath(path))
 
 
 def parse_debug_config(text: str, file: str) -> DebugConfig:
-    """Return what the text of such a file says.
+    """Return the configuration in the text of such a file.
 
     Blank lines, lines that begin with ``#``, and lines that name neither ``op_debug_config`` nor ``op_debug_list`` say
     nothing. Several lines of a kind add up.
@@ -223,7 +223,7 @@ def parse_debug_config(text: str, file: str) -> DebugConfig:
     if "oom" in options and "ccec_O0" in options:
         line_number = max(options["oom"], options["ccec_O0"])
         raise OptionError(
-            f"{file}, line {line_number}: oom and ccec_O0 can not be used together", "take one of them out"
+            f"{file}, line {line_number}: oom and ccec_O0 cannot be used together", "take one of them out"
         )
     types = tuple(name.partition("::")[2].strip() for name in listed if "::" in name)
     if not all(types):

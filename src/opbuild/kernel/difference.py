@@ -30,7 +30,7 @@ def fields(components: Mapping[str, Any]) -> Mapping[str, str] | None:
 
 
 def distance(one: Mapping[str, str] | None, other: Mapping[str, str] | None) -> int:
-    """Return how many of two keys' ``fields`` differ; a level, a compiler and a source count as one each."""
+    """Return the number of ``fields`` in which two keys differ; a level, a compiler and a source count as one each."""
     if one is None or other is None:
         return _FAR
     differing = (name for name in one.keys() | other.keys() if one.get(name) != other.get(name))

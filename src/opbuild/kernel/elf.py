@@ -1,4 +1,4 @@
-"""Reading the symbols of a relocatable ELF object, to check what a compiler delivered and what it needs."""
+"""Reading the symbols of a relocatable ELF object, to check a compiler's result and its needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NotAnObjectError(NotAnArtifactError):
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the fields of one ELF class lie: ``struct`` formats, and the positions of the fields used."""
+    """The layout of one ELF class: ``struct`` formats, and the positions of the fields used."""
 
     header: str
     section: str

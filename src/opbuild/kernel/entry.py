@@ -74,7 +74,7 @@ class Entry:
 
     @property
     def key(self) -> Key:
-        """What it is the entry of."""
+        """The key whose entry it is."""
         return Key(self.info["key"]["components"], self.info["key"]["sha256"])
 
     @property
@@ -89,12 +89,12 @@ class Entry:
 
     @property
     def milliseconds(self) -> float:
-        """How long compiling took."""
+        """The time of compiling."""
         return float(self.record[MILLISECONDS])
 
     @property
     def pipeline(self) -> str:
-        """Digest of what the compiler was given; empty if that is not known."""
+        """Digest of the pipeline; empty if that is not known."""
         return str(self.record[PIPELINE])
 
     @property
@@ -145,7 +145,7 @@ def make_entry(
 
 
 def make_info(desc: OpDesc, key: Key, name: str, nodes: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what ``.info`` holds: MindSpore's fields, and the whole key."""
+    """Return the content of ``.info``: MindSpore's fields, and the whole key."""
     components = key.components
     target = str(components["target"])
     operands = [_operand(operand) for operand in desc.operands]
@@ -184,7 +184,7 @@ def make_info(desc: OpDesc, key: Key, name: str, nodes: Sequence[str] = ()) -> d
 
 
 def make_record(desc: OpDesc, name: str, artifact: Artifact, milliseconds: float, pipeline: str) -> dict[str, Any]:
-    """Return what ``.json`` holds: MindSpore's fields, the arguments and what the linker needs.
+    """Return the content of ``.json``: MindSpore's fields, the arguments and the linker's data.
 
     Raises:
         NotAnArtifactError: If it is not of its kind, or defines no kernel of the operator.
@@ -248,9 +248,9 @@ def read_entry(key: Key, name: str, object_: bytes, info: Any, record: Any) -> E
     try:
         expected = make_record(OpDesc.from_components(key.components), name, artifact, milliseconds, pipeline)
     except UnknownKindError as error:
-        return Reason("other-format", f"the object can not be used: {error}")
+        return Reason("other-format", f"the object cannot be used: {error}")
     except ValueError as error:
-        return Reason("damaged", f"the object can not be used: {error}")
+        return Reason("damaged", f"the object cannot be used: {error}")
     for field, value in expected.items():
         if field != MILLISECONDS and record.get(field) != value:
             return Reason("damaged", f".json's {field} differs from what the object holds")

@@ -1,4 +1,4 @@
-"""FREE: what stands for a number that is known only when a kernel is called."""
+"""FREE: the stand-in for a number that is known only when a kernel is called."""
 
 from __future__ import annotations
 

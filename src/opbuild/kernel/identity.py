@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opbuild.kernel.interfaces import Compiler
 
 FilesState = tuple[tuple[str | int, ...], ...]
-"""For each file its path, size, times of modification and of change, and inode. The time of change can not be set
+"""For each file its path, size, times of modification and of change, and inode. The time of change cannot be set
 back, so bytes overwritten under an old time stamp are noticed."""
 
 _SETTLED = 10**9
@@ -48,7 +48,7 @@ def identify(
         otherwise: Returns the identity where it is neither installed nor remembered; None: there is none.
 
     Raises:
-        BuildError: If the compiler is not installed and none is known otherwise, or its library can not be read.
+        BuildError: If the compiler is not installed and none is known otherwise, or its library cannot be read.
     """
     library = compiler.library()
     if library is None:
@@ -62,7 +62,7 @@ def identify(
         identity = CompilerIdentity(compiler.name, compiler.version(), files_digest(compiler.files(), memo, trust))
     except OSError as error:
         path = error.filename or library
-        raise BuildError(f"{path} can not be read: {error}", f"reinstall {compiler.name}") from error
+        raise BuildError(f"{path} cannot be read: {error}", f"reinstall {compiler.name}") from error
     if memo is not None and remembered(memo, trust) != identity:
         remember(memo, identity, trust)
     return identity
@@ -76,7 +76,7 @@ def remembered(memo: Path, trust: Trust = PRIVATE) -> CompilerIdentity | None:
 
 
 def remember(memo: Path, identity: CompilerIdentity, trust: Trust = PRIVATE) -> None:
-    """Write down the compiler whose objects a cache holds; a folder that can not be written forgets it."""
+    """Write down the compiler whose objects a cache holds; a folder that cannot be written forgets it."""
     content = _content(memo, trust)
     kept = {"files": content["files"]} if content.get("blake3") == identity.digest and "files" in content else {}
     known = {**kept, "blake3": identity.digest, "compiler": identity.name, "version": identity.version}
@@ -87,7 +87,7 @@ def files_digest(paths: Sequence[Path], memo: Path | None, trust: Trust = PRIVAT
     """Return one digest of several files' bytes, from ``memo`` if their state is the one that was written there.
 
     Raises:
-        OSError: If a file can not be read.
+        OSError: If a file cannot be read.
     """
     before = files_state(paths)
     content = _content(memo, trust) if memo is not None else {}
@@ -125,6 +125,6 @@ def _content(memo: Path, trust: Trust) -> dict[str, Any]:
 
 
 def _write(memo: Path, content: dict[str, Any], trust: Trust) -> None:
-    """Write what is remembered; a folder that can not be written costs only the reading next time."""
+    """Write the identity; a folder that cannot be written costs only the reading next time."""
     with contextlib.suppress(OSError):
         publish(memo, trust.write_memo(memo, content))

@@ -1,4 +1,4 @@
-"""What the builder and the runtime ask of stores and of a compiler; they know no more about them."""
+"""The interfaces of stores and of a compiler, as the builder and the runtime know them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.key import CompilerIdentity, Key
-from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
+from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
@@ -43,7 +43,7 @@ class Found:
         return bool(self.source) and not self.stays
 
     @property
-    def is_to_be_kept(self) -> bool:
+    def is_cacheable(self) -> bool:
         """Whether it is to be published for that."""
         return self.is_lent and not self.is_kept
 
@@ -56,7 +56,7 @@ class Missing:
 
 
 class Store(Protocol):
-    """Where entries are kept. A store can only save work: none of its methods raises for a fault of the storage."""
+    """A store of entries. A store can only save work: none of its methods raises for a fault of the storage."""
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the entry of ``key``, checked byte for byte, or why there is none."""
@@ -77,10 +77,10 @@ class Store(Protocol):
         """
 
     def last_use(self, name: str) -> float:
-        """Return when the entry ``name`` was last used, in seconds since the epoch; 0 if that is not known."""
+        """Return the time of the last use of the entry ``name``, in seconds since the epoch; 0 if that is not known."""
 
     def components(self, name: str) -> Mapping[str, Any] | None:
-        """Return the key's components as the entry ``name`` states them; None if it can not be read."""
+        """Return the key's components as the entry ``name`` states them; None if it cannot be read."""
 
     def evict(self, name: str) -> None:
         """Remove an entry if it is there."""
@@ -91,7 +91,7 @@ class ManyAtOnce(Protocol):
     """A store that is asked for many entries in the time of one."""
 
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
-        """Return what ``lookup`` does for each of several keys."""
+        """Return the answer of ``lookup`` for each of several keys."""
 
 
 @runtime_checkable
@@ -114,13 +114,13 @@ class Notes(Protocol):
 
 
 def note_origin(store: object, key: Key, pipeline: str) -> None:
-    """Let a store remember what an operator's sources define; one that remembers nothing forgets it."""
+    """Let a store remember the pipeline of an operator's sources; one that remembers nothing forgets it."""
     if isinstance(store, Notes):
         store.note_origin(key, pipeline)
 
 
 def origins(store: object, keys: Sequence[Key]) -> list[Mapping[str, str]]:
-    """Return what a store remembers of operators; of one that remembers nothing, nothing."""
+    """Return the origins of operators that a store remembers; none of a store that remembers nothing."""
     return store.origins(keys) if isinstance(store, Remembers) else [{} for _ in keys]
 
 
@@ -135,32 +135,32 @@ class Release(Looks, Protocol):
     """The entries that a release brings: they serve whatever compiler is asked for, and stay where they are."""
 
     def compiler(self) -> CompilerIdentity | None:
-        """Return what compiled them; None if there are none."""
+        """Return the identity of the compiler of the release's operators; None if there are none."""
 
 
 def look_up(store: Looks, keys: Sequence[Key]) -> list[Found | Missing]:
-    """Return what a store answers for each of several keys, asked together where it can be."""
+    """Return a store's answer for each of several keys, asked together where it can be."""
     return store.lookup_all(keys) if isinstance(store, ManyAtOnce) else [store.lookup(key) for key in keys]
 
 
 class NetworkStore(Protocol):
-    """Where built networks are kept. As ``Store`` it can only save work."""
+    """A store of built networks. As ``Store`` it can only save work."""
 
-    def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
+    def lookup(self, key: NetworkKey) -> StoredNetwork | Reason:
         """Return the network of ``key``, library and constants checked byte for byte, or why there is none."""
 
-    def publish(self, key: ImageKey, network: StoredNetwork) -> str | None:
+    def publish(self, key: NetworkKey, network: StoredNetwork) -> str | None:
         """Add or replace a network so that nobody ever sees part of it; return None, or why it could not be stored."""
 
-    def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
+    def note(self, key: NetworkKey, states: Mapping[str, Any]) -> None:
         """Keep new states of a network's weights; lost ones only cost reading the weights once more."""
 
-    def answers(self, key: ImageKey) -> Iterator[Answers]:
+    def answers(self, key: NetworkKey) -> Iterator[Answers]:
         """Return the answers of families by which networks were made that differ from ``key`` in tuning alone."""
 
 
 class WeightStore(Protocol):
-    """Where packed weights are kept, by the digest of their bytes, each once for all networks. It only saves work."""
+    """A store of packed weights, by the digest of their bytes, each once for all networks. It only saves work."""
 
     def get(self, digest: str, nbytes: int, state: Any = None) -> Weight | Reason:
         """Return weights, checked by their digest unless ``state`` says that they were.
@@ -180,10 +180,10 @@ class WeightStore(Protocol):
         """
 
     def find(self, source: str, nbytes: int) -> Weight | Reason:
-        """Return what a source was packed to, as ``remember`` was told, checked as by ``get``."""
+        """Return the packed weight of a source, as ``remember`` was told, checked as by ``get``."""
 
     def remember(self, source: str, weight: Weight) -> str | None:
-        """Write down what a source, named by a digest, packs to; return None, or why it could not be."""
+        """Write down the packed weight of a source, named by a digest; return None, or why it could not be."""
 
 
 @dataclass(frozen=True)
@@ -251,11 +251,11 @@ class ManyClaims(Protocol):
     """Claims of which many are had in the time of one, which is that of several requests to a remote store."""
 
     def take_all(self, keys: Sequence[Key]) -> list[Claim | Holder]:
-        """Return what ``Claims.take`` does for each of several operators."""
+        """Return the answer of ``Claims.take`` for each of several operators."""
 
 
 class Pipeline(Protocol):
-    """What a compiler is given for an operator.
+    """The input of a compiler for one operator.
 
     Attributes:
         digest: Of all that decides the object but its symbol and the compiler, 32 hexadecimal digits.
@@ -297,7 +297,7 @@ class Compiler(Protocol):
         """Load the compiler; called once in the server process, before it forks."""
 
     def define(self, desc: OpDesc, target: Any, /) -> Pipeline:
-        """Return what is compiled for one operator; called in a fresh process each time.
+        """Return the pipeline of one operator; called in a fresh process each time.
 
         Args:
             desc: What to compile.

@@ -13,7 +13,7 @@ from typing import Any
 
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.records import dataclass, field
 from opbuild.target.level import Target
 from opbuild.text.canonical import canonical_json
@@ -62,14 +62,14 @@ class Key:
         """The first 64 bits of the digest; its decimal digits are in the file names."""
         return int(self.sha256[:16], 16)
 
-    @lazily
+    @lazy_property
     def stem(self) -> str:
-        """``<optype>_<number>``: what names of files and of the kernel's symbol begin with."""
+        """``<optype>_<number>``: the beginning of the names of files and of the kernel's symbol."""
         return f"{file_op_type(self.components['op_types'])}_{self.number}"
 
-    @lazily
+    @lazy_property
     def operator(self) -> str:
-        """Digest of what is compiled, for what and by what: of all components but the sources that define it.
+        """Digest of all components but the sources: of the operator, its target and its compiler.
 
         The text of a user's operator is one of them.
         """
@@ -77,7 +77,7 @@ class Key:
             {name: value for name, value in self.components.items() if name != "sources"} | {"source": ""}
         )
 
-    @lazily
+    @lazy_property
     def operator_stem(self) -> str:
         """``<optype>_<number>`` of ``operator``."""
         return f"{file_op_type(self.components['op_types'])}_{int(self.operator[:16], 16)}"
@@ -92,7 +92,7 @@ class Key:
 
     @property
     def origin(self) -> str:
-        """What defines it: the digest of its family's sources, and on further lines the text of a user's operator."""
+        """The origin: the digest of its family's sources, and on further lines the text of a user's operator."""
         return "\n".join(filter(None, (self.components["sources"], self.components["source"])))
 
     def of_origin(self, origin: str) -> Key:
@@ -106,7 +106,7 @@ class Key:
         return f"{self.stem}_{device_id}"
 
     def first_difference(self, other: Key | Mapping[str, Any]) -> str | None:
-        """Return how ``other`` first differs from this key, e.g. ``variant tile 7 -> 4``; None if it does not.
+        """Return the first difference of ``other`` from this key, e.g. ``variant tile 7 -> 4``; None if there is none.
 
         Args:
             other: A key or the components of one; its values stand right of the arrow.

@@ -1,4 +1,4 @@
-"""Built networks and packed weights as stores keep them, without knowing what they hold."""
+"""Built networks and packed weights as stores keep them, without knowing their content."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _TUNED = "tuned"
 """The component of a key that holds what tuning chose; none if that is nothing."""
 
 
-class ImageKey(NamedTuple):
-    """What a stored network was made from.
+class NetworkKey(NamedTuple):
+    """The key of a stored network: everything it was made from.
 
     Attributes:
         network: The network's name, for the files' names.
@@ -43,7 +43,7 @@ class ImageKey(NamedTuple):
         name = re.sub(r"[^a-z0-9_]+", "_", self.network.lower())[:60].strip("_") or "network"
         return f"{name}_{int(digest[:16], 16)}"
 
-    def tuned(self, digest: str) -> ImageKey:
+    def tuned(self, digest: str) -> NetworkKey:
         """Return the key of the same network with other answers of families, by their digest; empty: their own."""
         parts = {name: value for name, value in self.components.items() if name != _TUNED}
         return self._replace(components=parts | ({_TUNED: digest} if digest else {}))

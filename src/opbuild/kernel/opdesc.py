@@ -1,4 +1,4 @@
-"""OpDesc: everything that decides what code an operator compiles to, and nothing else.
+"""OpDesc: everything that decides an operator's code, and nothing else.
 
 Two calls with equal descriptors can be served by the same object file. A descriptor therefore never holds names of
 nodes, paths, weights' values, ranks, devices or times. Extents and strides that travel in the buffers are ``FREE``;
@@ -42,7 +42,7 @@ class Dim:
     multiple: int = 1
 
     def problem(self, extent: int, stride: int) -> str | None:
-        """Return why a real extent and stride do not fit this dimension, or None if they do."""
+        """Return the reason that a real extent and stride do not fit this dimension, or None if they do."""
         if self.extent not in (FREE, extent):
             return f"extent {extent} is not {self.extent}"
         if self.stride not in (FREE, stride):
@@ -175,7 +175,7 @@ class OpDesc:
         )
 
     def problem(self, shapes: Sequence[Sequence[tuple[int, int]]]) -> str | None:
-        """Return why real operands do not fit, or None if this descriptor's kernel may run on them.
+        """Return the reason that real operands do not fit, or None if this descriptor's kernel may run on them.
 
         Args:
             shapes: For each operand in argument order its ``(extent, stride)`` pairs, innermost first.
@@ -199,7 +199,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
-    raise TypeError(f"{type(value).__name__} can not be part of an operator descriptor")
+    raise TypeError(f"{type(value).__name__} cannot be part of an operator descriptor")
 
 
 def _operand(operand: Operand) -> dict[str, Any]:

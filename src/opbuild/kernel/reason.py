@@ -9,7 +9,7 @@ NOWHERE = "absent from "
 
 
 class Reason(NamedTuple):
-    """Why something happened: a code for programs, a text for people.
+    """The reason of an event: a code for programs, a text for people.
 
     Attributes:
         code: One of a few words, e.g. ``absent``, ``damaged``, ``other-key``, ``unreadable``.

@@ -1,4 +1,4 @@
-"""Descriptors that were stored: each field of what is read is what it is in one that this process made."""
+"""Descriptors that were stored: each field that is read has the type of one that this process made."""
 
 from __future__ import annotations
 

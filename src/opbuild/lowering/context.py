@@ -1,4 +1,4 @@
-"""Lowering: what the rules work with while a graph becomes a program."""
+"""Lowering: the state that rules work on while a graph becomes a program."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from opbuild.errors import ShapeError
 from opbuild.families.blocked import blocks
 from opbuild.families.catalogue import find
 from opbuild.families.family import Dims, Family
-from opbuild.graph.constants import Constants
+from opbuild.graph.constants import ConstantValues
 from opbuild.graph.extents import always_equal, example_value, is_open, same_shape
 from opbuild.graph.tables import Table, numbers_of
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.lowering.implementations import CPU
-from opbuild.lowering.operands import Blocked, Gate, OperandRef, Plain, Storage, dense_strides, new_dense
+from opbuild.lowering.operands import Blocked, Gate, OperandRef, OperandStorage, Plain, dense_strides, new_dense
 from opbuild.lowering.pending import Made, MakeCall, Pending, PendingHost
 from opbuild.lowering.repetition import Repetitions
 from opbuild.lowering.strided import dense_as, transposed
@@ -50,13 +50,13 @@ class Chooser(Protocol):
         return family.choose(*arguments)
 
     def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Made:
-        """Return a call that computes what ``desc`` on ``views`` would; by default that very one."""
+        """Return a call that computes ``desc`` on ``views``; by default that very one."""
         return desc, views
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may decide about lowering; all of it reaches the keys through descriptors.
+    """A user's decisions about lowering; all of them reach the keys through descriptors.
 
     Attributes:
         impl_mode: ``high_performance`` or ``high_precision``; see ``Lowering.impl_mode``.
@@ -100,7 +100,7 @@ class Lowering:
         self.images = self._repetitions.images
         self._works: dict[tuple[OpDesc, tuple[Dims, ...]], int] = {}  # of calls, most of which are one for each image
         self._digests: dict[str, str] = {}
-        self._known = Constants(self.graph.constants)
+        self._known = ConstantValues(self.graph.constants)
         self._constants: dict[Any, Plain] = {}
         self.turned: dict[Any, list[tuple[Plain, Plain]]] = {}  # what lies transposed, and its copies, by storage
         self._outputs = set(self.graph.outputs)
@@ -170,7 +170,7 @@ class Lowering:
     def _numbers(self, name: str) -> Plain:
         kind = self.type(name)
         made = Table("numbers", (numbers_of(self.graph.constants[name], kind.dtype), kind.dtype))
-        storage = Storage("constant", kind.dtype, kind.shape, pack=made.example_value, table=made)
+        storage = OperandStorage("constant", kind.dtype, kind.shape, pack=made.example_value, table=made)
         self._plain[name] = Plain(storage, kind.shape, dense_strides(kind.shape))
         return self._plain[name]
 
@@ -258,7 +258,7 @@ class Lowering:
             def source() -> Hashable:
                 return (*(self.constant_digest(name) for name in names), recipe, shape, dtype)
 
-            storage = Storage("constant", dtype, shape, pack=pack, source=source)
+            storage = OperandStorage("constant", dtype, shape, pack=pack, source=source)
             self._constants[known] = Plain(storage, shape, dense_strides(shape))
         return self._constants[known]
 
@@ -274,7 +274,7 @@ class Lowering:
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def emit(self, make: MakeCall | OpDesc, operands: Sequence[OperandRef], nodes: Sequence[str] | Node) -> None:
-        """Emit a kernel call of a descriptor, or of what makes one.
+        """Emit a kernel call of a descriptor, or of a maker of one.
 
         That gets the operands' views, inputs first, when the program is finished.
         """
@@ -282,7 +282,7 @@ class Lowering:
         self._calls.append(Pending(make, tuple(operands), names))
 
     def either(self, ways: Iterable[tuple[int, Callable[[], object]]]) -> bool:
-        """Emit what computes something in one of several ways: at each size in the first one that may be taken there.
+        """Emit a computation in one of several ways: at each size in the first one that may be taken there.
 
         Args:
             ways: Flags, 1 where a way may be taken, which may be open; and what emits its calls, or returns False if no
@@ -304,7 +304,7 @@ class Lowering:
         self.emit(partial(copy, dtype=source.storage.dtype, choose=self.choose), (source, target), (name,))
 
     def host(self, node: Node, inputs: tuple[Plain | None, ...] = ()) -> None:
-        """Emit a call of the host backend for a node; what is given is dense, by default the node's inputs."""
+        """Emit a call of the host backend for a node; its operands are dense, by default the node's inputs."""
         inputs = inputs or tuple(self.dense(name) if name else None for name in node.inputs)
         outputs = tuple(self.new_plain(name) if name else None for name in node.outputs)
         self._calls.append(PendingHost(node, inputs, outputs))
@@ -312,9 +312,9 @@ class Lowering:
     def finish(self) -> Program:
         """Resolve every reference and return the program."""
         outputs = self._output_storages()
-        owners: dict[Storage, int] = {}
+        owners: dict[OperandStorage, int] = {}
 
-        def index_of(storage: Storage) -> int:
+        def index_of(storage: OperandStorage) -> int:
             return owners.setdefault(storage, len(owners))
 
         inputs = tuple(Port(name, self.type(name), index_of(self._plain[name].storage)) for name in self.graph.inputs)
@@ -328,7 +328,7 @@ class Lowering:
         return update_in_place(program, self.graph.updates, self._copy_of_views)
 
     def forget(self) -> None:
-        """Keep only what packing needs: a cycle would keep all weights until Python looks for cycles."""
+        """Keep only the parts that packing needs: a cycle would keep all weights until Python looks for cycles."""
         for values in (self._plain, self._blocked, self._ordered, self.weight_blocks, self._calls, self._constants):
             values.clear()
 
@@ -352,7 +352,7 @@ class Lowering:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _resolve(self, call: Pending | PendingHost, index_of: Callable[[Storage], int], place: int) -> Call:
+    def _resolve(self, call: Pending | PendingHost, index_of: Callable[[OperandStorage], int], place: int) -> Call:
         if isinstance(call, PendingHost):
             node = call.node
             return HostCall(
@@ -394,21 +394,21 @@ class Lowering:
             raise AssertionError(f"no legal variant was chosen for {', '.join(call.nodes)}: {desc.family}: {problem}")
         return round(find(desc.family).work(desc, dims, self.machine))
 
-    def _output_storages(self) -> list[Storage]:
+    def _output_storages(self) -> list[OperandStorage]:
         """Return the storage of each graph output; no two are one, and none is an input's or a constant's."""
-        storages: list[Storage] = []
+        storages: list[OperandStorage] = []
         for name in self.graph.outputs:
             value = self.plain(name)
             storages.append(value.storage if self._is_own(value, storages) else self._in_own_storage(name, value))
         return storages
 
-    def _is_own(self, value: Plain, taken: Sequence[Storage]) -> bool:
+    def _is_own(self, value: Plain, taken: Sequence[OperandStorage]) -> bool:
         """Return whether a value is all of memory that was made for an output, and no output before it has it."""
         storage = value.storage
         own = storage.kind == "output" and storage.alias is None and storage not in taken
         return own and value.dense and same_shape(storage.shape, value.shape)
 
-    def _in_own_storage(self, name: str, value: Plain) -> Storage:
+    def _in_own_storage(self, name: str, value: Plain) -> OperandStorage:
         """Return memory of an output's own, for a value that is written there or else copied."""
         target = new_dense("output", self.type(name))
         if value.whole:
@@ -420,10 +420,10 @@ class Lowering:
     def _new_blocked_storage(self, name: str, padding_value: float) -> Blocked:
         type_ = self.type(name)
         if len(type_.shape) not in (3, 4):
-            raise ShapeError(f"value {name} of shape {list(type_.shape)} can not be stored in channel blocks")
+            raise ShapeError(f"value {name} of shape {list(type_.shape)} cannot be stored in channel blocks")
         n, c, *spatial = type_.shape
         h, w = spatial if len(spatial) == 2 else (1, spatial[0])
-        return Blocked(Storage("temporary", type_.dtype, (n, blocks(c), h, w), blocked=True), c, padding_value)
+        return Blocked(OperandStorage("temporary", type_.dtype, (n, blocks(c), h, w), blocked=True), c, padding_value)
 
     def _in_order(self, name: str) -> Blocked:
         """Emit the copy of a value whose channels lie in another order."""

@@ -1,4 +1,4 @@
-"""Packing of convolution weights: from ONNX's ``(co, ci, kh, kw)`` to what each family reads.
+"""Packing of convolution weights: from ONNX's ``(co, ci, kh, kw)`` to the layout of each family.
 
 Weights may come with a factor for each output channel, by which they are multiplied on the way: folded steps by channel
 cost no pass of their own. Lanes beyond the channels hold zero weights. A weight that is one number throughout (a

@@ -1,4 +1,4 @@
-"""Epilogues: from what fusion leaves on a node to the one form that keys use, and the operands of its calls.
+"""Epilogues: from the expression that fusion leaves on a node to the one form of keys, and its operands.
 
 The fusion pass leaves ``attrs["epilogue"]``, an expression over ``("acc",)`` and ``("arg", i)``, on a node, and the
 operands as inputs beyond the weights and the bias. Here operands of commutative operations are put in order, and
@@ -125,7 +125,7 @@ def pack_channels(lowering: Lowering, name: str, channels: int, fill: float, ord
 
 
 def order_recipe(order: Array | None) -> str:
-    """Return what the recipe of a packed constant says of an order of channels."""
+    """Return the text for an order of channels in the recipe of a packed constant."""
     return "" if order is None else f" order {blake3_of(order.tobytes())}"
 
 

@@ -33,7 +33,7 @@ LEAST_WEIGHT = 2.0**-62
 """Weights that are not 0 are at least so large: gates down to 2**-64 make no denormals of them."""
 
 
-def left_to_weights(lowering: Lowering, node: Node, chain: Elementwise) -> bool:
+def fold_gate_into_weights(lowering: Lowering, node: Node, chain: Elementwise) -> bool:
     """Return whether a product is left to the convolution that reads it; its rule finds the gate by the product's name.
 
     Args:

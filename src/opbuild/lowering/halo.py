@@ -1,6 +1,6 @@
 """Halos of other values than zero: the padding of quantised numbers is their zero point.
 
-A halo of zeros costs nothing (``Storage``). Any other is written by who is about to read it, each time.
+A halo of zeros costs nothing (``OperandStorage``). Any other is written by who is about to read it, each time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from functools import partial
 
 from opbuild.graph.extents import at_most
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.operands import ZEROS, Blocked, BlockedPhase, Plain, Storage
+from opbuild.lowering.operands import ZEROS, Blocked, BlockedPhase, OperandStorage, Plain
 from opbuild.lowering.transfer import copy
 
 Sides = tuple[int, int, int, int]
@@ -46,7 +46,7 @@ def with_halo(
 
 def _copied(lowering: Lowering, value: Blocked, name: str) -> Blocked:
     dtype, count = value.storage.dtype, value.shape[0]
-    target = Blocked(Storage("temporary", dtype, value.shape, blocked=True), value.channels, value.padding_value)
+    target = Blocked(OperandStorage("temporary", dtype, value.shape, blocked=True), value.channels, value.padding_value)
     make = partial(copy, dtype=dtype, choose=lowering.choose)
     for image in lowering.images(count):
         lowering.emit(make, (value.window(image), target.window(image)), (name,))

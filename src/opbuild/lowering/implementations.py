@@ -1,4 +1,4 @@
-"""Implementations: what computes an operator, asked of all families; lowering names none of them.
+"""Implementations of operators, asked of all families; lowering names none of them.
 
 A family's ``lowering.py`` says with ``serves`` what it computes, at what cost and where: operators of graphs, and what
 others ask for while they lower (``ASKED``). What only another target than CPUs runs stands beside it, in a file of the
@@ -41,7 +41,7 @@ class Asking(Protocol):
     target: str
 
     def either(self, ways: Iterable[tuple[int, Callable[[], object]]]) -> bool:
-        """Emit what computes something in one of several ways, as ``Lowering.either`` does."""
+        """Emit a computation in one of several ways, as ``Lowering.either`` does."""
 
 
 Cost = float | Callable[..., float]
@@ -96,7 +96,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def serves(*operators: str, cost: Cost = 1.0, where: Where | None = None, target: str = CPU) -> Callable[[F], F]:
-    """Register a function that emits what computes some operators.
+    """Register a function that emits the computation of some operators.
 
     Args:
         operators: Their types, each after its domain and a dot if it is not ONNX's: text as it stands here, or none
@@ -134,12 +134,12 @@ def operators() -> set[Operator]:
 
 
 def call_of(op_type: str) -> Callable[..., Any]:
-    """Return what makes the call, once its views are known, of something that lowering asks for."""
+    """Return the maker of a call, once its views are known, of something that lowering asks for."""
     return implementations((ASKED, op_type))[0].emit
 
 
 def ask(lowering: Asking, operator: Operator, *what: Any) -> None:
-    """Emit what computes an operator: at each size by the cheapest implementation that serves there.
+    """Emit the computation of an operator: at each size by the cheapest implementation that serves there.
 
     Args:
         lowering: The state of lowering.
@@ -199,7 +199,7 @@ def _look_round(target: str = CPU) -> None:
 
 
 def _declare(module: str, text: str) -> None:
-    """Tell the registry what the decorators of a module say that it serves."""
+    """Tell the registry the operators that the decorators of a module declare."""
     said, is_all = _said(text)
     for domain, op_type in said:
         IMPLEMENTATIONS.declare(module, {domain: (op_type,)})

@@ -1,4 +1,4 @@
-"""Packing of the weights of integer convolutions, and what they add to the bias.
+"""Packing of the weights of integer convolutions, and their addends to the bias.
 
 Weights are taken less their zero points; lanes beyond the channels hold 0. Groups of which several fill channel blocks
 together become one convolution whose weights between groups are 0.
@@ -17,7 +17,7 @@ from opbuild.platform.records import dataclass
 
 
 @dataclass(frozen=True)
-class Part:
+class WeightSlice:
     """Groups that are computed by one call, and where they lie.
 
     Attributes:
@@ -33,7 +33,7 @@ class Part:
     outputs: tuple[int, int]
 
 
-def parts(inputs: int, outputs: int, groups: int) -> Iterator[Part]:
+def parts(inputs: int, outputs: int, groups: int) -> Iterator[WeightSlice]:
     """Yield the parts of a grouped convolution that begin at channel blocks, each with as few groups as possible.
 
     Args:
@@ -45,7 +45,7 @@ def parts(inputs: int, outputs: int, groups: int) -> Iterator[Part]:
     together = min(groups, lcm(BLOCK // gcd(BLOCK, ins), BLOCK // gcd(BLOCK, outs)))
     for first in range(0, groups, together):
         count = min(together, groups - first)
-        yield Part(first, count, (first * ins, count * ins), (first * outs, count * outs))
+        yield WeightSlice(first, count, (first * ins, count * ins), (first * outs, count * outs))
 
 
 def shifted(weights: Array, zero: Array | None) -> Array:
@@ -62,11 +62,11 @@ def element_type(shifted_weights: Array) -> str:
 
 
 def largest(shifted_weights: Array) -> int:
-    """Return how far the weights are from 0 at most."""
+    """Return the greatest distance of the weights from 0."""
     return 0 if shifted_weights.size == 0 else max(-int(shifted_weights.min()), int(shifted_weights.max()))
 
 
-def pack_dense(weights: Array, part: Part, adjacent: int, steps: int, dtype: str) -> Array:
+def pack_dense(weights: Array, part: WeightSlice, adjacent: int, steps: int, dtype: str) -> Array:
     """Return a part's weights as ``(C1 out, C1 in, ky, kx, steps, 16 out, adjacent)``.
 
     Args:
@@ -120,7 +120,7 @@ def sums(weights: Array) -> Array:
 
 
 def pack_bias(weights: Array, bias: Array | None, zero: int) -> Array:
-    """Return ``(C1, 16)`` int32: the bias, less what the input's zero point adds to each sum; it wraps as sums do.
+    """Return ``(C1, 16)`` int32: the bias, less the input's zero point's share of each sum; it wraps as sums do.
 
     Args:
         weights: All, less their zero points.

@@ -22,7 +22,7 @@ def lower(graph: Graph, level: Level, options: Options | None = None) -> Program
         options: The user's decisions.
 
     Raises:
-        ModelError: If a node can not be expressed at all, or a tensor is too large.
+        ModelError: If a node cannot be expressed at all, or a tensor is too large.
     """
     _check_sizes(graph)
     lowering = Lowering(graph, level, options or Options())

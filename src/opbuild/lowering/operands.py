@@ -1,4 +1,4 @@
-"""Where the values of a network lie while it is lowered: storages, and references into them.
+"""The memory of a network's values while it is lowered: storages, and references into them.
 
 A storage becomes one buffer of the program. Two layouts exist:
 
@@ -21,7 +21,7 @@ from math import prod
 from typing import Any
 
 from opbuild.families.blocked import BLOCK
-from opbuild.graph.extents import Extent, always_equal, is_open, same_shape
+from opbuild.graph.extents import SymbolicExtent, always_equal, is_open, same_shape
 from opbuild.graph.tables import Table
 from opbuild.graph.types import Array, TensorType
 from opbuild.platform.records import dataclass, field
@@ -32,7 +32,7 @@ ZEROS = "0"
 
 
 @dataclass(eq=False)
-class Storage:
+class OperandStorage:
     """Memory of one tensor, or of several that share it.
 
     Attributes:
@@ -55,12 +55,12 @@ class Storage:
     blocked: bool = False
     halo: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     halo_value: str | None = None
-    alias: tuple[Storage, int] | None = None
+    alias: tuple[OperandStorage, int] | None = None
     pack: Callable[[], Array] | None = None
     source: Callable[[], Hashable] | None = None
     table: Table | None = None
 
-    def root(self) -> tuple[Storage, int]:
+    def root(self) -> tuple[OperandStorage, int]:
         """Return the storage that owns the memory, and where this one begins in it (elements or channel blocks)."""
         storage, start = self, 0
         while storage.alias is not None:
@@ -95,7 +95,7 @@ class Storage:
 class Plain:
     """A plain value: ``shape`` and ``strides`` (elements) are row-major; ``offset`` counts elements."""
 
-    storage: Storage
+    storage: OperandStorage
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int = 0
@@ -121,7 +121,7 @@ class Plain:
             rest, steps = [rest[0], 1, rest[1]], [steps[0], 0, steps[1]]
         return Plain(self.storage, tuple(rest), tuple(steps), self.offset + number * step)
 
-    def resolve(self, index_of: Callable[[Storage], int]) -> View:
+    def resolve(self, index_of: Callable[[OperandStorage], int]) -> View:
         """Return the view, dimensions innermost first."""
         owner, start = self.storage.root()
         dims = tuple(zip(reversed(self.shape), reversed(self.strides), strict=True))
@@ -131,14 +131,14 @@ class Plain:
 
 def new_dense(kind: BufferKind, type_: TensorType) -> Plain:
     """Return new memory for a value, contiguous and row-major."""
-    return Plain(Storage(kind, type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
+    return Plain(OperandStorage(kind, type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
 
 
 @dataclass(frozen=True, eq=False)
 class Blocked:
     """A blocked value of ``channels`` channels; lanes of the last block beyond them hold ``padding_value``."""
 
-    storage: Storage
+    storage: OperandStorage
     channels: int
     padding_value: float = 0.0
 
@@ -151,7 +151,7 @@ class Blocked:
     def part(self, start: int, count: int) -> Blocked:
         """Return ``count`` channel blocks from ``start`` on."""
         n, _, h, w = self.shape
-        inside = Storage(
+        inside = OperandStorage(
             self.storage.kind, self.storage.dtype, (n, count, h, w), blocked=True, alias=(self.storage, start)
         )
         return Blocked(inside, min(count * BLOCK, self.channels - start * BLOCK), self.padding_value)
@@ -183,7 +183,7 @@ class BlockedPhase:
     count: tuple[int, int]
     step: tuple[int, int] = (1, 1)
 
-    def resolve(self, index_of: Callable[[Storage], int]) -> View:
+    def resolve(self, index_of: Callable[[OperandStorage], int]) -> View:
         """Return the view ``(16, count x, count y, C1)``; the halo must be as wide as it reaches."""
         owner, first_block = self.value.storage.root()
         row, plane, image, origin = _blocked_strides(owner)
@@ -194,7 +194,7 @@ class BlockedPhase:
 
 @dataclass(frozen=True, eq=False)
 class BlockedTaps(BlockedPhase):
-    """What each output of a convolution reads of one image, at each tap; ``start`` is the first tap of the first one.
+    """The elements that each output of a convolution reads of one image at each tap; ``start`` is the first tap's.
 
     Attributes:
         taps: Taps.
@@ -204,7 +204,7 @@ class BlockedTaps(BlockedPhase):
     taps: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
 
-    def resolve(self, index_of: Callable[[Storage], int]) -> View:
+    def resolve(self, index_of: Callable[[OperandStorage], int]) -> View:
         """Return the view ``(16, count x, count y, taps x, taps y, C1)``; the halo must be as wide as taps reach."""
         buffer, offset, dims = super().resolve(index_of)
         row = _blocked_strides(self.value.storage.root()[0])[0]
@@ -214,9 +214,9 @@ class BlockedTaps(BlockedPhase):
 
 @dataclass(frozen=True, eq=False)
 class BlockedImageTaps(BlockedTaps):
-    """What each output of a convolution reads at each tap, of the image ``n`` and of all behind it."""
+    """The elements that each output of a convolution reads at each tap, of the image ``n`` and of all behind it."""
 
-    def resolve(self, index_of: Callable[[Storage], int]) -> View:
+    def resolve(self, index_of: Callable[[OperandStorage], int]) -> View:
         """Return the view ``(16, count x, count y, taps x, taps y, C1, N)``."""
         buffer, offset, dims = super().resolve(index_of)
         images = (self.value.shape[0] - self.n, _blocked_strides(self.value.storage.root()[0])[2])
@@ -230,7 +230,7 @@ class BlockedPlanes:
     value: Blocked
     shape: tuple[int, int, int] | None = None
 
-    def resolve(self, index_of: Callable[[Storage], int]) -> View:
+    def resolve(self, index_of: Callable[[OperandStorage], int]) -> View:
         """Return the view ``(16, W, H, C1, N)`` of the interior."""
         owner, first_block = self.value.storage.root()
         row, plane, image, origin = _blocked_strides(owner)
@@ -259,7 +259,7 @@ class Gate:
     value: Blocked
     outputs: int = 1
 
-    def resolve(self, index_of: Callable[[Storage], int]) -> View:
+    def resolve(self, index_of: Callable[[OperandStorage], int]) -> View:
         """Return the view ``(16 out, 16 in, C1 in, C1 out)``, in which output channels are repeated."""
         buffer, offset, (lane, *_, block) = self.value.window().resolve(index_of)
         return View(buffer, offset, ((BLOCK, 0), lane, block, (self.outputs, 0)))
@@ -278,7 +278,7 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _blocked_strides(owner: Storage) -> tuple[int, int, int, int]:
+def _blocked_strides(owner: OperandStorage) -> tuple[int, int, int, int]:
     """Return the strides of a row, a plane and an image, and the offset of the first interior element."""
     _, c1, h, w = owner.shape
     left, top, right, bottom = owner.halo
@@ -289,7 +289,7 @@ def _blocked_strides(owner: Storage) -> tuple[int, int, int, int]:
 
 def enough(one: Any, other: Any) -> Any:
     """Return a number that is never below two, which are not negative: the greater if one surely is, else the sum."""
-    owner = next((each.owner for each in (one, other) if isinstance(each, Extent)), None)
+    owner = next((each.owner for each in (one, other) if isinstance(each, SymbolicExtent)), None)
     if owner is None:
         return max(one, other)
     for greater, less in ((one, other), (other, one)):

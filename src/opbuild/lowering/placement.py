@@ -166,5 +166,5 @@ def _sides(call: Call) -> tuple[list[View], list[View]]:
 
 
 def _name(call: Call) -> str:
-    """Return the name of a node that a call computes, for what is said of its copies."""
+    """Return the name of a node that a call computes, for the names of its copies."""
     return next(iter(call.nodes), "a call")

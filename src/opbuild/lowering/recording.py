@@ -1,4 +1,4 @@
-"""Lowering with symbolic extents: what families were asked, so that they can be asked again for another size."""
+"""Lowering with symbolic extents: the queries of families, so that they can be asked again for another size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from copy import copy
 from typing import Any
 
 from opbuild.families.family import Family
-from opbuild.graph.extents import Extent, example_value, typical_value
+from opbuild.graph.extents import SymbolicExtent, example_value, typical_value
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.context import Chooser
 from opbuild.lowering.pending import Made
@@ -15,7 +15,7 @@ from opbuild.platform.records import replace
 from opbuild.program import VariantChoice, View
 
 
-class Recording(Chooser):
+class ChoiceRecording(Chooser):
     """Chooses what families, and what tuning found, answer for the size at hand, and keeps what was asked.
 
     Args:
@@ -30,7 +30,7 @@ class Recording(Chooser):
         self.choices: list[VariantChoice] = []
 
     def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Made:
-        """Return the very call; what a descriptor holds of open extents, it holds of this size alone."""
+        """Return the very call; a descriptor's open extents hold of this size alone."""
         inputs, outputs = (tuple(map(_fixed_operand, side)) for side in (desc.inputs, desc.outputs))
         return replace(desc, inputs=inputs, outputs=outputs, attrs=_fixed(desc.attrs)), views
 
@@ -55,10 +55,10 @@ def _fixed(value: Any) -> Any:
         return {name: _fixed(each) for name, each in value.items()}
     if isinstance(value, (tuple, list)):
         return type(value)(map(_fixed, value))
-    return int(value) if isinstance(value, Extent) else value
+    return int(value) if isinstance(value, SymbolicExtent) else value
 
 
-def _filled(value: Any, fill: Callable[[Extent], int]) -> Any:
+def _filled(value: Any, fill: Callable[[SymbolicExtent], int]) -> Any:
     if isinstance(value, tuple):
         return tuple(_filled(each, fill) for each in value)
-    return fill(value) if isinstance(value, Extent) else value
+    return fill(value) if isinstance(value, SymbolicExtent) else value

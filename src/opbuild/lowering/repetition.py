@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from opbuild.graph.extents import ClosedError, Extent, example_value
+from opbuild.graph.extents import ClosedError, SymbolicExtent, example_value
 from opbuild.program import Repeated
 
 
@@ -33,7 +33,7 @@ class Repetitions:
         Raises:
             ClosedError: If repetitions are nested.
         """
-        if not isinstance(count, Extent):
+        if not isinstance(count, SymbolicExtent):
             yield from range(count)
             return
         first = len(self._calls)
@@ -54,7 +54,7 @@ class Repetitions:
         self.is_elsewhere = before or not example_value(flag)
         yield
         self.is_elsewhere = before
-        if isinstance(flag, Extent):
+        if isinstance(flag, SymbolicExtent):
             made: dict[Repeated | None, Repeated] = {}
             for place in range(first, len(self._calls)):
                 own = self._of.get(place)
@@ -63,5 +63,5 @@ class Repetitions:
                 self._of[place] = made[own]
 
     def of(self, place: int) -> Repeated | None:
-        """Return what the call at a place is a part of, if it is repeated."""
+        """Return the repetition that the call at a place is a part of, if it is repeated."""
         return self._of.get(place)

@@ -1,4 +1,4 @@
-"""What rules of values that lie plain read of a node: rows, types, and what is fused with it."""
+"""Rules of values that lie plain: the rows, types and fused operations of a node."""
 
 from __future__ import annotations
 

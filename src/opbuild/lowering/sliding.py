@@ -1,4 +1,4 @@
-"""What slides along plain values, over up to three spatial dimensions: the taps of each output, as a view."""
+"""Windows that slide along plain values, over up to three spatial dimensions: the taps of each output, as a view."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from math import prod
 import numpy as np
 
 from opbuild.graph.extents import is_one, is_open
-from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.types import Node, TensorType
 from opbuild.graph.undecided import greater, lesser
-from opbuild.graph.windows import SPATIAL, Axis
+from opbuild.graph.windows import SPATIAL, PooledAxis
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import broadcast, dense_as, narrowed, viewed_as
 
 
-def axes_of(lowering: Lowering, node: Node, kernel: Sequence[int]) -> list[Axis]:
+def axes_of(lowering: Lowering, node: Node, kernel: Sequence[int]) -> list[PooledAxis]:
     """Return the spatial dimensions, three of them, outermost first.
 
     Raises:
@@ -31,19 +31,21 @@ def axes_of(lowering: Lowering, node: Node, kernel: Sequence[int]) -> list[Axis]
     if not 1 <= rank <= SPATIAL:
         raise NotServedError(f"{node.op_type} over {rank} dimensions")
     out = lowering.type(next(name for name in node.outputs if name)).shape[2:]
-    pads = window_pads(Call(node, [type_], [None]), size, kernel)
+    pads = window_pads(ShapeCall(node, [type_], [None]), size, kernel)
     if any(pad < 0 for pad in pads):
         raise NotServedError("negative padding")
     strides, dilations = ([int(v) for v in node.attrs.get(name) or (1,) * rank] for name in ("strides", "dilations"))
     own = [
-        Axis(size[i], out[i], kernel[i], strides[i], 1 if is_one(kernel[i]) else dilations[i], pads[i], pads[rank + i])
+        PooledAxis(
+            size[i], out[i], kernel[i], strides[i], 1 if is_one(kernel[i]) else dilations[i], pads[i], pads[rank + i]
+        )
         for i in range(rank)
     ]
-    return [Axis(1, 1, 1, 1, 1, 0, 0)] * (SPATIAL - rank) + own
+    return [PooledAxis(1, 1, 1, 1, 1, 0, 0)] * (SPATIAL - rank) + own
 
 
-def what_is_read(lowering: Lowering, node: Node, axes: Sequence[Axis], kind: str) -> Plain:
-    """Return what each output reads at each tap: of the input, or of a copy of it with its padding around.
+def what_is_read(lowering: Lowering, node: Node, axes: Sequence[PooledAxis], kind: str) -> Plain:
+    """Return the elements that each output reads at each tap: of the input, or of a copy of it with its padding around.
 
     Args:
         lowering: The state of lowering.
@@ -71,7 +73,7 @@ def what_is_read(lowering: Lowering, node: Node, axes: Sequence[Axis], kind: str
     return slid(padded, axes)
 
 
-def slid(value: Plain, axes: Sequence[Axis]) -> Plain:
+def slid(value: Plain, axes: Sequence[PooledAxis]) -> Plain:
     """Return a value ``(planes, *extents)`` as ``(planes, *taps, *outputs)``."""
     plane, *steps = value.strides
     shape = (value.shape[0], *(axis.taps for axis in axes), *(axis.out for axis in axes))

@@ -54,7 +54,7 @@ def _restrided(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[in
 
 
 def _alike(own: Sequence[int], wanted: Sequence[int]) -> tuple[int, int] | None:
-    """Return how many extents at the beginning of both are surely as many elements; None if none are."""
+    """Return the numbers of extents at the beginning of both that are surely as many elements; None if none are."""
     extent, taken, count, last = own[0], 1, wanted[0], 1
     while not always_equal(count, extent):
         if divides(count, extent) or (typical_value(count) < typical_value(extent) and not divides(extent, count)):

@@ -6,7 +6,7 @@ from typing import Any
 
 from opbuild.graph.tables import Table
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.operands import Plain, Storage, dense_strides
+from opbuild.lowering.operands import OperandStorage, Plain, dense_strides
 
 
 def table(lowering: Lowering, name: str, arguments: tuple[Any, ...], shape: tuple[int, ...], dtype: str) -> Plain:
@@ -22,4 +22,6 @@ def table(lowering: Lowering, name: str, arguments: tuple[Any, ...], shape: tupl
     made = Table(name, arguments)
     if not made.is_open:
         return lowering.packed((), f"{name} {arguments}", shape, dtype, made.example_value)
-    return Plain(Storage("constant", dtype, shape, pack=made.example_value, table=made), shape, dense_strides(shape))
+    return Plain(
+        OperandStorage("constant", dtype, shape, pack=made.example_value, table=made), shape, dense_strides(shape)
+    )

@@ -1,7 +1,7 @@
-"""Lowering with what tuning found: a family's answer gives way to the one that a bank remembers for the same question.
+"""Lowering with tuning records: a family's answer gives way to a recorded one for the same query.
 
 Only what the family itself names a candidate for these very extents is taken, so whatever a bank holds, each call stays
-legal; what it can not do is make a network wrong. The variant that was taken is in the kernel's key.
+legal; what it cannot do is make a network wrong. The variant that was taken is in the kernel's key.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from opbuild.families.family import Family, Variant
-from opbuild.families.knowledge import Answer, Knowledge, Question
+from opbuild.families.tuning_query import TunedVariant, TuningQuery, TuningSource
 from opbuild.kernel.answers import Answered
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Chooser
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.records import dataclass, field
 from opbuild.program import Program
 from opbuild.text.canonical import canonical_json
 
 
 @dataclass
-class Asked:
+class LoweringQuery:
     """A question that lowering asked.
 
     Attributes:
@@ -42,16 +42,16 @@ class Asked:
     is_shipped: bool = False
     passed: list[tuple[Variant | None, bool]] = field(default_factory=list)
 
-    @lazily
+    @lazy_property
     def candidates(self) -> tuple[Variant | None, ...]:
         """All that may be answered; where no bank says anything nobody asks."""
         return tuple(self.name_candidates())
 
 
-class Nothing(Knowledge):
-    """What is known where there is no bank."""
+class NoTuning(TuningSource):
+    """The knowledge where there is no tuning database: none."""
 
-    def answers(self, question: Question, default: Variant | None) -> Iterable[Answer]:
+    def answers(self, question: TuningQuery, default: Variant | None) -> Iterable[TunedVariant]:
         """Return nothing."""
         return ()
 
@@ -66,15 +66,15 @@ class Tuned(Chooser):
         asked: The questions of families that can be tuned, in order.
     """
 
-    knowledge: Knowledge
-    withheld: Collection[tuple[Question, Variant | None]] = ()
-    asked: dict[Question, Asked] = field(default_factory=dict)
+    knowledge: TuningSource
+    withheld: Collection[tuple[TuningQuery, Variant | None]] = ()
+    asked: dict[TuningQuery, LoweringQuery] = field(default_factory=dict)
 
     def choose(self, site: tuple[str, ...], family: Family, arguments: tuple[Any, ...]) -> Variant | None:
         """Return the bank's answer if it has one that the family names a candidate, else the family's own."""
         if family.candidates is None:
             return family.choose(*arguments)
-        question = Question(family.name, canonical_json(arguments[:-1]))
+        question = TuningQuery(family.name, canonical_json(arguments[:-1]))
         if question not in self.asked:
             self.asked[question] = self._ask(question, family, arguments)
         found = self.asked[question]
@@ -82,13 +82,13 @@ class Tuned(Chooser):
         return found.answer
 
     def answers(self) -> tuple[Answered, ...]:
-        """Return all questions with what was answered."""
+        """Return all queries with their answers."""
         return tuple(
             Answered(*question, found.default, found.answer, found.passed) for question, found in self.asked.items()
         )
 
     def notes(self) -> dict[str, str]:
-        """Return where the answers are from that are not the family's own, by node."""
+        """Return the sources of the answers that are not the family's own, by node."""
         return {
             site: f"{question.family} {found.said}"
             for question, found in self.asked.items()
@@ -96,9 +96,11 @@ class Tuned(Chooser):
             for site in sorted(found.sites)
         }
 
-    def _ask(self, question: Question, family: Family, arguments: tuple[Any, ...]) -> Asked:
+    def _ask(self, question: TuningQuery, family: Family, arguments: tuple[Any, ...]) -> LoweringQuery:
         default = family.choose(*arguments)
-        asked = Asked(set(), default, default, lambda: family.candidates(*arguments) if family.candidates else ())
+        asked = LoweringQuery(
+            set(), default, default, lambda: family.candidates(*arguments) if family.candidates else ()
+        )
         for variant, said, is_shipped in self.knowledge.answers(question, default):
             legal = asked.candidates
             if variant in legal and not (is_shipped and (question, variant) in self.withheld):
@@ -111,16 +113,16 @@ class Tuned(Chooser):
 class FixedAnswers:
     """Answers that were decided."""
 
-    def __init__(self, choices: Mapping[Question, Variant | None]) -> None:
+    def __init__(self, choices: Mapping[TuningQuery, Variant | None]) -> None:
         self._choices = choices
 
-    def answers(self, question: Question, default: Variant | None) -> Iterator[Answer]:
+    def answers(self, question: TuningQuery, default: Variant | None) -> Iterator[TunedVariant]:
         """Return the answer that was decided, if one was."""
         if question in self._choices:
-            yield Answer(self._choices[question], "")
+            yield TunedVariant(self._choices[question], "")
 
 
-def kernels_of(program: Program, asked: Mapping[Question, Asked], question: Question) -> list[OpDesc]:
+def kernels_of(program: Program, asked: Mapping[TuningQuery, LoweringQuery], question: TuningQuery) -> list[OpDesc]:
     """Return the kernels of a question's family for the nodes for which it was asked; none if it was not."""
     sites = asked[question].sites if question in asked else set[str]()
     kernels = program.descriptors().items()

@@ -1,11 +1,12 @@
-"""Outputs that replace inputs: what the last calls of a program write where the inputs lie.
+"""Outputs that replace inputs: the last calls of a program, which write where the inputs lie.
 
 An elementwise call that reads an input only where it writes may write there, as long as no vector of a row overlaps
 another one: then each element is read before it is written, and once. What another call computes, or one that is read
 later as it was before, is written elsewhere and copied at the end.
 
-All that changes inputs is put behind everything else, and is elementwise calls and copies, which need no memory and can
-not fail: a run that fails or is interrupted before has changed nothing.
+All that changes inputs is put behind everything else, and is elementwise calls and copies, which need no memory and
+cannot
+fail: a run that fails or is interrupted before has changed nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def update_in_place(program: Program, updates: Sequence[tuple[int, int]], copy: 
 
 
 def _may_write(writers: Sequence[Call], target: int) -> bool:
-    """Return whether what computes an output, its writers, may write it where an input lies that it may read."""
+    """Return whether the writers of an output may write it where an input lies that they may read."""
     if len(writers) != 1 or not isinstance(writers[0], KernelCall) or not find(writers[0].desc.family).overwrites:
         return False
     *read, written = writers[0].views
@@ -70,7 +71,7 @@ def _may_write(writers: Sequence[Call], target: int) -> bool:
 
 
 def _last_changes(calls: Sequence[Call], direct: Mapping[int, int]) -> tuple[Sequence[Call], Sequence[Call]] | None:
-    """Return the calls that are done first, and those that write where inputs lie, with what depends on them.
+    """Return the calls that are done first, and those that write where inputs lie, with all that depend on them.
 
     None if one of these may fail, or reads an input as it was before another one writes there.
     """

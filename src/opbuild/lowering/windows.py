@@ -7,7 +7,7 @@ from functools import partial
 from itertools import product
 
 from opbuild.graph.extents import as_extent, at_most, is_one, may_reach, values_of
-from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.types import Node
 from opbuild.graph.undecided import is_equal
@@ -126,7 +126,7 @@ def window_of(lowering: Lowering, node: Node, kernel: Sequence[int], outputs: st
     stride = spatial_pair(node.attrs.get("strides"), rank, 1)
     dilation = spatial_pair(node.attrs.get("dilations"), rank, 1)
     size, out = (width, height), (out_width, out_height)
-    pads = window_pads(Call(node, [lowering.type(node.inputs[0])], [None]), data[2:], kernel)
+    pads = window_pads(ShapeCall(node, [lowering.type(node.inputs[0])], [None]), data[2:], kernel)
     if any(pad < 0 for pad in pads):
         raise NotServedError("negative padding")
     before, after = spatial_pair(pads[:rank], rank, 0), spatial_pair(pads[rank:], rank, 0)
@@ -135,7 +135,7 @@ def window_of(lowering: Lowering, node: Node, kernel: Sequence[int], outputs: st
 
 
 def each_padding(lowering: Lowering, window: Window, emit: Callable[[Window], object], axis: int = 0) -> None:
-    """Emit what computes a window by kernels that are for one padding on the left and at the top, known or symbolic.
+    """Emit a window by kernels that are for one padding on the left and at the top, known or symbolic.
 
     A symbolic one, as of ``SAME`` at a stride, has a few values; there is a way for each.
 

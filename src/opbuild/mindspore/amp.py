@@ -156,7 +156,7 @@ class DynamicLossScaler(StaticLossScaler):
         self.counter = Parameter(Tensor(np.zeros((), np.int32), int32), name="counter", requires_grad=False)
 
     def adjust(self, grads_finite: Any) -> Any:
-        """Change the scale; ``grads_finite`` is what ``all_finite`` returned."""
+        """Change the scale; ``grads_finite`` is the result of ``all_finite``."""
         scale, counter = changed_scale(self.scale_value, self.counter, grads_finite, self.scale_factor,
                                        self.scale_window)  # fmt: skip
         assign(self.scale_value, scale)

@@ -7,7 +7,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any
 
 from opbuild.errors import ModelError, OptionError, ShapeError
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 
 
 class ArgumentTypeError(OptionError, TypeError):
@@ -43,7 +43,7 @@ def positive(value: Any, what: str) -> int:
 
 
 def allowed(is_allowed: Callable[[Any], bool], hint: str) -> Callable[[Any, str], Any]:
-    """Return what checks that a value is allowed, as ``positive`` does, and says else what to give."""
+    """Return a check that a value is allowed, as ``positive`` does; its error says which values are."""
 
     def check(value: Any, what: str) -> Any:
         if not is_allowed(value):
@@ -84,7 +84,7 @@ def keyword_only(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 class Attributes:
-    """What the constructor of an operator or layer takes: names in order with their defaults.
+    """The arguments of an operator's or layer's constructor: names in order with their defaults.
 
     Args:
         owner: The class, for messages.
@@ -99,7 +99,7 @@ class Attributes:
         listed = (name if default is ... else f"{name}={default!r}" for name, default in self.defaults.items())
         return f"({', '.join(listed)})"
 
-    @lazily
+    @lazy_property
     def signature(self) -> Signature:
         """The attributes as Python's parameters."""
         kind = Parameter.POSITIONAL_OR_KEYWORD
@@ -108,7 +108,7 @@ class Attributes:
              for name, default in self.defaults.items()]
         )  # fmt: skip
 
-    @lazily
+    @lazy_property
     def method(self) -> Signature:
         """The parameters of a method that takes the attributes."""
         own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)

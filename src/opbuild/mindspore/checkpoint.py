@@ -99,8 +99,8 @@ def save_checkpoint(save_obj: Any, ckpt_file_name: str, integrated_save: bool = 
         kwargs: MindSpore's further options; they change nothing here.
 
     Raises:
-        ArgumentTypeError, ArgumentValueError: If there is something that can not be saved.
-        CheckpointError: If the file can not be written.
+        ArgumentTypeError, ArgumentValueError: If there is something that cannot be saved.
+        CheckpointError: If the file cannot be written.
     """
     one_of(format, _FORMATS, "the format of save_checkpoint")
     if enc_key is not None:
@@ -132,7 +132,7 @@ def _records(file: BinaryIO, format: str, crc_check: bool) -> Iterator[Record]:
 
 
 def _named(save_obj: Any) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of what ``save_checkpoint`` takes."""
+    """Yield names and values of the object that ``save_checkpoint`` takes."""
     if isinstance(save_obj, Cell):
         yield from ((parameter.name, parameter) for parameter in save_obj.get_parameters())
     elif isinstance(save_obj, Mapping):
@@ -162,14 +162,14 @@ def _content(name: Any, value: Any) -> Content:
     if isinstance(value, (Tensor, np.ndarray, bool, int, float)):
         return Tensor(value).asnumpy()
     raise ArgumentTypeError(
-        f"save_checkpoint can not save {name!r}, a {type(value).__name__}", "give parameters, tensors, numbers or texts"
+        f"save_checkpoint cannot save {name!r}, a {type(value).__name__}", "give parameters, tensors, numbers or texts"
     )
 
 
 def _arrays(contents: Mapping[str, Content]) -> dict[str, Any]:
     for name, content in contents.items():
         if isinstance(content, str):
-            raise ArgumentTypeError(f"{name!r} is a text, which a safetensors file can not hold", "use format='ckpt'")
+            raise ArgumentTypeError(f"{name!r} is a text, which a safetensors file cannot hold", "use format='ckpt'")
     return dict(contents)
 
 
@@ -192,7 +192,7 @@ def _path(name: Any, function: str) -> Path:
 
 @contextmanager
 def _opened(name: Any, format: str) -> Iterator[BinaryIO]:
-    """Open a file to read; what goes wrong inside names it."""
+    """Open a file to read; errors inside name it."""
     path = _path(name, "load_checkpoint")
     if not path.name.endswith(format):
         raise ArgumentValueError(
@@ -206,7 +206,7 @@ def _opened(name: Any, format: str) -> Iterator[BinaryIO]:
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint {path}", f"the current folder is {Path.cwd()}") from None
     except OSError as error:
-        raise CheckpointError(f"{path} can not be read: {error.strerror}", "see its rights") from None
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}", "see its rights") from None
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error.message}", error.hint) from None
 
@@ -222,7 +222,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
         temporary.replace(path)
     except OSError as error:
-        raise CheckpointError(f"{path} can not be written: {error.strerror}", "see folder, rights and space") from None
+        raise CheckpointError(f"{path} cannot be written: {error.strerror}", "see folder, rights and space") from None
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

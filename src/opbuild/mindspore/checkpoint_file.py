@@ -230,7 +230,7 @@ def write_records(file: BinaryIO, contents: Mapping[str, Content], crc_check: bo
 
 
 def _written(tag: str, dims: tuple[int, ...], label: str, content: memoryview) -> tuple[bytes, memoryview]:
-    """Return one value: what is before the content, and the content, which is its end."""
+    """Return one value: the bytes before the content, and the content, which is its end."""
     extents = b"".join(varint(_DIMS << 3 | VARINT) + varint(extent) for extent in dims)
     tensor = extents + delimited(_TYPE, label.encode()) + varint(_CONTENT << 3 | BYTES) + varint(len(content))
     value = delimited(_TAG, tag.encode()) + varint(_TENSOR << 3 | BYTES) + varint(len(tensor) + len(content)) + tensor

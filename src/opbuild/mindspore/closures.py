@@ -1,4 +1,4 @@
-"""What decides the network of a function, beside its arguments: the cells that it reads from around it."""
+"""The identity of a function's network, beside its arguments: the cells that it reads from around it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def state_of(function: Callable[..., Any]) -> Any:
 
 
 def _cells(function: Callable[..., Any]) -> list[Cell]:
-    """Return the cells that a function reads from around it, whose flags decide what it computes."""
+    """Return the cells that a function reads from around it, whose flags decide its network."""
     inner = getattr(function, "__wrapped__", function)
     held = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or () if _is_set(cell)]
     code = getattr(inner, "__code__", None)

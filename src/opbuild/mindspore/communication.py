@@ -21,7 +21,7 @@ _WORLD_GROUPS = (HCCL_WORLD_COMM_GROUP, NCCL_WORLD_COMM_GROUP, MCCL_WORLD_COMM_G
 
 
 class GlobalComm:
-    """What programs ask about communication."""
+    """The facts of communication that programs ask for."""
 
     BACKEND = "hccl"
     WORLD_COMM_GROUP = HCCL_WORLD_COMM_GROUP

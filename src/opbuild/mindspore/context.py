@@ -106,7 +106,7 @@ def _check(name: str, value: Any) -> None:
 
 
 class DeviceInfo(NamedTuple):
-    """What ``get_current_device`` returns."""
+    """The result of ``get_current_device``."""
 
     device_target: str
     device_id: int
@@ -162,7 +162,7 @@ def num_threads() -> int | None:
 
 
 def build_config() -> Config:
-    """Return the settings for a build: what the program set, then the environment, then defaults.
+    """Return the settings for a build: those that the program set, then the environment, then defaults.
 
     Raises:
         OptionError: If a variable is at fault.

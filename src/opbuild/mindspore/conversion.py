@@ -22,14 +22,14 @@ class ParamDictFuture:
         self._future = future
 
     def result(self) -> dict[str, Any]:
-        """Return the parameters; what went wrong while they were loaded is raised here."""
+        """Return the parameters; an error while they were loaded is raised here."""
         return self._future.result()
 
 
 def load_checkpoint_async(ckpt_file_name: str, net: Any = None, strict_load: bool = False, filter_prefix: Any = None,
                           dec_key: bytes | None = None, dec_mode: str = "AES-GCM", specify_prefix: Any = None,
                           choice_func: Choice | None = None) -> ParamDictFuture:  # fmt: skip
-    """Begin ``load_checkpoint`` in a thread; ``result()`` of what is returned waits for it."""
+    """Begin ``load_checkpoint`` in a thread; ``result()`` of the returned future waits for it."""
     format = "safetensors" if str(ckpt_file_name).endswith(".safetensors") else "ckpt"
     work = partial(load_checkpoint, ckpt_file_name, net, strict_load, filter_prefix, dec_key, dec_mode,
                    specify_prefix, choice_func, format=format)  # fmt: skip
@@ -51,7 +51,7 @@ def ckpt_to_safetensors(file_path: str, save_path: str | None = None, name_map: 
 
     Raises:
         ArgumentValueError: If there is no such file or folder, or it is none to convert.
-        CheckpointError: If a file can not be read or written.
+        CheckpointError: If a file cannot be read or written.
     """
     _convert("ckpt_to_safetensors", "ckpt", "safetensors", file_path, save_path, name_map, file_name_regex)
 
@@ -78,7 +78,7 @@ def _convert(function: str, source: str, target: str, file_path: Any, save_path:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CheckpointError(f"{folder} can not be made: {error.strerror}", "see its rights") from None
+            raise CheckpointError(f"{folder} cannot be made: {error.strerror}", "see its rights") from None
         loaded = load_checkpoint(str(file), format=source)
         renamed = {(name_map or {}).get(name, name): value for name, value in loaded.items()}
         save_checkpoint(renamed, str(folder / f"{file.name[: -len(source)]}{target}"), format=target)

@@ -1,4 +1,4 @@
-"""How tensors print: ``repr`` as MindSpore writes it, ``str`` as numpy does."""
+"""Printing of tensors: ``repr`` as MindSpore writes it, ``str`` as numpy does."""
 
 from __future__ import annotations
 

@@ -52,10 +52,10 @@ _EAGER = _EagerNetworks()
 
 
 def build(graph: Graph) -> Call:
-    """Build a graph and return what calls it: arrays in the order of its inputs to arrays in the order of its outputs.
+    """Build a graph and return a function from arrays in the order of its inputs to arrays in that of its outputs.
 
     Raises:
-        BuildError: If an operator can not be built.
+        BuildError: If an operator cannot be built.
     """
     from opbuild.api import compile_graph
 
@@ -86,7 +86,7 @@ def emit_many(
     Raises:
         TensorShapeError: If the shapes do not fit the operator (a ``ValueError`` too).
         TensorTypeError: If the element types do not fit (a ``TypeError`` too).
-        BuildError: If it can not be built.
+        BuildError: If it cannot be built.
     """
     trace = current()
     try:
@@ -108,7 +108,7 @@ def cast(tensor: Tensor, dtype: str) -> Tensor:
 
 
 def symbol_of(trace: Trace, operand: Tensor | Array) -> Symbol:
-    """Return what a tensor or array is in a trace: a value of it, a state, or a constant."""
+    """Return the symbol of a tensor or array in a trace: a value of it, a state, or a constant."""
     if isinstance(operand, np.ndarray):
         return trace.constant(operand)
     symbol = operand.symbol

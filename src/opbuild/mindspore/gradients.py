@@ -1,4 +1,4 @@
-"""``grad`` and ``value_and_grad``: functions that return gradients, as one network with what they differentiate."""
+"""``grad`` and ``value_and_grad``: functions that return gradients, as one network with the differentiated function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST = 64
 def value_and_grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | None = 0,
                    weights: Any = None, has_aux: bool = False,
                    return_ids: bool = False) -> Callable[..., Any]:  # fmt: skip
-    """Return a function that returns what ``fn`` does, and gradients of the sum of all elements of its results.
+    """Return a function that returns the results of ``fn``, and gradients of the sum of all their elements.
 
     Args:
         fn: A function of tensors, or a cell. What it computes is traced in both modes: its Python runs once for each
@@ -166,7 +166,7 @@ def _pairs(gradients: Any) -> Iterator[tuple[Any, Tensor]]:
 
 
 class _Differentiated:
-    """What is traced: the function, and behind it the gradients."""
+    """The function that is traced: the function itself, and behind it the gradients."""
 
     def __init__(
         self, fn: Callable[..., Any], position: int | Sequence[int] | None, weights: Any, has_aux: bool, has_ids: bool

@@ -63,11 +63,11 @@ def _mapped(name: str) -> Iterator[None]:
     except OpbuildError:
         raise
     except (ValueError, IndexError, TypeError, AttributeError, OverflowError) as error:
-        raise ArgumentValueError(f"{name} can not take these arguments{location()}: {error}") from None
+        raise ArgumentValueError(f"{name} cannot take these arguments{location()}: {error}") from None
 
 
 def not_traced(name: str) -> None:
-    """Refuse what has no sense in a network that is traced once and run many times.
+    """Refuse a function that has no sense in a network that is traced once and run many times.
 
     Raises:
         InvalidModelError: While a network is traced.

@@ -38,7 +38,7 @@ def set_item(tensor: Tensor, index: Any, value: Any) -> None:
     if current() is not None:
         raise InvalidModelError(
             f"construct assigns to a part of a tensor{location()}",
-            "select with ops.where or join parts with ops.concat; traced tensors can not be changed",
+            "select with ops.where or join parts with ops.concat; traced tensors cannot be changed",
         )
     array = tensor.asnumpy()
     if not array.flags.writeable:
@@ -110,7 +110,7 @@ class _Reader:
         extent = self.tensor.shape[axis]
         if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
             if not -extent <= item < extent:
-                raise IndexError(f"index {item} of axis {axis} of extent {extent}{location()}")
+                raise IndexError(f"index {item} of axis {axis} of size {extent}{location()}")
             start = int(item) % extent
             self.bounds.append((axis, start, start + 1, 1))
             self.dropped.add(axis)

@@ -42,7 +42,7 @@ def get_seed() -> int | None:
 
 
 def generator() -> np.random.Generator:
-    """Return what random tensors are drawn from, too."""
+    """Return the generator that random tensors are drawn from, too."""
     return _RANDOM.generator
 
 
@@ -95,13 +95,13 @@ def _he_deviation(self: Any, shape: tuple[int, ...]) -> float:
 
 def _matrix(self: Any, shape: tuple[int, ...]) -> tuple[int, int]:
     if len(shape) != 2:
-        raise ArgumentValueError(f"{type(self).__name__} of shape {shape}", "give two extents")
+        raise ArgumentValueError(f"{type(self).__name__} of shape {shape}", "give two dimensions")
     return shape[0], shape[1]
 
 
 def _dirac(self: Any, shape: tuple[int, ...]) -> Any:
     if not 3 <= len(shape) <= 5 or shape[0] % self.groups:
-        raise ArgumentValueError(f"Dirac of shape {shape}", "give 3 to 5 extents, the first a multiple of groups")
+        raise ArgumentValueError(f"Dirac of shape {shape}", "give 3 to 5 dimensions, the first a multiple of groups")
     weights = np.zeros(shape)
     share = shape[0] // self.groups
     for row in range(shape[0]):

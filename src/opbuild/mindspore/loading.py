@@ -94,7 +94,7 @@ def _extents(tensor: Parameter) -> list[int]:
 
 
 def _load_with_prefix(net: Cell, parameter_dict: Mapping[str, Any], missing: list[str]) -> None:
-    """Load what is in the dictionary under one more prefix, such as ``network.`` of a training cell."""
+    """Load parameters that are in the dictionary under one more prefix, such as ``network.`` of a training cell."""
     by_name = {parameter.name: parameter for parameter in net.get_parameters()}
     prefix = _prefix(parameter_dict, missing)
     while prefix:

@@ -1,4 +1,4 @@
-"""What a name that opbuild does not have gets: a sentence that says whose name it is, what to do, and what is nearest.
+"""The error for a name that opbuild does not have: whose name it is, what to do, and the nearest name.
 
 Modules of this package take ``__getattr__ = names.getter(__name__)``; ``Tensor`` asks ``missing_method``.
 """
@@ -77,7 +77,7 @@ def getter(module: str, public: str = "", lazy: Iterable[str] = ()) -> Callable[
 
 
 def public(space: Mapping[str, Any], base: type | None = None) -> list[str]:
-    """Return the names for a module's ``__all__``: what is no module, or if ``base`` is given the classes below it."""
+    """Return the names for a module's ``__all__``: all but modules, or if ``base`` is given the classes below it."""
 
     def given_out(value: Any) -> bool:
         if base is None:
@@ -143,7 +143,7 @@ def _nearest(owner: str, name: str, there: Iterable[str]) -> str:
 
 
 def _elsewhere(owner: str, name: str) -> str:
-    """Return where opbuild has the very name, among the modules that are confused with each other."""
+    """Return the place where opbuild has the very name, among the modules that are confused with each other."""
     for module in ("mindspore", "mindspore.nn", "mindspore.ops"):
         there = sys.modules.get(f"opbuild.{module}")
         if there is not None and module != owner and not name.startswith("_") and name in vars(there):

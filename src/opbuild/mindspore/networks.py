@@ -147,7 +147,7 @@ class Networks:
 def _updates(
     graph: Graph, writes: Sequence[Parameter], inputs: Sequence[Parameter | Drawn], first: int
 ) -> tuple[tuple[int, int], ...]:
-    """Return which outputs replace which inputs, by position; the parameters begin at the input ``first``."""
+    """Return the outputs that replace inputs, by position; the parameters begin at the input ``first``."""
     places = {id(each): place for place, each in enumerate(inputs, first)}
     found = ((output, places[id(parameter)]) for output, parameter in enumerate(writes))
     return tuple(each for each in found if graph.types[graph.outputs[each[0]]] == graph.types[graph.inputs[each[1]]])

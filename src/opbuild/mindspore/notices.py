@@ -1,4 +1,4 @@
-"""What a user should know though nothing failed."""
+"""Notices: facts that a user should know though nothing failed."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def gather(self: Tensor, input_indices: Any, axis: Any, batch_dims: int = 0) -> 
 
 
 def searchsorted(self: Tensor, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
-    """Return where each value would be inserted so that the tensor stays in order."""
+    """Return the place where each value would be inserted so that the tensor stays in order."""
     return scattering.searchsorted(self, v, side=side, sorter=sorter, out_int32=True)  # type: ignore[no-any-return]
 
 

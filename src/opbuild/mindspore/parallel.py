@@ -1,4 +1,4 @@
-"""``mindspore.parallel``: what steps of one's own ask, in ``_utils``, before they combine gradients."""
+"""``mindspore.parallel``: the questions of one's own steps, in ``_utils``, before they combine gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _get_gradients_mean() -> bool:
 
 
 def _get_parallel_mode() -> str:
-    """Return how ranks work together."""
+    """Return the mode in which ranks work together."""
     return str(get_auto_parallel_context("parallel_mode"))
 
 

@@ -77,7 +77,7 @@ def reset_auto_parallel_context() -> None:
 
 
 def _check_fusion(name: str, value: Any) -> None:
-    """Refuse what does not say which gradients go together."""
+    """Refuse a text that does not say which gradients go together."""
     mode, config = ("index", value) if name == "all_reduce_fusion_config" else _asked(value)
     is_index = mode == "index" and isinstance(config, list) and all(isinstance(each, int) for each in config)
     is_size = mode == "size" and isinstance(config, int) and config > 0
@@ -93,7 +93,7 @@ def _asked(value: Any) -> tuple[Any, Any]:
 
 
 def fusion() -> tuple[int | None, tuple[int, ...]]:
-    """Return how many bytes of gradients go together at most, and at which parameters the next ones begin.
+    """Return the most bytes of gradients that go together, and the parameters at which the next ones begin.
 
     None for the bytes is the default.
     """

@@ -1,4 +1,4 @@
-"""``print`` in ``construct``: what a network prints each time it runs, with the values that it has then.
+"""``print`` in ``construct``: a network prints each time it runs, with the values that it has then.
 
 While a network is traced its code runs once and tensors have no values. What it prints is kept instead: a traced
 tensor writes itself as a mark, ``<traced v3>``, and where a mark is printed its tensor becomes an output of the
@@ -100,7 +100,7 @@ _BUILTIN = _Builtin()
 
 @contextmanager
 def kept() -> Iterator[list[Line]]:
-    """Keep what this thread prints inside the block; if the block fails, print it at once to show how far it came."""
+    """Keep this thread's output inside the block; if the block fails, print it at once to show how far it came."""
     before = _RECORDING.lines
     lines: list[Line] = []
     _RECORDING.lines = lines

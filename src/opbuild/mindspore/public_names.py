@@ -20,7 +20,7 @@ _MODULES = {
 
 @lru_cache(maxsize=1)
 def content() -> dict[str, Any]:
-    """Return what the file holds: ``version``, ``modules``, and ``names`` by module and kind."""
+    """Return the content of the file: ``version``, ``modules``, and ``names`` by module and kind."""
     read: dict[str, Any] = json.loads(_FILE.read_text())
     return read
 

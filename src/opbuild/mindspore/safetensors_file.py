@@ -53,7 +53,7 @@ def _header(text: bytes) -> dict[str, Any]:
 
 
 class _Data:
-    """What is behind the header."""
+    """The data behind the header."""
 
     def __init__(self, file: BinaryIO, start: int, end: int) -> None:
         self._file = file
@@ -84,7 +84,7 @@ def _naturals(value: Any) -> list[int] | None:
 
 
 def write_records(file: BinaryIO, contents: Mapping[str, Array]) -> None:
-    """Write arrays in the order of their names, with what MindSpore says about itself."""
+    """Write arrays in the order of their names, with MindSpore's own metadata."""
     header: dict[str, Any] = {_METADATA: {"format": "ms"}}
     little = {name: _little(contents[name]) for name in sorted(contents)}
     place = 0

@@ -1,4 +1,4 @@
-"""Random generators of ``mindspore``: seeds and states of what random tensors are drawn from."""
+"""Random generators of ``mindspore``: seeds and states of the source of random tensors."""
 
 from __future__ import annotations
 

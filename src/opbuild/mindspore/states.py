@@ -55,11 +55,11 @@ class States:
 
     @property
     def outputs(self) -> list[tuple[Parameter, Symbol]]:
-        """The parameters that were assigned, and what."""
+        """The parameters that were assigned, and their values."""
         return list(self._written.values())
 
     def read(self, parameter: Parameter) -> Symbol:
-        """Return the value that a parameter has now: what was assigned last, or what it had before the call."""
+        """Return the value that a parameter has now: the one assigned last, or the one before the call."""
         if self.constants is not None:
             self.constants[id(parameter)] = parameter, parameter.version
             return self.trace.constant(parameter.asnumpy(), parameter.name)
@@ -110,12 +110,12 @@ _CURRENT: ContextVar[States | None] = ContextVar("states", default=None)
 
 
 def current_states() -> States | None:
-    """Return the parameters of what is traced now; None outside of traces."""
+    """Return the parameters of the present trace; None outside of traces."""
     return _CURRENT.get()
 
 
 def need_states() -> States:
-    """Return the states of what is traced now.
+    """Return the states of the present trace.
 
     Raises:
         StatesNeededError: If parameters are constants in it.
@@ -129,7 +129,7 @@ def need_states() -> States:
 
 @contextmanager
 def active(states: States) -> Iterator[None]:
-    """Make these the parameters of what is traced inside."""
+    """Make these the parameters of the traces inside."""
     token = _CURRENT.set(states)
     try:
         yield

@@ -244,7 +244,7 @@ def frombuffer(buffer: Any, dtype: Any, count: int = -1, offset: int = 0) -> Ten
     try:
         return Tensor.of(np.frombuffer(buffer, to_type(dtype).name, count, offset))
     except (TypeError, ValueError) as error:
-        raise ArgumentValueError(f"frombuffer can not take this buffer: {error}") from None
+        raise ArgumentValueError(f"frombuffer cannot take this buffer: {error}") from None
 
 
 def is_tensor(obj: object) -> bool:
@@ -263,14 +263,14 @@ def _data(data: Any, dtype: str | None) -> Array | Symbol:
     if isinstance(data, Tensor):
         if data.symbol is not None:
             if dtype not in (None, data.type.dtype):
-                raise ArgumentTypeError("Tensor() can not convert a traced tensor", "use .astype()")
+                raise ArgumentTypeError("Tensor() cannot convert a traced tensor", "use .astype()")
             return data.symbol
         data = data.asnumpy()
     if isinstance(data, (list, tuple)):
         data = [item.asnumpy() if isinstance(item, Tensor) else item for item in data]
     elif not isinstance(data, (np.ndarray, np.generic, bool, int, float)):
         raise ArgumentTypeError(
-            f"a {type(data).__name__} can not become a Tensor", "give a tensor, a numpy array, numbers or lists of them"
+            f"a {type(data).__name__} cannot become a Tensor", "give a tensor, a numpy array, numbers or lists of them"
         )
     try:
         array = np.array(data)

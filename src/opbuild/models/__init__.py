@@ -1,1 +1,1 @@
-"""A model as its file declares it, and what is remembered of it."""
+"""A model as its file declares it, and the memory of it."""

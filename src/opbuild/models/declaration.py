@@ -1,4 +1,4 @@
-"""Declaration: what a model says of its inputs and outputs, and the file that remembers it.
+"""Declaration: a model's inputs and outputs as it declares them, and the file that remembers it.
 
 network_meta/<network>_<number>.model    JSON: the model's digest, its inputs and outputs
 """
@@ -18,7 +18,7 @@ SUFFIX = MODELS.suffixes[0]
 
 
 class Declared(NamedTuple):
-    """What a model says of an input or output.
+    """The declaration of an input or output of a model.
 
     Attributes:
         name: Its name.
@@ -32,12 +32,12 @@ class Declared(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """What a model says of itself; with it a network that was built before starts without the model being read.
+    """The declaration of a model; with it a network that was built before starts without the model being read.
 
     Attributes:
         name: The network's name.
         inputs: What it says of each input.
-        outputs: What it says of each output; the element type is empty where that can not be told.
+        outputs: What it says of each output; the element type is empty where that cannot be told.
         external: The files that hold the model's external data, relative to the model.
     """
 
@@ -58,7 +58,7 @@ class Declaration(NamedTuple):
 
 
 def declaration_bytes(path: Path, declaration: Declaration, model: str, trust: Trust = PRIVATE) -> bytes:
-    """Return what a file holds that remembers the declaration of the model with this digest."""
+    """Return the bytes of a file that remembers the declaration of the model with this digest."""
     content = {
         "model": model,
         "name": declaration.name,
@@ -73,7 +73,7 @@ def read_declaration(path: Path, trust: Trust = PRIVATE) -> tuple[Declaration, s
     """Return the declaration that a file remembers, and the digest of the model whose it is.
 
     Raises:
-        OSError: If it can not be read or others can write to it.
+        OSError: If it cannot be read or others can write to it.
         ValueError: If it is not what was written into a file of this name, or not signed; or ``KeyError``,
             ``TypeError``.
     """

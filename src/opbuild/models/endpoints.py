@@ -133,7 +133,7 @@ def _in_common(shape: tuple[int, ...], declared: tuple[int, ...] | None) -> tupl
 
 
 def _output(declared: Declared, example: Endpoint | None, as_declared: bool) -> Endpoint:
-    """Return an output as declared, but for what is not so in ``example``, a signature that was bound.
+    """Return an output as declared, but for parts that differ in ``example``, a signature that was bound.
 
     It may be anything unless the inputs are ``as_declared``.
     """
@@ -148,11 +148,11 @@ def _checked(name: str, declared: tuple[int, ...] | None, given: tuple[int, ...]
         shown = ["?" if extent == FREE else extent for extent in declared]
         raise ShapeError(
             f"input {name!r} has {counted(len(declared), 'dimension')} {shown}; the shape given is {list(given)}",
-            "give one extent for each dimension",
+            "give one number for each dimension",
         )
     if any(not FREE <= extent < 2**31 for extent in given):
         message = f"the shape given for input {name!r} is {list(given)}"
-        raise ShapeError(message, "extents are from 0 to 2147483647; -1 leaves one open")
+        raise ShapeError(message, "dimensions are from 0 to 2147483647; -1 leaves one open")
     return tuple(int(extent) for extent in given)
 
 

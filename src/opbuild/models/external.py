@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from opbuild.errors import InvalidModelError
-from opbuild.files.mapping import Array, Known, anonymous, state_of_open
+from opbuild.files.mapping import Array, KnownFile, anonymous, state_of_open
 from opbuild.files.writing import inside
 from opbuild.models.memory import ModelMemory
 from opbuild.platform.digest import blake3_of
@@ -36,7 +36,7 @@ class ExternalData:
 
     def __init__(self, model: Path, memory: ModelMemory) -> None:
         self._model, self._memory = model, memory
-        self._known: dict[Path, Known] = {}
+        self._known: dict[Path, KnownFile] = {}
         self._held: list[tuple[Path, HeldFile]] = []
         self._changed: Path | None = None
 
@@ -44,7 +44,7 @@ class ExternalData:
         """Return the digest that a file had when it was first asked for.
 
         Raises:
-            InvalidModelError: If it can not be read.
+            InvalidModelError: If it cannot be read.
         """
         with self._telling(location):
             return self._first(inside(self._model.parent, location, self._model)).digest
@@ -62,7 +62,7 @@ class ExternalData:
 
     @property
     def edited(self) -> bool:
-        """Whether what was read may not be what ``digest`` tells, because somebody waits to write to it.
+        """Whether the bytes read may not be those of ``digest``, because somebody waits to write to them.
 
         Raises:
             InvalidModelError: If it is something else.
@@ -75,7 +75,7 @@ class ExternalData:
         return bool(uncertain)
 
     def release(self) -> None:
-        """Let others write to the files; what is still used of them is memory of this process from now on."""
+        """Let others write to the files; parts of them still used are memory of this process from now on."""
         held, self._held = self._held, []
         for path, each in held:
             if not each.is_certain():
@@ -90,7 +90,7 @@ class ExternalData:
         try:
             held = hold_file(path)
         except OSError as error:
-            raise self._changed_error(path, f": it can not be read ({error.strerror or error})") from error
+            raise self._changed_error(path, f": it cannot be read ({error.strerror or error})") from error
         contents, descriptor = held.contents, held.descriptor
         held.take()
         self._held.append((path, held))
@@ -101,21 +101,21 @@ class ExternalData:
 
     @contextmanager
     def _telling(self, location: str) -> Iterator[None]:
-        """Tell which file can not be read."""
+        """Tell which file cannot be read."""
         try:
             yield
         except OSError as error:
             raise InvalidModelError(
-                f"the external data {location!r} of {str(self._model)!r} can not be read: {error.strerror or error}",
+                f"the external data {location!r} of {str(self._model)!r} cannot be read: {error.strerror or error}",
                 "copy the model's data files beside the model",
             ) from error
 
-    def _first(self, path: Path) -> Known:
+    def _first(self, path: Path) -> KnownFile:
         """Return the contents of a file as they were when it was first needed."""
         return self._known.get(path) or self._known.setdefault(path, self._memory.digest(path, _digest_file))
 
     def _compare(self, path: Path, mapped: Array | None) -> None:
-        """Take note of a file that was written to while it was used; what is not there any more may have been."""
+        """Take note of a file that was written to while it was used; one that is not there any more may have been."""
         if mapped is None or _digest(_pieces(mapped)) != self._known[path].digest:
             self._changed = path
 

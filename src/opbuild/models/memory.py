@@ -1,9 +1,9 @@
-"""ModelMemory: what is remembered of models beside the networks that were built of them.
+"""ModelMemory: the memory of models beside the networks that were built of them.
 
     network_meta/<model>_<number>.digest    the digest of a model's file, and the state of the file when it was read
     network_meta/<model>_<number>.model     what a model declares (``models.declaration``)
 
-With both a network that was built before starts without reading its model. A folder that can not be read or written
+With both a network that was built before starts without reading its model. A folder that cannot be read or written
 costs only time.
 """
 
@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from itertools import islice
 
-from opbuild.files.mapping import Known, digest_of, remembered_digest
+from opbuild.files.mapping import KnownFile, digest_of, remembered_digest
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust
 from opbuild.models import digest as digests
@@ -31,7 +31,7 @@ _NAMES_AT_MOST = 2000
 
 @dataclass
 class ModelMemory:
-    """What is remembered of models.
+    """The memory of models.
 
     Attributes:
         folder: ``network_meta``.
@@ -46,9 +46,9 @@ class ModelMemory:
     reads: bool
     writes: bool
     keeps_times: bool
-    _looked_up: dict[Path, Known] = field(default_factory=dict, init=False)
+    _looked_up: dict[Path, KnownFile] = field(default_factory=dict, init=False)
 
-    def is_surely_new(self, path: Path) -> bool:
+    def is_not_cached(self, path: Path) -> bool:
         """Return whether a file was edited since its digest was remembered, or no model of its name was ever built.
 
         Else it may be a copy, or so new when it was built that its digest was not remembered; or there are too many
@@ -66,13 +66,13 @@ class ModelMemory:
                 return True
             with os.scandir(self.folder) as listing:
                 names = [entry.name for entry in islice(listing, _NAMES_AT_MOST)]
-        except OSError:  # the folder can not be one, or not be read
+        except OSError:  # the folder cannot be one, or not be read
             return True
         start = f"{_plain_name(path.stem)}_"
         models = (name for name in names if name.startswith(start) and name.endswith(SUFFIX))
         return len(names) < _NAMES_AT_MOST and next(models, None) is None
 
-    def digest(self, path: Path, read: Callable[[Path], str] | None = None) -> Known:
+    def digest(self, path: Path, read: Callable[[Path], str] | None = None) -> KnownFile:
         """Return the digest of one of a model's files, which ``read`` reads if it is not known; raises ``OSError``."""
         known = self._looked_up.pop(path, None)
         if known is not None:
@@ -80,18 +80,18 @@ class ModelMemory:
         return digest_of(path, self.digest_file(path) if self.reads else None, read, self.trust)
 
     def digest_file(self, path: Path) -> Path:
-        """Return where the digest of a model's file is remembered, of the form that this version takes."""
+        """Return the file that remembers the digest of a model's file, of the form that this version takes."""
         place = f"{digests.FORM} {os.path.abspath(path)}"
         number = int(blake3_of(place.encode(errors="surrogateescape"))[:16], 16)
         return self.folder / f"{_plain_name(path.stem)}_{number}.digest"
 
     def declaration_file(self, name: str, digest: str) -> Path:
-        """Return where it is remembered what a model declares; its name decides nothing but how that is called."""
+        """Return the file that remembers a model's declaration; its name decides nothing but how that is called."""
         number = int(blake3_of(f"{digest} {own_sources()}".encode())[:16], 16)
         return self.folder / f"{_plain_name(name)}_{number}{SUFFIX}"
 
     def declaration(self, file: Path, digest: str) -> Declaration | None:
-        """Return what the model with this digest declares, if a file remembers it."""
+        """Return the declaration of the model with this digest, if a file remembers it."""
         if not self.reads:
             return None
         try:
@@ -104,7 +104,7 @@ class ModelMemory:
             return None
 
     def keep(self, file: Path, declaration: Declaration, digest: str) -> None:
-        """Remember what the model with this digest declares."""
+        """Remember the declaration of the model with this digest."""
         if self.writes:
             with contextlib.suppress(OSError):
                 publish(file, declaration_bytes(file, declaration, digest, self.trust))

@@ -142,8 +142,8 @@ def _extents(name: str, given: Any) -> Extents:
     if low < 0 or (high != FREE and high < low):
         raise ShapeError(
             f"input {name!r} has the range {low}~{high}",
-            f"give the least extent first: ({min(low, high)}, {max(low, high)})",
-            command="give the least extent, '~' and the greatest",
+            f"give the least dimension first: ({min(low, high)}, {max(low, high)})",
+            command="give the least dimension, '~' and the greatest",
         )
     return int(low), int(high)
 

@@ -73,7 +73,7 @@ class ModelSource:
 
     @property
     def declaration(self) -> Declaration:
-        """What the model declares; reads the model if it was never built before."""
+        """The declaration of the model; reads the model if it was never built before."""
         if self._declaration is None:
             self._declaration = self._declare()
         return self._declaration
@@ -83,7 +83,7 @@ class ModelSource:
         """Digest of the model and its external data, as they were when it was first asked for.
 
         Raises:
-            InvalidModelError: If a file of external data can not be read.
+            InvalidModelError: If a file of external data cannot be read.
         """
         if not self.declaration.external or self._data is None:
             return self.own_digest
@@ -91,7 +91,7 @@ class ModelSource:
 
     @property
     def edited(self) -> bool:
-        """Whether the file or external data, mapped while a network is built, may not be what ``digest`` read.
+        """Whether the file or external data, mapped while a network is built, may not be those that ``digest`` read.
 
         Raises:
             InvalidModelError: If it is something else.
@@ -101,7 +101,7 @@ class ModelSource:
         return (self._data is not None and self._data.edited) or self._is_uncertain
 
     def fix(self) -> None:
-        """Let the network be of what the model's files hold now, also if it is bound later."""
+        """Let the network be of the present content of the model's files, also if it is bound later."""
         self.digest  # noqa: B018  which is taken once
 
     def types(self, shapes: Shapes) -> dict[str, TensorType]:
@@ -167,7 +167,7 @@ class ModelSource:
         self.keeps, self._loaded = False, None
 
     def remember(self) -> None:
-        """Keep what is known of the model for the next process."""
+        """Keep the facts of the model for the next process."""
         if not self.was_built:
             self._memory.keep(self.declaration_file, self.declaration, self.own_digest)
             self.was_built = True
@@ -197,7 +197,7 @@ class ModelSource:
         try:
             contents = read_file(self._model) if isinstance(self._model, Path) else _contents(self._model)
         except OSError as error:
-            raise self.changed_error(f": it can not be read ({error.strerror or error})") from error
+            raise self.changed_error(f": it cannot be read ({error.strerror or error})") from error
         again = digest_model(contents)
         if again.digest != self.own_digest:
             raise self.changed_error()
@@ -210,14 +210,14 @@ class ModelSource:
         return self._held is not None and not self._held.is_certain()
 
     def _differs(self) -> bool:
-        """Return whether the file, where it is still mapped, is surely what ``digest`` read no more."""
+        """Return whether the file, where it is still mapped, surely differs from the one that ``digest`` read."""
         from opbuild.models.digest import digest_model
 
         mapped = None if self._held is None else self._held.mapped()
         return mapped is None or digest_model(mapped).digest != self.own_digest
 
     def changed_error(self, how: str = "") -> InvalidModelError:
-        """Return the error for files that are not what they were."""
+        """Return the error for files that have changed."""
         return InvalidModelError(f"{self._shown} changed since it was compiled{how}", "compile it again")
 
     def _declare(self) -> Declaration:
@@ -236,7 +236,7 @@ def open_model(model: Model, memory: ModelMemory, *, releases: bool = False) -> 
     ``releases``: the caller calls ``release``, whatever happens, so that the file may be mapped until then.
 
     Raises:
-        InvalidModelError: If it can not be read.
+        InvalidModelError: If it cannot be read.
     """
     if not isinstance(model, (str, os.PathLike)):
         return _open_object(model, memory)
@@ -258,14 +258,14 @@ def open_model(model: Model, memory: ModelMemory, *, releases: bool = False) -> 
         place = path.absolute()  # read again for another signature, wherever the process is then
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise InvalidModelError(f"{str(path)!r} can not be read: {why}", "check the path") from error
+        raise InvalidModelError(f"{str(path)!r} cannot be read: {why}", "check the path") from error
     held, message = read[-1] if read else (None, None)
     return ModelSource(place, memory, digest, repr(str(path)), held, message)
 
 
-def is_surely_new(model: Model, memory: ModelMemory) -> bool:
+def is_not_cached(model: Model, memory: ModelMemory) -> bool:
     """Return whether a model surely was never built, before its file is read; see ``ModelMemory``."""
-    return isinstance(model, (str, os.PathLike)) and memory.is_surely_new(Path(model)) and _is_model(Path(model))
+    return isinstance(model, (str, os.PathLike)) and memory.is_not_cached(Path(model)) and _is_model(Path(model))
 
 
 def _is_model(path: Path) -> bool:
@@ -288,24 +288,20 @@ def _open_object(model: Any, memory: ModelMemory) -> ModelSource:
 
 
 def _contents(model: Any) -> Array:
-    """Return the bytes of a model that is no file; they are copied where somebody may write to them.
-
-    Raises:
-        InvalidModelError: If it can not be serialised.
-    """
+    """Return the bytes of a model that is no file; they are copied where somebody may write to them."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         return np.frombuffer(model if isinstance(model, bytes) else bytes(model), np.uint8)
     try:
         return np.frombuffer(model.SerializeToString(deterministic=True), np.uint8)
     except Exception as error:  # protobuf's own types
         raise InvalidModelError(
-            f"the ModelProto given can not be serialised: {error}",
+            f"the ModelProto given cannot be serialised: {error}",
             "a model above 2 GiB must be saved with external data and given as a path",
         ) from error
 
 
 def _evaluator() -> Callable[[Node, Sequence[Array | None], int], Sequence[Array]]:
-    """Return what evaluates nodes; what is stored is started without."""
+    """Return the evaluator of nodes; a start from the store is without."""
     from opbuild.backend.evaluate import evaluate
 
     return evaluate

@@ -117,7 +117,7 @@ static int open_file(opbuild_model *model, const char *path, char *message, size
         model->bytes = (size_t)info.st_size;
         return file;
     }
-    fail(message, size, "%s can not be read: %s", path, is_there ? "it is no file" : strerror(errno));
+    fail(message, size, "%s cannot be read: %s", path, is_there ? "it is no file" : strerror(errno));
     if (file >= 0) close(file);
     return -1;
 }
@@ -153,7 +153,7 @@ static file_section *read_table(const opbuild_model *model, int file, file_heade
     if (is_read && memcmp(digest, head->digest, 32) == 0) return (file_section *)table;
     free(table);
     fail(message, size, is_read ? "%s is damaged: its table does not have the digest it should have"
-                                : "%s can not be read, or there is no memory", path);
+                                : "%s cannot be read, or there is no memory", path);
     return NULL;
 }
 
@@ -167,7 +167,7 @@ static int read_section(const opbuild_model *model, int file, const file_section
     else {
         to->data = to->own = aligned_alloc(ALIGNMENT, (to->bytes / ALIGNMENT + 1) * ALIGNMENT);
         if (!to->own || !read_bytes(file, to->own, to->bytes, from->offset))
-            return fail(message, size, "section %u.%u of %s can not be read, or there is no memory", to->kind, to->index,
+            return fail(message, size, "section %u.%u of %s cannot be read, or there is no memory", to->kind, to->index,
                         path);
     }
     if (from->kind == WEIGHTS && (flags & OPBUILD_TRUST_WEIGHTS)) return 0;
@@ -216,7 +216,7 @@ static int read_file(opbuild_model *model, const char *path, unsigned flags, cha
     if (table && !(flags & OPBUILD_COPY_WEIGHTS)) model->mapped = mmap(NULL, model->bytes, PROT_READ, MAP_PRIVATE, file, 0);
     if (model->mapped == MAP_FAILED) {
         model->mapped = NULL;
-        fail(message, size, "%s can not be mapped: %s", path, strerror(errno));
+        fail(message, size, "%s cannot be mapped: %s", path, strerror(errno));
     } else if (table) result = read_sections(model, file, &head, table, flags, path, message, size);
     free(table);
     close(file);
@@ -265,11 +265,11 @@ static int check_machine(const opbuild_model *model, const char *path, char *mes
     memcpy(words, needs->data, needs->bytes);
     const char *machine = strtok_r(words, " ", &rest);
     if (!machine || strcmp(machine, here.machine) != 0)
-        return fail(message, size, "%s can not run here: it is for %s, this machine is %s", path,
+        return fail(message, size, "%s cannot run here: it is for %s, this machine is %s", path,
                     machine ? machine : "nothing", here.machine);
     read_flags(flags, sizeof flags);
     for (const char *word; (word = strtok_r(NULL, " ", &rest));)
-        if (!has_flag(flags, word)) return fail(message, size, "%s can not run here: this machine lacks %s", path, word);
+        if (!has_flag(flags, word)) return fail(message, size, "%s cannot run here: this machine lacks %s", path, word);
     return 0;
 }
 
@@ -312,13 +312,13 @@ static int load_library(opbuild_model *model, const char *path, int threads, cha
     for (size_t done = 0; done < code->bytes;) {
         ssize_t written = write(model->descriptor, code->data + done, code->bytes - done);
         if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return fail(message, size, "the library can not be written: %s", strerror(errno));
+        if (written <= 0) return fail(message, size, "the library cannot be written: %s", strerror(errno));
         done += (size_t)written;
     }
     free(code->own), code->data = code->own = NULL;
     snprintf(name, sizeof name, "/proc/self/fd/%d", model->descriptor);
     model->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!model->library) return fail(message, size, "the library of %s can not be loaded: %s", path, dlerror());
+    if (!model->library) return fail(message, size, "the library of %s cannot be loaded: %s", path, dlerror());
     void *(*set_handler)(void (*)(void *, const char *));
     *(void **)&set_handler = dlsym(model->library, "halide_set_error_handler");
     if (set_handler) set_handler(remember_error);

@@ -50,7 +50,7 @@ typedef struct {
 /* Point to the tables in a section, which lies on a multiple of 8 bytes; return 0 if they are not in it. */
 int opbuild_lay_out(program_tables *t, const uint8_t *data, size_t bytes);
 
-/* Why tables that were laid out can not be run safely beside so many bytes of weights, or NULL. `nodes` becomes what the step
+/* Why tables that were laid out cannot be run safely beside so many bytes of weights, or NULL. `nodes` becomes what the step
  * at fault computes, or NULL. */
 const char *opbuild_unsound(const program_tables *t, uint64_t weights, const char **nodes);
 

@@ -29,7 +29,7 @@ SUFFIX = ".om"
 
 
 @checks_arguments
-@names_limits(BuildError, "the network can not be built")
+@names_limits(BuildError, "the network cannot be built")
 def build_offline(
     model: Model | Graph,
     output: str | os.PathLike[str],
@@ -61,8 +61,8 @@ def build_offline(
 
     Raises:
         ModelError: If the model is at fault, a shape is open, or an operator runs only where onnx is installed.
-        OptionError: If an argument is at fault, or the file can not be written.
-        BuildError: If an operator can not be built, or the network not linked.
+        OptionError: If an argument is at fault, or the file cannot be written.
+        BuildError: If an operator cannot be built, or the network not linked.
     """
     path = _named(Path(output))
     _check_output(path, model)
@@ -88,20 +88,16 @@ def build_offline(
         _write(path, plan, networks, setup)
     except ValueError as error:
         raise UnsupportedOperatorError(
-            f"the network can not be stored: {error}", "use opbuild.compile", command="use opbuild build"
+            f"the network cannot be stored: {error}", "use opbuild.compile", command="use opbuild build"
         ) from error
     except OSError as error:
-        message = f"{str(path)!r} can not be written: {error.strerror or error}"
+        message = f"{str(path)!r} cannot be written: {error.strerror or error}"
         raise OptionError(message, hint_for(error) or "name another file") from error
     return path
 
 
 def _named(output: Path) -> Path:
-    """Return the file to write, with its suffix.
-
-    Raises:
-        OptionError: If only a folder is named.
-    """
+    """Return the file to write, with its suffix."""
     if output.name in ("", ".."):
         raise OptionError(f"output is {str(output)!r}, a folder", f"name a file: {str(output / 'model.om')!r}")
     return output if output.suffix == SUFFIX else output.with_name(output.name + SUFFIX)

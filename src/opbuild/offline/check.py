@@ -1,4 +1,4 @@
-"""Check: every operator of a model that has no kernel, or that an offline model can not have; nothing is compiled."""
+"""Check: every operator of a model that has no kernel, or that an offline model cannot have; nothing is compiled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNSUPPORTED = 1
 
 @dataclass(frozen=True)
 class CheckedModel:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
         name: The model's name.
@@ -38,7 +38,7 @@ class CheckedModel:
 
     @property
     def failed(self) -> tuple[NodeCheck, ...]:
-        """The nodes that an offline model can not have."""
+        """The nodes that an offline model cannot have."""
         return tuple(node for node in self.nodes if not node.fits)
 
     def to_json(self) -> dict[str, Any]:

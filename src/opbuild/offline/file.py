@@ -33,7 +33,7 @@ from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint, common
-from opbuild.runtime.record import ALIGNMENT, Constant, Pieces, Places, Record
+from opbuild.runtime.record import ALIGNMENT, Constant, ConstantPieces, Places, Record
 from opbuild.runtime.record_json import from_json, to_json
 from opbuild.target.host import needed_of_machine
 from opbuild.target.level import Level
@@ -99,8 +99,8 @@ def write_offline(
         watch: Told how many bytes of the weights are written.
 
     Raises:
-        OSError: If it can not be written.
-        ValueError: If a record can not be stored.
+        OSError: If it cannot be written.
+        ValueError: If a record cannot be stored.
     """
     first = records[0]
     about = {
@@ -183,10 +183,10 @@ class OfflineModel:
         return library
 
     def record(self, index: int) -> Record:
-        """Return how a signature runs.
+        """Return the record of a signature.
 
         Raises:
-            InvalidModelError: If the file's record can not be run safely.
+            InvalidModelError: If the file's record cannot be run safely.
         """
         try:
             record = from_json(parse_json(self.container.section(PLAN, index).tobytes()))
@@ -201,19 +201,19 @@ class OfflineModel:
             raise self._invalid(f"plan {index} has other outputs than the file says")
         return record
 
-    def constants(self, record: Record) -> Pieces:
+    def constants(self, record: Record) -> ConstantPieces:
         """Return the bytes of a record's constants, where the file was read or mapped.
 
         Raises:
             InvalidModelError: If they are not in the file.
         """
         try:
-            return Pieces(record.constants, self.container.section(WEIGHTS), {})
+            return ConstantPieces(record.constants, self.container.section(WEIGHTS), {})
         except OSError as error:
             raise self._invalid(str(error)) from error
 
     def _invalid(self, how: str) -> InvalidModelError:
-        return InvalidModelError(f"{str(self.container.path)!r} can not be used: {how}", "write the file again")
+        return InvalidModelError(f"{str(self.container.path)!r} cannot be used: {how}", "write the file again")
 
 
 def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, copies: bool = False) -> OfflineModel:
@@ -226,7 +226,7 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, cop
         copies: Whether to read the weights into memory of this process instead of mapping them.
 
     Raises:
-        InvalidModelError: If it can not be read, is none, is damaged or not signed, or others can write to it.
+        InvalidModelError: If it cannot be read, is none, is damaged or not signed, or others can write to it.
     """
     container = open_container(path, verify=verify, trust=trust, copies=copies)
     try:
@@ -264,11 +264,7 @@ def _build(parts: Any) -> dict[str, Any]:
 
 
 def _require_sections(container: Container, signatures: int) -> None:
-    """Refuse a file without what the machine needs, or with plans and tables of other signatures than it serves.
-
-    Raises:
-        ValueError: If it is one.
-    """
+    """Refuse a file without sections that the machine needs, or with plans and tables of other signatures."""
     of = {kind: {index for own, index in container.places if own == kind} for kind in (MACHINE, PLAN, PROGRAM)}
     if 0 not in of[MACHINE] or any(of[kind] != set(range(signatures)) for kind in (PLAN, PROGRAM)):
         raise ValueError("it has the sections of other signatures")

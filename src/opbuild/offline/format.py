@@ -100,7 +100,7 @@ def write_container(path: Path, sections: Sequence[Section], trust: Trust = PRIV
         trust: What it is signed with.
 
     Raises:
-        OSError: If it can not be written; nothing is left behind, and an older file stays.
+        OSError: If it cannot be written; nothing is left behind, and an older file stays.
     """
     sweep(path.parent)
     with private_path(path.parent) as temporary:
@@ -148,7 +148,7 @@ def open_container(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, c
         copies: Whether to read the weights into memory of this process instead of mapping them.
 
     Raises:
-        InvalidModelError: If it can not be read, is no offline model, is of another version, is damaged or not signed,
+        InvalidModelError: If it cannot be read, is no offline model, is of another version, is damaged or not signed,
             or others can write to it.
     """
     require_kind(path, OFFLINE)
@@ -157,7 +157,7 @@ def open_container(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, c
     except UntrustedError as error:
         raise InvalidModelError(f"{str(path)!r} is not used: {error.strerror}", "copy it to a file of yours") from None
     except OSError as error:
-        raise InvalidModelError(f"{str(path)!r} can not be read: {error.strerror or error}", "check the path") from None
+        raise InvalidModelError(f"{str(path)!r} cannot be read: {error.strerror or error}", "check the path") from None
     places, digests, signed = _read_table(path, data)
     sections: dict[tuple[int, int], Array] = {}
     for (kind, index), (offset, size) in places.items():
@@ -213,7 +213,7 @@ def _read_table(path: Path, data: Array) -> tuple[_Places, dict[tuple[int, int],
         raise _damaged(path, f"it has {data.size} bytes, not {size}")
     end = _HEADER_BYTES + count * _ENTRY.size
     if count > _MOST_SECTIONS or end > data.size:
-        raise _damaged(path, f"it can not have {counted(count, 'section')}")
+        raise _damaged(path, f"it cannot have {counted(count, 'section')}")
     table = bytes(data[_HEADER_BYTES:end])
     if blake3_of(head[: _HEADER.size] + table) != head[-_DIGEST_BYTES:].hex():
         raise _damaged(path, "its table does not have the digest it should have")

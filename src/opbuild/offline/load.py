@@ -28,7 +28,7 @@ MOST_SHOWN = 20
 
 
 @checks_arguments
-@names_limits(BuildError, "the network can not be loaded")
+@names_limits(BuildError, "the network cannot be loaded")
 def load(
     path: str | os.PathLike[str],
     *,
@@ -50,10 +50,10 @@ def load(
         The network; it takes the input shapes that the file was made for, others raise ``ShapeError``.
 
     Raises:
-        InvalidModelError: If the file can not be read, is no offline model, is damaged or not signed where there is a
+        InvalidModelError: If the file cannot be read, is no offline model, is damaged or not signed where there is a
             signing key, or others can write to it.
         TargetError: If it is for another machine than this one.
-        LinkError: If its library can not be loaded.
+        LinkError: If its library cannot be loaded.
     """
     config = Config.from_environment(num_threads=num_threads, copy_weights=copy_weights)
     return open_offline(Path(path), config, verify=verify)[0]
@@ -65,7 +65,7 @@ def open_offline(path: Path, config: Config, *, verify: bool = True) -> tuple[Ne
     problem = runs_here(model.level)
     if problem:
         raise TargetError(
-            f"{str(path)!r} can not run here: {problem}",
+            f"{str(path)!r} cannot run here: {problem}",
             "build it for this machine: soc_version='host', or a lesser one",
             command="build it for this machine: --soc_version=host, or a lesser one",
         )
@@ -114,7 +114,7 @@ class _Loaded:
         except UNSOUND as error:
             where = repr(str(self._model.container.path))
             raise InvalidModelError(
-                f"{where} can not be used: its notes are not sound ({error!r})", "write it again"
+                f"{where} cannot be used: its notes are not sound ({error!r})", "write it again"
             ) from error
 
     def check(self, shapes: Shapes) -> None:

@@ -31,15 +31,15 @@ from opbuild.target.host import host_level
 from opbuild.text.names import nearest
 
 if TYPE_CHECKING:
-    from opbuild.frontend.onnx_examples import Example
+    from opbuild.frontend.onnx_examples import OperatorExample
 
 
-NO_TENSORS = "for lists, optional values or text: on the host, where a network is cut"
+NO_TENSORS = "for lists, optional values or text: falls back to numpy, at a graph break"
 """Remark on an operator that is given or gives no tensors."""
 
 
 class OperatorSupport(NamedTuple):
-    """What becomes of an operator.
+    """The support of an operator: by kernels, by the host, or none.
 
     Attributes:
         name: The operator's type; after its domain, if that is not ONNX's own: ``com.microsoft.MatMulNBits``.
@@ -47,7 +47,7 @@ class OperatorSupport(NamedTuple):
         kernel: Element types for which kernels compute it.
         host: Element types for which it runs on the host, without a kernel.
         folded: Element types for which it is computed when the network is built.
-        refused: Element types that the operator allows and opbuild can not serve.
+        refused: Element types that the operator allows and opbuild cannot serve.
         offline: Whether an offline model can have it: what runs on the host needs the ``onnx`` package otherwise.
         why: Why there is no kernel, or why it is refused; empty if there is one.
     """
@@ -63,7 +63,7 @@ class OperatorSupport(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """What becomes of one model: a field of ``OperatorSupport``, whether onnx is needed to run it, and why."""
+    """The outcome of one model: a field of ``OperatorSupport``, whether onnx is needed to run it, and why."""
 
     place: str
     offline: bool = True
@@ -72,7 +72,7 @@ class _Outcome(NamedTuple):
 
 @checks_arguments
 def operators(name: str | Sequence[str] | None = None) -> tuple[OperatorSupport, ...]:
-    """Return which operators have kernels, for which element types, and which run on the host.
+    """Return the operators with kernels, for which element types, and those that fall back to numpy.
 
     Each is asked about by a small network, in its usual form; other attributes and shapes may be served otherwise:
     ``opbuild explain`` and ``net.report.host`` tell it of a network.
@@ -92,7 +92,7 @@ def operators(name: str | Sequence[str] | None = None) -> tuple[OperatorSupport,
 
 
 @cache
-def _known() -> Mapping[str, Callable[[str], Iterator[Example]]]:
+def _known() -> Mapping[str, Callable[[str], Iterator[OperatorExample]]]:
     """Return the functions that yield the examples of each operator."""
     from opbuild.frontend import microsoft_examples, onnx_examples
     from opbuild.frontend.rewritten import LEARNED
@@ -135,8 +135,8 @@ def _record(op_type: str, outcomes: dict[str, _Outcome]) -> OperatorSupport:
     return OperatorSupport(op_type, "", **places, offline=offline, why=next(filter(None, reasons), ""))
 
 
-def outcome(example: Example) -> _Outcome:
-    """Return what becomes of an example, by the steps that every model takes."""
+def outcome(example: OperatorExample) -> _Outcome:
+    """Return the outcome of an example, by the steps that every model takes."""
     from opbuild.frontend.onnx_model import load_model
 
     if example.model is None:
@@ -162,7 +162,7 @@ def outcome(example: Example) -> _Outcome:
 
 
 def _outcome_at_break(graph: Graph, follows: GraphBreak) -> _Outcome:
-    """Return what becomes of an operator at which a network breaks: the host computes it, or only chooses kernels."""
+    """Return the outcome of an operator at which a network breaks: the host computes it, or only chooses kernels."""
     if follows.kind != "data":
         return _Outcome("kernel")
     types = {**graph.types, **{name: type_of_value(value) for name, value in follows.constants.items()}}
@@ -185,7 +185,7 @@ def _evaluates(call: HostCall, graph: Graph) -> bool:
 def _results(
     node: Node, types: Sequence[TensorType | None], constants: Mapping[str, Array], opset: int
 ) -> Sequence[Array] | None:
-    """Return what the host computes for inputs of ones, None if it can not."""
+    """Return the results of the host for inputs of ones, None if it cannot compute them."""
     arrays = [
         constants[name] if name in constants else None if each is None else np.ones(each.shape, each.dtype)
         for name, each in zip(node.inputs, types, strict=True)

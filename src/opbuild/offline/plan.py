@@ -1,4 +1,4 @@
-"""What an offline model needs, for its signatures or ranges: a build, a preview and a check begin with it."""
+"""The needs of an offline model, for its signatures or ranges: a build, a preview and a check begin with them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from opbuild.kernel.opdesc import FREE
 from opbuild.models.endpoints import inputs_of, outputs_of_any
 from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.models.source import Model, ModelSource, open_model
+from opbuild.offline.dry_run import dry_run
 from opbuild.offline.ranges import RangePlan, Search, at_break, waits_at
-from opbuild.offline.rehearsal import rehearse
 from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stages import Planned
@@ -37,7 +37,7 @@ REHEARSED = 4
 
 @dataclass(frozen=True, eq=False)
 class FilePlan:
-    """What an offline model needs.
+    """The needs of an offline model.
 
     Attributes:
         needed: Programs and kernels.
@@ -70,7 +70,7 @@ class FilePlan:
 
 
 def set_up_file(soc_version: str, config: Config | None, observer: Observer | None) -> Setup:
-    """Check what the build of an offline model was asked for."""
+    """Check the request for an offline model."""
     level = resolve_soc_version(soc_version)
     return set_up(config or Config.from_environment(), level, observer, stores_networks=False, runs_elsewhere=True)
 
@@ -84,7 +84,7 @@ def plan_file(
     ranges: RangeMap | None,
     portable: bool = True,
 ) -> FilePlan:
-    """Return what an offline model needs; arguments as for ``build_offline``.
+    """Return the needs of an offline model; arguments as for ``build_offline``.
 
     Of a network in segments without ``portable`` only what is sure to be needed before it is called with data.
 
@@ -111,7 +111,7 @@ def plan_file(
         return FilePlan(session.plan([each.graph for each in walked], clock), _outputs(source), source)
     if portable:
         return _plan_segments(source, session, signatures)
-    met = rehearse(source, _first(source, signatures), signatures)
+    met = dry_run(source, _first(source, signatures), signatures)
     certain = [each.source.graph(shapes, clock) for each in met for shapes in each.certain]
     waits = waits_at(found for each in met for found in each.breaks.values())
     return FilePlan(session.plan(certain, clock), _outputs(source), source, waits=tuple(waits.values()))
@@ -130,17 +130,17 @@ def _first(source: ModelSource, signatures: Sequence[Shapes]) -> FirstSegment:
 def _plan_segments(
     source: ModelSource, session: Session, signatures: Sequence[Shapes] = (), sizes: Sizes | None = None
 ) -> FilePlan:
-    """Return what a file needs that binds the segments of a network where it is run: for signatures, or for ranges.
+    """Return the needs of a file that binds the segments of a network where it is run: for signatures, or for ranges.
 
     Raises:
         ShapeError: If the network takes none of the sizes that were tried.
-        UnsupportedOperatorError: If the file can not hold the network.
+        UnsupportedOperatorError: If the file cannot hold the network.
     """
     _require_tensors(source)
     samples, clock = sizes.samples() if sizes else signatures, Clock()
     source.keeps = True
     first = _first(source, samples)
-    met = rehearse(source, first, samples, REHEARSED if sizes else len(samples))
+    met = dry_run(source, first, samples, REHEARSED if sizes else len(samples))
     breaks = [found for each in met for found in each.breaks.values() if found is not None]
     stored = [*met[0].certain][:1] if sizes else signatures
     walked = [source.walk(shapes, clock) for shapes in stored]
@@ -190,11 +190,7 @@ def _declared(source: ModelSource) -> tuple[Endpoint, ...]:
 
 
 def _require_tensors(source: ModelSource) -> None:
-    """Refuse a network with other inputs than tensors.
-
-    Raises:
-        UnsupportedOperatorError: Then.
-    """
+    """Refuse a network with other inputs than tensors."""
     other = next((each.name for each in source.declaration.inputs if each.dtype not in DTYPES), None)
     if other is not None:
         raise UnsupportedOperatorError(
@@ -233,7 +229,7 @@ def _check_ranks(source: ModelSource, ranges: Mapping[str, Sequence[int | tuple[
             raise ShapeError(
                 f"input {name!r} has {counted(len(declared), 'dimension')}, and "
                 f"{format_input_shape({name: ranges[name]})!r} has {len(ranges[name])}",
-                "give an extent or a range for each dimension",
+                "give a number or a range for each dimension",
             )
 
 

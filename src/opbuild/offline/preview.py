@@ -1,4 +1,4 @@
-"""Preview: what an offline build would do, decided as the build decides it, and nothing compiled or written."""
+"""Preview: the effects of an offline build, decided as the build decides it, and nothing compiled or written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opbuild.session import Session
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
-    from opbuild.builder.job import Job
+    from opbuild.builder.job import OperatorJob
 
 
 def preview(
@@ -31,7 +31,7 @@ def preview(
     observer: Observer | None = None,
     portable: bool = True,
 ) -> Report:
-    """Return what ``build_offline`` with these arguments would compile and reuse, and why.
+    """Return a report of the operators that ``build_offline`` with these arguments would compile and reuse, and why.
 
     With ``portable`` operators that run only where onnx is installed are refused, as ``build_offline`` does. Without
     it is what ``compile`` would do, which takes a lower level's operators where nothing can be compiled. Operators are
@@ -65,7 +65,7 @@ def _tuned(needed: Planned) -> dict[str, str]:
     return {node: said for program in needed.programs for node, said in program.tuned.items()}
 
 
-def _explained(jobs: Sequence[Job], builder: Builder) -> tuple[OperatorReport, ...]:
+def _explained(jobs: Sequence[OperatorJob], builder: Builder) -> tuple[OperatorReport, ...]:
     from opbuild.builder.explain import WHEN_ASKED, Explainer
 
     builder.adopt(jobs)

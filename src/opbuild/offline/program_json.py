@@ -1,8 +1,8 @@
-"""How one input signature runs, as tables that a C program reads in place: ``native/opbuild_tables.h``.
+"""The record of one input signature as tables that a C program reads in place: ``native/opbuild_tables.h``.
 
     uint32[8]  numbers of inputs, outputs, buffers, steps, arguments, dimensions, extents, and bytes of text
     uint64     bytes of the arena
-    uint32     text: why C can not run it, empty if it can
+    uint32     text: why C cannot run it, empty if it can
     uint32     0
     ports      inputs, then outputs: uint32 name (text), buffer, type, rank, first extent, 0; uint64 bytes
     buffers    uint32 kind (0 input, 1 output, 2 constant, 3 temporary), 0; uint64 bytes;
@@ -43,12 +43,12 @@ _ARGUMENT = np.dtype([(name, "<u4") for name in ("buffer", "type", "rank", "firs
 
 
 def tables(record: Record) -> bytes:
-    """Return a record as tables for C; if C can not run it, as far as its inputs and outputs, with the reason.
+    """Return a record as tables for C; if C cannot run it, as far as its inputs and outputs, with the reason.
 
     Args:
         record: What runs; its constants lie in one section, at their offsets.
     """
-    text, problem = _Text(), why_not_in_c(record)
+    text, problem = _StringTable(), why_not_in_c(record)
     steps = [step for step in record.steps if isinstance(step, KernelStep) and not problem]
     views = [view for step in steps for view in step.views]
     ports = (*record.inputs, *record.outputs)
@@ -85,7 +85,7 @@ def tables(record: Record) -> bytes:
 
 
 def why_not_in_c(record: Record) -> str:
-    """Return why a record can not be run from C, or the empty text."""
+    """Return the reason that a record cannot be run from C, or the empty text."""
     if record.follows is not None:
         return (
             f"shapes depend on data or values ({record.follows.op_type} {record.follows.node}): it runs in Python only"
@@ -99,7 +99,7 @@ def why_not_in_c(record: Record) -> str:
     return f"a kernel has {most} arguments, the C library passes {MOST_ARGUMENTS}" if most > MOST_ARGUMENTS else ""
 
 
-class _Text:
+class _StringTable:
     """Strings, each once, one after the other."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class _Text:
         return self._known[value]
 
 
-def _port_rows(ports: Sequence[Port], text: _Text) -> list[tuple[int, ...]]:
+def _port_rows(ports: Sequence[Port], text: _StringTable) -> list[tuple[int, ...]]:
     firsts = _starts(len(port.type.shape) for port in ports)
     return [
         (text.add(port.name), port.buffer, _port_type(port.type.dtype), len(port.type.shape), first, 0,
@@ -123,7 +123,7 @@ def _port_rows(ports: Sequence[Port], text: _Text) -> list[tuple[int, ...]]:
 
 
 def _starts(lengths: Iterable[int]) -> Array:
-    """Return where each of several runs begins that follow one another."""
+    """Return the start of each of several runs that follow one another."""
     each = np.array([0, *lengths], np.int64)
     return np.cumsum(each)[:-1]
 

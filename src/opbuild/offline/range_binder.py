@@ -1,4 +1,4 @@
-"""RangeBinder: binds what an offline model holds to any size by numbers, without the compiler and the onnx package."""
+"""RangeBinder: binds an offline model to any size by its formulas, without the compiler and the onnx package."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RangeBinder:
 
     def __init__(self, offline: OfflineModel, modules: Modules, blocks: Blocks[Arena]) -> None:
         self._offline = offline
-        file = self._file = _File(offline, modules, blocks)
+        file = self._file = _SharedFile(offline, modules, blocks)
         with file.sound():
             content = parse_json(offline.container.section(GRAPH).tobytes())
             self._sources = str(content["sources"])
@@ -118,8 +118,8 @@ class RangeBinder:
         )
 
 
-class _File:
-    """What the segments of a file have in common; it knows nothing of them.
+class _SharedFile:
+    """The state that the segments of a file share; it knows nothing of them.
 
     Attributes:
         offline: The file.
@@ -135,7 +135,7 @@ class _File:
 
     @contextmanager
     def sound(self) -> Iterator[None]:
-        """Turn what a network raises that is none, though its file is sealed, into an error of opbuild."""
+        """Turn errors of a network that is none, though its file is sealed, into an error of opbuild."""
         try:
             yield
         except (OSError, ModelError, BuildError, *UNSOUND) as error:
@@ -146,7 +146,7 @@ class _File:
 class _Segments(NamedTuple):
     """The segments of a file, by digest and inputs."""
 
-    file: _File
+    file: _SharedFile
     known: Mapping[tuple[str, tuple[Declared, ...]], _Programs]
 
     def programs(self, source: Source) -> _Programs:
@@ -164,7 +164,7 @@ class _Programs:
         programs: For each its number, and the only size that it is for or None.
     """
 
-    def __init__(self, file: _File, inputs: Sequence[Declared], programs: Sequence[Any]) -> None:
+    def __init__(self, file: _SharedFile, inputs: Sequence[Declared], programs: Sequence[Any]) -> None:
         self._file, self._inputs = file, inputs
         self._programs = [(int(number), _shapes(shapes)) for number, shapes in programs]
         self._networks: dict[int, DynamicNetwork] = {}
@@ -186,7 +186,7 @@ class _Programs:
         return Binding(bound, self._report(bound.record, clock))
 
     def _bound(self, shapes: Shapes) -> Executor | None:
-        """Return what runs a size: bound by the numbers of a program that suits it, if any does."""
+        """Return the executor of a size: of a program that suits it, its numbers filled in, if there is one."""
         own = next((number for number, only in self._programs if only == shapes), None)
         if own is not None:
             return self._fixed(own)

@@ -1,4 +1,4 @@
-"""What an offline model holds to serve ranges of sizes, and networks in segments: programs with symbolic extents.
+"""The content of an offline model for ranges of sizes, and for networks in segments: programs with symbolic extents.
 
 The build lowers each segment at sizes that stand for all. A size for which no program's conditions hold adds a program;
 each adds the kernels that suit it; and of what a program calls there are kernels for any size. Where the file is run a
@@ -21,10 +21,10 @@ from opbuild.offline.file import PackedWeights
 from opbuild.offline.format import GRAPH, Section
 from opbuild.pipeline.stages import Assembled, HostNode, Planned, host_nodes
 from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes, symbolic_first
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.records import dataclass, replace
 from opbuild.platform.sources import own_sources
-from opbuild.program import Program, Symbols
+from opbuild.program import Program, ProgramSymbols
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint
@@ -48,7 +48,7 @@ MOST_PROGRAMS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class FoundProgram:
     """A program of a segment.
 
     Attributes:
@@ -70,10 +70,10 @@ class Found:
         found = formulas([shapes[index][axis] for index, axis in symbols.variables])
         return found is not None and found[places].tolist() == [*chain(*shapes)]
 
-    @lazily
+    @lazy_property
     def _formulas(self) -> tuple[Formulas, list[int]]:
         """The conditions, and the places of the numbers that the shapes are."""
-        symbols = cast("Symbols", self.program.symbols)
+        symbols = cast("ProgramSymbols", self.program.symbols)
         numbers = Numbers(symbols.extents)
         shapes = (*(port.type.shape for port in self.program.inputs), *symbols.values)
         places = [numbers.place(each) for each in chain(*shapes)]
@@ -92,12 +92,12 @@ class FileSegment:
 
     digest: str
     inputs: tuple[Declared, ...]
-    programs: list[Found]
+    programs: list[FoundProgram]
 
 
 @dataclass(frozen=True)
 class RangePlan:
-    """What an offline model holds to serve any size.
+    """The content of an offline model that serves any size.
 
     Attributes:
         model: The digest of the model, which is in the segments' digests.
@@ -118,7 +118,7 @@ class RangePlan:
     waits: tuple[str, ...] = ()
 
     @property
-    def programs(self) -> list[Found]:
+    def programs(self) -> list[FoundProgram]:
         """The programs of all segments."""
         return [each for segment in self.segments for each in segment.programs]
 
@@ -187,19 +187,19 @@ class Search:
         return True
 
     def add(self, kernels: Mapping[OpDesc, tuple[str, ...]], host: Mapping[str, HostNode]) -> None:
-        """Add what is needed."""
+        """Add the needs of a size."""
         for desc, nodes in kernels.items():
             self.kernels.setdefault(desc, nodes)
         self.host.update(host)
 
-    def _lowered(self, source: Source, shapes: Shapes) -> Found:
+    def _lowered(self, source: Source, shapes: Shapes) -> FoundProgram:
         session = self._session
 
-        def fixed(_: BaseException | None) -> Found:
+        def fixed(_: BaseException | None) -> FoundProgram:
             graph = source.graph(shapes, Clock())
-            return Found(graph, session.plan([graph], Clock()).programs[0], shapes)
+            return FoundProgram(graph, session.plan([graph], Clock()).programs[0], shapes)
 
-        return symbolic_first(lambda: Found(*session.lower(source, shapes, Clock()), None), fixed)
+        return symbolic_first(lambda: FoundProgram(*session.lower(source, shapes, Clock()), None), fixed)
 
     def planned(self, whole: Planned, segments: Sequence[FileSegment]) -> Planned:
         """Return all that is to be built: programs that are stored whole, then those of the segments."""
@@ -229,7 +229,7 @@ def waits_at(breaks: Iterable[GraphBreak | None]) -> dict[str, str]:
 def range_sections(
     plan: RangePlan, networks: Sequence[Assembled], kernels: Iterable[OpDesc], weights: PackedWeights
 ) -> Iterator[Section]:
-    """Yield the sections from which ``RangeBinder`` binds: one that says what there is, and one for each program.
+    """Yield the sections from which ``RangeBinder`` binds: one of contents, and one for each program.
 
     Args:
         plan: What to store.
@@ -238,7 +238,7 @@ def range_sections(
         weights: The file's constants; those of the programs are added.
 
     Raises:
-        ValueError: If a node has an attribute that can not be stored.
+        ValueError: If a node has an attribute that cannot be stored.
     """
     symbols, number = networks[0].built.symbols, 0
     segments = []

@@ -1,4 +1,4 @@
-"""ONNX Runtime's interface on opbuild: ``InferenceSession`` and what programs use with it.
+"""ONNX Runtime's interface on opbuild: ``InferenceSession`` and its companions.
 
 ``opbuild run --serve onnxruntime SCRIPT.py``, or ``opbuild.onnxruntime.install()`` inside a program, lets
 ``import onnxruntime`` find this package.

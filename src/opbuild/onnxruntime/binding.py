@@ -19,11 +19,11 @@ class HasFeeds(Protocol):
 
     @property
     def feeds(self) -> Feeds:
-        """What may be given for its inputs."""
+        """The feeds that its inputs take."""
 
 
 class IOBinding:
-    """What a session reads from and writes to.
+    """The inputs and outputs of a session, bound to memory.
 
     Args:
         session: The session.

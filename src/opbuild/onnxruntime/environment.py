@@ -31,7 +31,7 @@ def get_version_string() -> str:
 
 
 def get_build_info() -> str:
-    """Return what this is."""
+    """Return the name and version of this package."""
     return f"ORT Build Info: opbuild={opbuild_version}"
 
 

@@ -1,4 +1,4 @@
-"""What a program gives a session to run on: checked, in ONNX Runtime's words, and made what a network takes."""
+"""The feeds that a program gives a session: checked, in ONNX Runtime's words, and made a network's inputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Feeds:
         self._defaults = defaults
 
     def require(self, name: str) -> None:
-        """Refuse what is no input.
+        """Refuse a feed that is no input.
 
         Raises:
             RuntimeError: If it is none.
@@ -58,7 +58,7 @@ class Feeds:
         for name, value in given.items():
             if name not in self._inputs:
                 if name in self._defaults:
-                    raise failure(NotImplemented, f"the default of {name} can not be overridden")
+                    raise failure(NotImplemented, f"the default of {name} cannot be overridden")
                 raise failure(InvalidArgument, f"Invalid input name: {name}")
             values[name] = self._inputs[name].read(value.value if isinstance(value, OrtValue) else value)
         return values

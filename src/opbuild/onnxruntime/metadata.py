@@ -1,10 +1,10 @@
-"""NodeArg and ModelMetadata: what a session says of its model."""
+"""NodeArg and ModelMetadata: a session's description of its model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from opbuild.frontend.onnx_declared import DeclaredModel, DeclaredType, Extent
+from opbuild.frontend.onnx_declared import DeclaredExtent, DeclaredModel, DeclaredType
 from opbuild.kernel.opdesc import FREE
 from opbuild.onnxruntime.options import SessionOptions
 from opbuild.onnxruntime.types import element_name, type_name
@@ -36,7 +36,7 @@ class NodeArg:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What a model says of itself.
+    """The metadata of a model.
 
     Attributes:
         producer_name: What exported it.
@@ -58,7 +58,7 @@ class ModelMetadata:
 
 
 def metadata_of(model: DeclaredModel) -> ModelMetadata:
-    """Return what a model says of itself."""
+    """Return the metadata of a model."""
     names = ("producer_name", "graph_name", "domain", "description", "graph_description")
     return ModelMetadata(
         **{name: model.texts.get(name, "") for name in names},
@@ -81,7 +81,7 @@ def argument_of_endpoint(endpoint: Endpoint) -> NodeArg:
     return NodeArg(endpoint.name, f"tensor({element_name(endpoint.type.dtype)})", shape)
 
 
-def _extent(extent: Extent, options: SessionOptions) -> int | str | None:
+def _extent(extent: DeclaredExtent, options: SessionOptions) -> int | str | None:
     if extent.value is not None:
         return extent.value
     sizes = (options.sizes_by_name.get(extent.name), options.sizes_by_denotation.get(extent.denotation))

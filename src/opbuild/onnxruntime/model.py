@@ -1,4 +1,4 @@
-"""Model: a session's model, what it declares, and the network that runs it."""
+"""Model: a session's model, its declaration, and the network that runs it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _shared(
 
 
 def _require_same(digest: str, source: ModelSource) -> None:
-    """Refuse a file that is not what was read of it before."""
+    """Refuse a file that has changed since it was read."""
     if source.own_digest != digest:
         raise source.changed_error()
 
@@ -100,7 +100,7 @@ def read_model(path_or_bytes: str | bytes | os.PathLike[str], options: SessionOp
     Raises:
         TypeError: If it is neither a path nor bytes.
         NoSuchFile: If there is no such file.
-        StatusError: If it is no ONNX model, or can not be built.
+        StatusError: If it is no ONNX model, or cannot be built.
     """
     source: str | bytes
     if isinstance(path_or_bytes, (str, os.PathLike)):

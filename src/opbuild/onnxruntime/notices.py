@@ -1,4 +1,4 @@
-"""What a program asks for and opbuild can not do, or does in another way: said once in a process."""
+"""Requests of a program that opbuild cannot serve, or serves in another way: said once in a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SessionOptions and RunOptions: what a program may set, and which of it opbuild can honour."""
+"""SessionOptions and RunOptions: the options of a program, and those of them that opbuild can honour."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opbuild.platform.paths import Path
 
 
 class GraphOptimizationLevel(IntEnum):
-    """How much ONNX Runtime optimizes a graph; opbuild always does it wholly."""
+    """The levels of ONNX Runtime's optimization of a graph; opbuild always optimizes it wholly."""
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1
@@ -79,7 +79,7 @@ class _Checked:
 
 
 class SessionOptions(_Checked):
-    """How a session is made. A reference page says what becomes of each option: docs/reference/onnxruntime.md."""
+    """The options of a session. A reference page says what becomes of each: docs/reference/onnxruntime.md."""
 
     enable_cpu_mem_arena: bool = True
     enable_mem_pattern: bool = True
@@ -141,7 +141,7 @@ class SessionOptions(_Checked):
         Raises:
             Fail: Always.
         """
-        why = "opbuild can not call it" if Path(path).exists() else "cannot open shared object file"
+        why = "opbuild cannot call it" if Path(path).exists() else "cannot open shared object file"
         text = f"Failed to load library {path} with error: {path}: {why}"
         raise failure(Fail, text, "operators of your own are written with @opbuild.operator")
 
@@ -151,7 +151,7 @@ class SessionOptions(_Checked):
         Raises:
             NotImplemented: Always.
         """
-        raise failure(NotImplemented, f"the initializer {name} can not be replaced", "write the value into the model")
+        raise failure(NotImplemented, f"the initializer {name} cannot be replaced", "write the value into the model")
 
     def add_external_initializers(self, names: list[str], values: list[Any]) -> None:
         """Refuse values for weights that the model leaves out.
@@ -159,10 +159,10 @@ class SessionOptions(_Checked):
         Raises:
             NotImplemented: Always.
         """
-        raise failure(NotImplemented, f"initializers can not be given: {', '.join(names)}", "write them to a file")
+        raise failure(NotImplemented, f"initializers cannot be given: {', '.join(names)}", "write them to a file")
 
     def check(self) -> None:
-        """Refuse what can not be honoured, and warn of what is done in another way.
+        """Refuse options that cannot be honoured, and warn of those that are in another way.
 
         Raises:
             Fail: If the optimized model is to be written: it is machine code.
@@ -185,7 +185,7 @@ class SessionOptions(_Checked):
 
 
 class RunOptions(_Checked):
-    """How one call runs."""
+    """The options of one call."""
 
     log_severity_level: int = -1
     log_verbosity_level: int = 0

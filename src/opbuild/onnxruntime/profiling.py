@@ -54,7 +54,7 @@ class Profile:
         """Write the file and return its name.
 
         Raises:
-            OSError: If it can not be written.
+            OSError: If it cannot be written.
         """
         self._path.write_text("[\n" + ",\n".join(self._events) + "\n]\n", encoding="utf-8")
         return str(self._path)

@@ -19,7 +19,7 @@ from opbuild.onnxruntime.status import InvalidArgument, as_status, failure
 from opbuild.onnxruntime.values import OrtValue, OrtValueVector
 from opbuild.platform.background import begin
 from opbuild.platform.interrupts import quiet_when_interrupted
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 
 
 class InferenceSession:
@@ -38,8 +38,8 @@ class InferenceSession:
         NoSuchFile: If there is no such file.
         InvalidProtobuf, InvalidGraph, InvalidArgument: If it is no ONNX model.
         NotImplemented: If it has an operator or a type that opbuild has not.
-        Fail: If an option can not be honoured.
-        RuntimeException: If it can not be built.
+        Fail: If an option cannot be honoured.
+        RuntimeException: If it cannot be built.
     """
 
     @quiet_when_interrupted
@@ -83,7 +83,7 @@ class InferenceSession:
         return arguments_of(self._model.declared.defaults, self._options)
 
     def get_modelmeta(self) -> ModelMetadata:
-        """Return what the model says of itself."""
+        """Return the metadata of the model."""
         return metadata_of(self._model.declared)
 
     def get_session_options(self) -> SessionOptions:
@@ -127,7 +127,7 @@ class InferenceSession:
             ValueError: If an input is missing.
             InvalidArgument: If a name, a type, a rank or an extent is wrong.
             Fail: If ``run_options.terminate`` is set.
-            NotImplemented, RuntimeException: If the model can not be built for these shapes, or fails.
+            NotImplemented, RuntimeException: If the model cannot be built for these shapes, or fails.
         """
         return self._run(output_names, self._read(input_feed, run_options))
 
@@ -171,7 +171,7 @@ class InferenceSession:
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
-        """Run the model on what is bound.
+        """Run the model on the bound values.
 
         Raises:
             RuntimeError: If no output is bound, or the memory of one has another shape.
@@ -187,7 +187,7 @@ class InferenceSession:
     # -- profiles ------------------------------------------------------------------------------------------------------
 
     def get_profiling_start_time_ns(self) -> int:
-        """Return when profiling began, in nanoseconds of ``time.monotonic_ns``; 0 if it did not."""
+        """Return the start of profiling, in nanoseconds of ``time.monotonic_ns``; 0 if it has not begun."""
         return self._profile.start if self._profile else 0
 
     def end_profiling(self) -> str:
@@ -197,7 +197,7 @@ class InferenceSession:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    @lazily
+    @lazy_property
     def _outputs(self) -> list[NodeArg]:
         """The outputs; those whose rank the model does not declare are asked of the network."""
         declared = self._model.declared.outputs

@@ -38,7 +38,7 @@ class StatusError(OpbuildError):
 
 
 class Fail(StatusError):
-    """What has no other name failed."""
+    """A failure without another name."""
 
     number, status = 1, "FAIL"
 
@@ -104,7 +104,7 @@ class EPFail(StatusError):
 
 
 def failure(kind: type[StatusError], text: str, hint: str = "") -> StatusError:
-    """Return an error as ONNX Runtime words it: its code, the code's name and what was wrong."""
+    """Return an error as ONNX Runtime words it: its code, the code's name and the problem."""
     return kind(f"[ONNXRuntimeError] : {kind.number} : {kind.status} : {text}", hint)
 
 

@@ -39,7 +39,7 @@ def type_name(declared: DeclaredType) -> str:
 
 
 def array_dtype(element_type: Any) -> np.dtype[Any]:
-    """Return numpy's type for what a program calls an element type: ONNX's number, or numpy's type or name.
+    """Return numpy's type for a program's word for an element type: ONNX's number, or numpy's type or name.
 
     Raises:
         ValueError: If opbuild has no such type.

@@ -197,13 +197,13 @@ class OrtValue:
         target = self._tensor()
         if target.shape != np_arr.shape or target.dtype != np_arr.dtype:
             raise RuntimeError(
-                f"a tensor of {target.dtype} {list(target.shape)} can not be updated with an array of {np_arr.dtype} "
+                f"a tensor of {target.dtype} {list(target.shape)} cannot be updated with an array of {np_arr.dtype} "
                 f"{list(np_arr.shape)}"
             )
         np.copyto(target, np_arr)
 
     def _get_c_value(self) -> OrtValue:
-        """Return what ONNX Runtime's own code would get: here there is but one class."""
+        """Return the value that ONNX Runtime's own code would get: here there is but one class."""
         return self
 
     @property

@@ -41,7 +41,7 @@ def _celu(m: Any, x: Any, alpha: Any) -> Any:
 
 
 def _celu_by_the_text(m: Any, x: Any, alpha: Any) -> Any:
-    """Return what the standard's formula gives for an alpha of 0 too: NaN from 0 on."""
+    """Return celu by the standard's formula for an alpha of 0 too: NaN from 0 on."""
     return m.maximum(x, m.zero(x)) + m.minimum(m.zero(x), alpha * m.expm1(x / alpha))
 
 

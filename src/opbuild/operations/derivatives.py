@@ -1,4 +1,4 @@
-"""Derivatives of the elementwise operations: beside each operation's formula, what flows back to each operand.
+"""Derivatives of the elementwise operations: beside each operation's formula, the gradient of each operand.
 
 A formula gets a library, the gradient of the result, the result, and the operands. They have Python's operators; the
 library has every operation by its name (``f.exp(x)``). Where a function has a corner, it is torch's choice: 0 for
@@ -105,7 +105,7 @@ def _shrink(f: Any, dy: Any, y: Any, x: Any, lambd: Any, bias: Any) -> Any:
 
 
 def _exponential(outer: Derivative, inner: Derivative) -> Derivative:
-    """Return the derivative of what is ``outer`` above 0 and an exponential below."""
+    """Return the derivative of a function that is ``outer`` above 0 and an exponential below."""
 
     def derivative(f: Any, dy: Any, y: Any, x: Any, *parameters: Any) -> Any:
         below = f.where(f.greater(x, 0.0), 0.0, x)  # no infinity above, which the choice would not take away

@@ -88,7 +88,7 @@ def evaluate_scalar(
         acc: What ``("acc",)`` stands for.
 
     Returns:
-        The value; NaN too for what can not be known here: a user-defined operator, an accumulator that is not given.
+        The value; NaN too for what cannot be known here: a user-defined operator, an accumulator that is not given.
     """
     with np.errstate(all="ignore"):
         kinds = dtypes or ["float32"] * len(args)

@@ -1,4 +1,4 @@
-"""Expressions: what a fused elementwise chain or an epilogue computes, one element at a time.
+"""Expressions: a fused elementwise chain or an epilogue, one element at a time.
 
 An expression is a nested tuple, so it is hashable and JSON without change:
 
@@ -61,7 +61,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 def is_refined(expression: Expression, dtypes: Sequence[str] = ()) -> bool:
-    """Return whether the implementation mode changes what an expression compiles to.
+    """Return whether the implementation mode changes an expression's code.
 
     Args:
         expression: Any.
@@ -76,7 +76,7 @@ def is_refined(expression: Expression, dtypes: Sequence[str] = ()) -> bool:
 
 
 def cost(part: Expression) -> Cost:
-    """Return what the outermost operation of an expression costs."""
+    """Return the cost of the outermost operation of an expression."""
     if part[0] in OPERATIONS:
         return OPERATIONS[part[0]].cost
     return Cost.HEAVY if part[0] == "user" else Cost.CHEAP

@@ -1,4 +1,4 @@
-"""What is known of an elementwise operation: one record says all of it.
+"""The record of an elementwise operation: all that is known of it.
 
 A formula is the name of a primitive, or a function of a library of primitives and of the operands, as in
 ``lambda m, x: x * m.tanh(x)``. Each library has the primitives for one kind of number: ``operations.arrays`` on
@@ -21,7 +21,7 @@ Kinds = Literal["floats", "integers", "numbers", "any", "truth"]
 
 
 class Cost(IntEnum):
-    """What an operation costs for one element."""
+    """The cost of an operation for one element."""
 
     CHEAP = 0
     """It may be computed again for every element that a small tensor is broadcast to."""

@@ -1,4 +1,4 @@
-"""What the page shows, as plain types: no HTML and no drawing."""
+"""The contents of the page, as plain types: no HTML and no drawing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import accumulate
 from opbuild.page.recording import STEPS, Span
 from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.report import OperatorReport, Report
-from opbuild.runtime.calls import Call
+from opbuild.runtime.calls import NetworkCall
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.profile import Profile
 
@@ -30,7 +30,7 @@ class Layer(NamedTuple):
     """
 
     number: int
-    call: Call
+    call: NetworkCall
     status: str
     reason: str
     build: float | None
@@ -41,7 +41,7 @@ class Layer(NamedTuple):
     memory: int | None
 
 
-class Kernel(NamedTuple):
+class OperatorRow(NamedTuple):
     """One distinct operator.
 
     Attributes:
@@ -74,7 +74,7 @@ class Kernel(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Contents:
+class PageContents:
     """Everything that the page shows.
 
     Attributes:
@@ -90,7 +90,7 @@ class Contents:
 
     report: Report
     layers: tuple[Layer, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[OperatorRow, ...]
     spans: tuple[Span, ...]
     profile: Profile | None
     peak: float | None
@@ -114,8 +114,8 @@ def gather(
     peak: float | None = None,
     threads: int = 1,
     version: str = "",
-) -> Contents:
-    """Put together what the page shows.
+) -> PageContents:
+    """Put together the contents of the page.
 
     Args:
         report: What the build did.
@@ -129,7 +129,7 @@ def gather(
     """
     operators = {_without_device(each.name): each for each in report.operators}
     calls = [(runner.call_of(step), memory) for runner in runners for step, memory in enumerate(memory_of(runner))]
-    rows: list[tuple[Call, float | None, float, float, int | None]]
+    rows: list[tuple[NetworkCall, float | None, float, float, int | None]]
     if profile is None:
         rows = [(call, None, 0.0, 0.0, memory) for call, memory in calls]
     else:
@@ -149,7 +149,7 @@ def gather(
         for name, each in operators.items()
     ]
     kernels.sort(key=lambda kernel: (-(kernel.run or 0), kernel.status != "built", -kernel.build, kernel.name))
-    return Contents(report, tuple(layers), tuple(kernels), tuple(spans), profile, peak, threads, version)
+    return PageContents(report, tuple(layers), tuple(kernels), tuple(spans), profile, peak, threads, version)
 
 
 def memory_of(runner: Executor) -> list[int]:
@@ -166,23 +166,23 @@ def memory_of(runner: Executor) -> list[int]:
     return list(accumulate(change))[:-1]
 
 
-def _fate(call: Call, operator: OperatorReport | None) -> tuple[str, str, float | None]:
+def _fate(call: NetworkCall, operator: OperatorReport | None) -> tuple[str, str, float | None]:
     if call.is_host:
         return "host", "no kernel for it", None
     if operator is None:
-        return "reused", "bound by numbers to this size", None
+        return "reused", "specialised from the dynamic-shape program", None
     return operator.status, operator.reason, operator.milliseconds
 
 
 def _kernel(
     operator: OperatorReport, layers: Sequence[Layer], networks: Mapping[str, Sequence[str]], peak: float | None
-) -> Kernel:
+) -> OperatorRow:
     call = layers[0].call if layers else None
     times = [layer.run for layer in layers if layer.run is not None]
     run = sum(times) if times else None
     counted = sum(layer.call.operations for layer in layers)
     gflops = counted / run / 1e6 if run else 0.0
-    return Kernel(
+    return OperatorRow(
         operator.name,
         call.family if call else "",
         ", ".join(f"{name} {value}" for name, value in call.variant.items()) if call else "",

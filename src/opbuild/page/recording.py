@@ -1,4 +1,4 @@
-"""Recording: what a build told, with the time of each event, and from it a timeline by worker."""
+"""Recording: the events of a build, with the time of each, and from it a timeline by worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Span(NamedTuple):
     detail: str = ""
 
 
-class Recording:
+class EventRecording:
     """An observer that keeps events with their times and passes them on; threads of a build may call it.
 
     Args:
@@ -57,7 +57,7 @@ class Recording:
         return 1e3 * (self._clock() - self._began)
 
     def spans(self, end: float) -> tuple[Span, ...]:
-        """Return what was done until ``end``, in the order in which it began.
+        """Return the spans of work until ``end``, in the order in which they began.
 
         Events do not say which worker compiles: an operator stands in the first lane that is free when it begins.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from opbuild.page.contents import Contents
+from opbuild.page.contents import PageContents
 from opbuild.page.recording import STEPS
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
@@ -32,7 +32,7 @@ class Bar(NamedTuple):
     title: str
 
 
-def render(contents: Contents) -> str:
+def render(contents: PageContents) -> str:
     """Return the page."""
     total = max((span.began + span.milliseconds for span in contents.spans), default=0.0)
     memory = [layer.memory for layer in contents.layers]
@@ -76,7 +76,7 @@ def _milliseconds(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
 
 
-def _bars(contents: Contents, total: float) -> list[Bar]:
+def _bars(contents: PageContents, total: float) -> list[Bar]:
     scale, lanes = WIDTH / total if total else 0.0, contents.lanes
     return [
         Bar(

@@ -1,1 +1,1 @@
-"""The steps of the data path, and what they work with; ``api`` puts them in order."""
+"""The steps of the data path, and their stores and settings; ``api`` puts them in order."""

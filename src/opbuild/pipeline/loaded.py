@@ -11,7 +11,7 @@ from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import replace
 from opbuild.runtime.devices.device import Modules
-from opbuild.runtime.dynamic import ChosenKernel, Decision, Kernel
+from opbuild.runtime.dynamic import ChosenKernel, Decision, LoadedKernel
 from opbuild.runtime.record import CHOICES, Record
 from opbuild.runtime.symbolic import argument, dims_of, run_kinds, symbolic_of
 from opbuild.runtime.symbols import NONE, Decided, SymbolicChoice
@@ -32,8 +32,8 @@ class LoadedKernels:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._kernels: dict[str, Kernel] = {}
-        self._alike: defaultdict[str, list[Kernel]] = defaultdict(list)
+        self._kernels: dict[str, LoadedKernel] = {}
+        self._alike: defaultdict[str, list[LoadedKernel]] = defaultdict(list)
         self._meanings: dict[str, str] = {}
 
     def add(self, symbols: Mapping[OpDesc, str], modules: Modules) -> None:
@@ -41,7 +41,7 @@ class LoadedKernels:
         for desc, symbol in symbols.items():
             if desc.canonical() not in self._kernels:
                 module = modules[desc.device]
-                kernel = self._kernels[desc.canonical()] = Kernel(desc, symbol, module, module.kernel(symbol))
+                kernel = self._kernels[desc.canonical()] = LoadedKernel(desc, symbol, module, module.kernel(symbol))
                 self._alike[self._meaning(desc)].append(kernel)
 
     @property
@@ -89,7 +89,7 @@ class LoadedKernels:
             return tuned[known]
         return find(choice.family).choose(*arguments, self._machine)
 
-    def _best(self, each: Decided, wanted: Any, dims: Dims) -> Kernel | None:
+    def _best(self, each: Decided, wanted: Any, dims: Dims) -> LoadedKernel | None:
         exact = self._kernels.get(each.desc.canonical())
         if exact is not None and exact.desc.variant == wanted and exact.desc.problem(dims) is None:
             return exact
@@ -115,7 +115,7 @@ class LoadedKernels:
 
 
 def meaning(desc: OpDesc) -> str:
-    """Return what a descriptor computes, whatever its variant: equal for kernels that may stand for each other."""
+    """Return the identity of a descriptor's computation, equal for kernels that may stand for each other."""
     parts, any_rank = desc.components(), find(desc.family).any_rank
     ranks = [None if any_rank else len(operand.dims) for operand in desc.operands]
     operands = [[o.name, o.dtype, o.format, rank] for o, rank in zip(desc.operands, ranks, strict=True)]

@@ -13,12 +13,13 @@ from opbuild.events import Warned, log_warnings
 from opbuild.files.trust import Trust
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Claim, NetworkStore
-from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
+from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
+from opbuild.store.flights import Flights
 from opbuild.store.remote.address import Address, parse_address
 from opbuild.store.remote.groups import mend_group, write_group
 from opbuild.store.remote.leases import Leases
@@ -28,12 +29,11 @@ from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service, described
 from opbuild.store.remote.tiered import TieredNetworks, stored_weights
 from opbuild.store.remote.uploads import UPLOAD_SECONDS, Uploads
-from opbuild.store.turns import Turns
-from opbuild.store.weights import Weights
+from opbuild.store.weights import StoredWeights
 from opbuild.text.plural import counted, verb
 
 if TYPE_CHECKING:
-    from opbuild.store.bank import TuningRecords
+    from opbuild.store.tuning_database import SharedTuningDatabase
 
 TRANSFER_SECONDS = 30.0
 """How long commands wait for an answer."""
@@ -105,7 +105,7 @@ def _log(text: str) -> None:
 
 
 def credentials(address: Address) -> dict[str, str]:
-    """Return what OpenDAL must know besides an address; for S3 it finds that itself, as AWS's programs do."""
+    """Return the settings that OpenDAL needs besides an address; for S3 it finds them itself, as AWS's programs do."""
     if address.service == "redis":
         return redis_credentials()
     if address.service in ("http", "webdav"):
@@ -142,49 +142,49 @@ class Remote:
 
     @property
     def objects(self) -> Objects:
-        """What it holds."""
+        """The objects of the remote store."""
         return Objects(self.service, self.trust, self.tell, checks=self.reads_all)
 
-    @lazily
+    @lazy_property
     def operators(self) -> RemoteStore:
-        """Its operators; who claims what he builds asks again at once, and learns what the last holder wrote."""
+        """Its operators; a holder of a claim asks again at once, and learns the last holder's entries."""
         if self.writes:
             return RemoteStore(self.objects, 0.0, self.claims, self._offer_group)
         return RemoteStore(self.objects)
 
-    @lazily
+    @lazy_property
     def _sent(self) -> Objects:
         """Its objects as uploads write them."""
         return Objects(_sender(self.service), self.trust, _log, checks=self.checks)
 
-    @lazily
+    @lazy_property
     def networks(self) -> RemoteNetworks:
         """Its networks."""
         return RemoteNetworks(self.objects)
 
-    @lazily
-    def bank(self) -> TuningRecords:
-        """What tuning found, wherever; few have a bank."""
-        from opbuild.store.bank import TuningRecords
+    @lazy_property
+    def bank(self) -> SharedTuningDatabase:
+        """The tuning database of the remote store; few have one."""
+        from opbuild.store.tuning_database import SharedTuningDatabase
 
-        return TuningRecords(self.objects, BANK, self.trust)
+        return SharedTuningDatabase(self.objects, BANK, self.trust)
 
     def take_bank(self, path: Path) -> None:
-        """Add what tuning found elsewhere to the bank in a file, once in a process."""
+        """Add the tuning records of others to the database in a file, once in a process."""
         if self.service.is_first_told(f"bank {path}") and isinstance(found := self.bank.take(path), Reason):
-            self.tell(f"the tuning bank of the remote store {self.service.address.url} is not used: {described(found)}")
+            self.tell(f"the remote tuning database {self.service.address.url} is not used: {described(found)}")
 
-    @lazily
+    @lazy_property
     def claims(self) -> Leases:
-        """Who makes what in a fleet."""
+        """The claims of a fleet."""
         return Leases(self.service, CLAIMS, self.rank)
 
     def below(
         self,
         networks: NetworkStore,
-        weights: Weights,
+        weights: StoredWeights,
         filled: Callable[[], None],
-        turns: Turns | None,
+        turns: Flights | None,
         found: Callable[[StoredNetwork], None],
     ) -> TieredNetworks:
         """Return one's own networks with this store below them.
@@ -197,7 +197,7 @@ class Remote:
             found: Told of one's own networks that are to be there, too.
         """
 
-        def check(key: ImageKey, network: StoredNetwork) -> None:
+        def check(key: NetworkKey, network: StoredNetwork) -> None:
             if self.writes and self.service.is_first_told(f"network {key.stem}"):
                 found(network)
                 self._later(lambda sent: self._send_own(sent, key, network, stored_weights(weights, network)))
@@ -210,7 +210,7 @@ class Remote:
         _uploads(self.service).add(then)
 
     def wait_for_uploads(self) -> Warned | None:
-        """Wait until everything that was offered is written, or given up; return what to tell of what is not."""
+        """Wait until every upload is written, or given up; return the message on those that are not."""
         failed = _uploads(self.service).wait()
         where, mended = f"the remote store {self.service.address.url}", len(self.service.mended)
         if failed:
@@ -245,13 +245,13 @@ class Remote:
         """Write operators that a network needs as one object, in the background."""
         self._later(lambda sent: write_group(sent, name, entries, claim))
 
-    def offer_network(self, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes]) -> None:
+    def offer_network(self, key: NetworkKey, network: StoredNetwork, weights: Mapping[str, Bytes]) -> None:
         """Write a network in the background, unless nothing is written."""
         if self.writes:
             self._later(lambda sent: RemoteNetworks(sent).publish(key, network, weights))
 
     def _later(self, write: Callable[[Objects], Reason | str | None]) -> None:
-        """Write something in the background, after what was to be written before."""
+        """Write something in the background, after earlier writes."""
 
         def written() -> str | None:
             problem = write(self._sent)
@@ -261,7 +261,7 @@ class Remote:
 
     @staticmethod
     def _send_own(
-        sent: Objects, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes] | None
+        sent: Objects, key: NetworkKey, network: StoredNetwork, weights: Mapping[str, Bytes] | None
     ) -> str | None:
         """Write one's own network; one whose weights are not sound here is put together again, and comes then."""
         return None if weights is None else RemoteNetworks(sent).publish(key, network, weights)

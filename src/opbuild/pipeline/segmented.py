@@ -57,7 +57,7 @@ class BindsShapes(Protocol):
 
 
 class MakesPrograms(Protocol):
-    """What makes the programs of sources."""
+    """A maker of the programs of sources."""
 
     def programs(self, source: Source, /) -> BindsShapes:
         """Return the programs of a source, of which there is no other."""
@@ -91,7 +91,7 @@ class BoundSegment:
 
     @property
     def sizes(self) -> Hashable:
-        """What differs between two that were bound by numbers for values that decide extents, not only places."""
+        """The sizes that differ between two segments bound for values that decide extents, not only places."""
         return tuple(port.type for port in self.executor.outputs), self.executor.arena_size
 
     def checked(self, known: Iterable[str]) -> BoundSegment:
@@ -255,9 +255,9 @@ class Segments:
             known.update((name, type_of_value(value)) for name, value in follows.constants.items())
             return [known.get(name) for name in follows.reads] if follows.kind == "end" else []
 
-        from opbuild.runtime.repeat import Turn, repeat
+        from opbuild.runtime.repeat import LoopBody, repeat
 
-        results = repeat(node, [values[name] if name else None for name in node.inputs], Turn(turn, types))
+        results = repeat(node, [values[name] if name else None for name in node.inputs], LoopBody(turn, types))
         values.update((name, result) for name, result in zip(node.outputs, results, strict=True) if name)
 
     # Binding and remembering
@@ -332,7 +332,7 @@ class Segments:
             return found
 
     def _keep(self, key: Hashable, segment: BoundSegment) -> None:
-        """Remember a segment, and let go of those that were used longest ago; a call keeps what it uses."""
+        """Remember a segment, and let go of those that were used longest ago; a call keeps the ones that it uses."""
         with self._lock:
             self._bound[key] = segment
             if len(self._bound) > MOST_BOUND:
@@ -392,12 +392,12 @@ class SegmentedNetwork:
 
     @property
     def runners(self) -> tuple[Executor, ...]:
-        """What runs the segments that were met."""
+        """The executors of the segments that were met."""
         return tuple(each.executor for each in self._met)
 
     @property
     def report(self) -> Report:
-        """What the builds of all segments did that were met."""
+        """The report of the builds of all segments that were met."""
         return merged(self._met)
 
     @property
@@ -422,7 +422,7 @@ class SegmentedNetwork:
 
 
 def merged(segments: Sequence[BoundSegment]) -> Report:
-    """Return what the builds of several segments did as one report."""
+    """Return the reports of the builds of several segments as one."""
     reports, breaks = [each.report for each in segments], [each.follows for each in segments]
     operators = {operator.name: operator for report in reversed(reports) for operator in report.operators}
     evaluated = {each.path: each.nodes for each in breaks if each.kind == "data"}  # several may end at one place
@@ -448,25 +448,21 @@ def merged(segments: Sequence[BoundSegment]) -> Report:
 
 
 def _served(found: BoundSegment | Unserved) -> BoundSegment:
-    """Return a segment.
-
-    Raises:
-        ShapeError: If there is none.
-    """
+    """Return a segment."""
     if isinstance(found, Unserved):
         raise ShapeError(*found)
     return found
 
 
 def _signature(value: Any) -> Hashable:
-    """Return what decides the type of a value: equal ones have equal types. It is quicker than the type itself."""
+    """Return the signature of a value: equal ones have equal types. It is quicker than the type itself."""
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return value.dtype, value.shape
     return None
 
 
 def _signatures(follows: GraphBreak, values: Mapping[str, Any]) -> Hashable:
-    """Return what decides the types of all values that the segment behind a break reads."""
+    """Return the signatures of all values that the segment behind a break reads."""
     return tuple([_signature(values[name]) for name in follows.live if name not in follows.kept])
 
 
@@ -475,11 +471,7 @@ def _types(values: Mapping[str, Any], names: Iterable[str], symbols: tuple[int, 
 
 
 def _evaluated(node: Node, evaluate: Callable[[], Sequence[Any]]) -> list[Any]:
-    """Return the results of a node on the host, arrays dense.
-
-    Raises:
-        RunError: If the backend fails.
-    """
+    """Return the results of a node on the host, arrays dense."""
     timer = TIMER.get()
     try:
         return [dense(result) for result in (evaluate() if timer is None else timer.node(node, evaluate))]

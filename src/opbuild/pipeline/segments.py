@@ -27,7 +27,7 @@ NUMBERS = ""
 
 
 class Segment:
-    """What comes behind a graph break, as a source of graphs.
+    """The segment behind a graph break, as a source of graphs.
 
     Args:
         model: The model.
@@ -78,7 +78,7 @@ class Segment:
         return walked.graph.with_(follows=walked.follows)
 
     def walk(self, shapes: Shapes, clock: Clock) -> Walked:
-        """Return it as the front end has it, with what comes behind it."""
+        """Return it as the front end has it, with the break behind it."""
         given = {each.name: TensorType(each.dtype, s) for each, s in zip(self.declaration.inputs, shapes, strict=True)}
         numbers = given.pop(NUMBERS, TensorType("int64", ())).shape[MOST_DIMENSIONS:]
         answer = self._answer.with_numbers(numbers)
@@ -97,7 +97,7 @@ class Segment:
 
 
 class FirstSegment:
-    """What comes before a network's first graph break, as a source of graphs.
+    """The segment before a network's first graph break, as a source of graphs.
 
     Args:
         model: The model.
@@ -144,7 +144,7 @@ class FirstSegment:
         return walked.graph.with_(follows=walked.follows)
 
     def walk(self, shapes: Shapes, clock: Clock) -> Walked:
-        """Return it as the front end has it, with what comes behind it."""
+        """Return it as the front end has it, with the break behind it."""
         given = iter(shapes)
         walked = self._model.walk(tuple(next(given) if _is_tensor(each) else () for each in self._inputs), clock)
         self._is_whole = walked.follows is None

@@ -1,4 +1,4 @@
-"""Setup: what one build was asked for, checked: settings as they come out together, the machine, who watches."""
+"""Setup: the checked request of one build: its settings together, the machine, who watches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from opbuild.errors import OptionError, TargetError
 from opbuild.events import Observer, Warned, log_warnings
 from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace
-from opbuild.store.shipped import shipped_bank
+from opbuild.store.shipped import shipped_database
 from opbuild.target.host import compared, host_level, runs_here
 from opbuild.target.level import Level, Target
 from opbuild.text.plural import counted
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setup:
-    """What one build was asked for.
+    """The settings of one build.
 
     Attributes:
         config: Settings.
@@ -56,14 +56,14 @@ class Setup:
     uses_bank: bool = True
     device: Target | None = None
 
-    @lazily
+    @lazy_property
     def compiler(self) -> Compiler:
-        """What makes the operators; a start of what is stored does not load it."""
+        """The compiler of the operators; a start of what is stored does not load it."""
         from opbuild.backend.compilers import make_compiler
 
         return self.given_compiler or make_compiler()
 
-    @lazily
+    @lazy_property
     def device_kernels(self) -> list[str]:
         """What is named in keys of the device's kernels: what they are for, and a digest of the compiler's bytes.
 
@@ -84,27 +84,27 @@ class Setup:
 
     @property
     def has_bank(self) -> bool:
-        """Whether there is a bank of what tuning found, and it decides."""
-        shipped = self.uses_bank and self.config.uses_shipped_bank and shipped_bank(self.level.name).is_file()
+        """Whether there is a tuning database, and it decides."""
+        shipped = self.uses_bank and self.config.uses_shipped_bank and shipped_database(self.level.name).is_file()
         return shipped or self.has_own_bank
 
     @property
     def has_own_bank(self) -> bool:
-        """Whether there is one of the user's; a path that can not be one is none."""
+        """Whether there is one of the user's; a path that cannot be one is none."""
         with suppress(OSError):
             return self.uses_bank and self.config.tune_bank.is_file()
         return False
 
     @property
     def why_not_compiled(self) -> str:
-        """Why nothing can be compiled; empty if something can."""
+        """The reason that nothing can be compiled; empty if something can."""
         if self.config.forbid_compile:
             return "compiling is forbidden"
         return "" if self.compiler.library() is not None else f"the compiler {self.compiler.name} is not installed"
 
     @property
     def uses_pack(self) -> bool:
-        """Whether operators are taken from what the release brings."""
+        """Whether operators are taken from the release's pack."""
         return self.config.uses_pack and (not self.config.fills_cache or bool(self.why_not_compiled))
 
     @property
@@ -119,7 +119,7 @@ class Setup:
         return self.level_text + more
 
     def find_linker(self) -> None:
-        """Try a linker for the level, so that nobody waits for operators that can not be linked.
+        """Try a linker for the level, so that nobody waits for operators that cannot be linked.
 
         Raises:
             LinkError: If there is none that works.
@@ -145,7 +145,7 @@ class Setup:
 
 
 def release_pack(setup: Setup) -> Pack | None:
-    """Return what the release brings for a build; None if it is not used."""
+    """Return the release's pack for a build; None if it is not used."""
     from opbuild.store.pack import Pack
 
     return Pack(setup.level.name) if setup.uses_pack else None
@@ -161,14 +161,14 @@ def set_up(
     compiler: Compiler | None = None,
     executor: Executor | None = None,
 ) -> Setup:
-    """Check what a build was asked for, and tell the observer what is wrong and stops nothing.
+    """Check the request of a build, and tell the observer of problems that stop nothing.
 
     Without a target it is for this machine; with ``runs_elsewhere`` it may be for another, whose code is not run here.
     Without an observer warnings are logged, and without a compiler it is the usual one. What must be compiled goes to
     the executor if there is one.
 
     Raises:
-        TargetError: If the target is unknown, or its code can not run on this machine.
+        TargetError: If the target is unknown, or its code cannot run on this machine.
         OptionError: If what is said about debugging or the signing key is wrong, or an operator type that is named
             does not exist.
     """
@@ -195,7 +195,7 @@ def _level(target: str | Level | None, *, runs_elsewhere: bool) -> Level:
     level = host_level() if target is None else _named(target) if isinstance(target, str) else target
     problem = runs_here(level)
     if problem and not runs_elsewhere:
-        message = f"code for {level} can not run here: {problem}"
+        message = f"code for {level} cannot run here: {problem}"
         raise TargetError(message, "leave the target out to build for this machine")
     return level
 
@@ -239,6 +239,6 @@ def _placed(config: Config) -> Config:
         directory = config.op_compiler_cache_dir and Path(os.path.abspath(config.op_compiler_cache_dir))
         return replace(config, cache_path=Path(os.path.abspath(config.cache_path)), op_compiler_cache_dir=directory)
     except OSError as error:
-        message = f"the cache is not used, since the working folder can not be found: {error.strerror or error}"
+        message = f"the cache is not used, since the working folder cannot be found: {error.strerror or error}"
         nowhere = replace(config, cache_path=Path(os.devnull), op_compiler_cache_dir=None)
         return replace(nowhere, op_compiler_cache_mode="disable", warnings=(*config.warnings, message))

@@ -22,15 +22,15 @@ class Source(Protocol):
 
     @property
     def declaration(self) -> Declaration:
-        """What it is called, and its inputs; an extent of -1 may differ from call to call."""
+        """The declaration of the source: its name, and its inputs; an extent of -1 may differ from call to call."""
 
     @property
     def digest(self) -> str | None:
-        """Digest of all that decides what it computes; None if there is none."""
+        """Digest of all that decides its results; None if there is none."""
 
     @property
     def edited(self) -> bool:
-        """Whether it may no longer be what was read; raises ``ModelError`` if it surely is something else."""
+        """Whether it may differ from the file that was read; raises ``ModelError`` if it surely does."""
 
     def graph(self, shapes: Shapes, clock: Clock) -> Graph:
         """Return its graph for the shapes of its inputs, whose extents may be symbolic.
@@ -40,7 +40,7 @@ class Source(Protocol):
         """
 
     def forget(self) -> None:
-        """Give back the memory of what it was read from."""
+        """Give back the memory of the bytes it was read from."""
 
 
 class GraphSource:
@@ -69,7 +69,7 @@ class GraphSource:
 
     @property
     def digest(self) -> str | None:
-        """Digest of the graph; None if it has what no digest can be taken of, or is not to be stored."""
+        """Digest of the graph; None if it has a part without a digest, or is not to be stored."""
         from opbuild.graph.identity import graph_digest
 
         try:

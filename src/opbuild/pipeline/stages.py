@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opbuild.kernel.answers import Answers
     from opbuild.runtime.memory_plan import MemoryPlan
     from opbuild.runtime.record import Record
-    from opbuild.runtime.weights import Constants
+    from opbuild.runtime.weights import PackedConstants
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class HostNode:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """What a model needs, before anything is compiled.
+    """The graphs, programs and kernels that a model needs, before anything is compiled.
 
     Attributes:
         graphs: The optimized graph of each program.
@@ -63,7 +63,7 @@ class Planned:
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class PackedProgram:
     """A program with its constants packed and its memory planned, which is done while kernels are compiled.
 
     Attributes:
@@ -73,7 +73,7 @@ class Packed:
     """
 
     program: Program
-    constants: Constants
+    constants: PackedConstants
     memory: MemoryPlan | None
 
 
@@ -87,7 +87,7 @@ class Built:
         operators: What became of each kernel.
         checked_order: Symbols of the kernels whose order of tasks is checked while they run.
         certain: Whether every kernel is what its key says; otherwise nothing made of them may be kept.
-        warned: Whether the user was told that something can not be stored.
+        warned: Whether the user was told that something cannot be stored.
         borrowed: How many of them are lower levels'.
         compiler: Digest of the compiler that made them; empty: the release brings all of them.
     """
@@ -120,18 +120,18 @@ class Assembled:
     """
 
     record: Record
-    constants: Constants
+    constants: PackedConstants
     built: Built
     operators: tuple[OperatorReport, ...]
     answers: Answers = ()
 
     def followed_by(self, follows: GraphBreak | None) -> Assembled:
-        """Return it as a segment of a network, with what comes after it; itself if that is nothing."""
+        """Return it as a segment of a network, with the break behind it; itself if there is none."""
         return self if follows is None else replace(self, record=replace(self.record, follows=follows))
 
 
 def planned(graphs: Sequence[Graph], programs: Sequence[Program]) -> Planned:
-    """Return what programs need together."""
+    """Return the needs of several programs together."""
     kernels: dict[OpDesc, tuple[str, ...]] = {}
     host: dict[str, HostNode] = {}
     for program in programs:
@@ -153,7 +153,7 @@ def host_nodes(program: Program) -> dict[str, HostNode]:
 
 
 def require_portable(nodes: Iterable[HostNode]) -> None:
-    """Refuse nodes that an offline model can not have.
+    """Refuse nodes that an offline model cannot have.
 
     Raises:
         UnsupportedOperatorError: If one runs only where the onnx package is; the message names all of them.
@@ -163,6 +163,6 @@ def require_portable(nodes: Iterable[HostNode]) -> None:
         names = ", ".join(sorted({f"{node.op_type} ({node.name})" for node in refused}))
         raise UnsupportedOperatorError(
             f"these operators have no kernel and run only where the onnx package is installed: {names}",
-            "an offline model can not have them: use opbuild.compile, or replace them in the model",
-            command="an offline model can not have them: use opbuild run or build, or replace them in the model",
+            "an offline model cannot have them: use opbuild.compile, or replace them in the model",
+            command="an offline model cannot have them: use opbuild run or build, or replace them in the model",
         )

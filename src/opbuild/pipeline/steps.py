@@ -1,4 +1,4 @@
-"""Single steps of the data path: each takes what the stage before it delivered, and calls no other."""
+"""Single steps of the data path: each takes the result of the stage before it, and calls no other."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
-from opbuild.lowering.tuned import Nothing, Tuned
+from opbuild.lowering.tuned import NoTuning, Tuned
 from opbuild.pipeline.setup import Setup
-from opbuild.pipeline.stages import Assembled, Built, Packed
+from opbuild.pipeline.stages import Assembled, Built, PackedProgram
 from opbuild.platform.records import replace
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
@@ -49,10 +49,10 @@ def lower_tuned(graph: Graph, setup: Setup, opened: SymbolicShapes | None = None
     """
     options = lowering_options(setup.config)
     if setup.has_bank:
-        from opbuild.pipeline.tuned_lowering import lower_with_bank  # most builds have no bank
+        from opbuild.pipeline.tuned_lowering import lower_with_records  # most builds have no bank
 
-        return _placed(lower_with_bank(graph, setup, options, opened), setup)
-    asked = Tuned(Nothing())
+        return _placed(lower_with_records(graph, setup, options, opened), setup)
+    asked = Tuned(NoTuning())
     options = replace(options, chooser=asked)
     program = lower(graph, setup.level, options) if opened is None else opened.lower(graph, setup.level, options)
     return _placed(replace(program, answers=asked.answers()), setup)
@@ -68,7 +68,7 @@ def _placed(program: Program, setup: Setup) -> Program:
 
 
 def lowering_options(config: Config) -> Options:
-    """Return what settings say about lowering."""
+    """Return the lowering options that settings ask for."""
     return Options(impl_mode=config.op_select_implmode, impl_types=config.optypelist_for_implmode)
 
 
@@ -77,19 +77,19 @@ def pack(
     packer: Packer,
     clock: Clock,
     watch: Watch = unwatched,
-) -> Packed:
-    """Pack a program's constants and plan its memory: what needs no kernel."""
+) -> PackedProgram:
+    """Pack a program's constants and plan its memory: the part that needs no kernel."""
     with clock("pack"):
         constants = pack_constants(program, packer, watch)
     with clock("plan"):
-        return Packed(program, constants, plan(program) if program.symbols is None else None)
+        return PackedProgram(program, constants, plan(program) if program.symbols is None else None)
 
 
 def link_kernels(result: BuildResult, setup: Setup) -> Built:
     """Return the kernels of a build, linked: those of the CPU in one library.
 
     Raises:
-        LinkError: If they can not be linked.
+        LinkError: If they cannot be linked.
     """
     operators = {
         each.desc: OperatorReport(
@@ -123,7 +123,7 @@ def _linked(device: str, result: BuildResult, setup: Setup) -> bytes:
 
 
 def _objects(entries: Sequence[Entry], result: BuildResult, level: Level) -> list[bytes]:
-    """Return all that is linked: kernels, what they call of the runtime, and the compiler's runtime library."""
+    """Return all that is linked: kernels, functions of the runtime they call, and the compiler's runtime library."""
     objects = [entry.object for entry in entries]
     objects += support_objects(level.triple, {symbol for entry in entries for symbol in entry.undefined})
     if result.runtime is not None:
@@ -131,7 +131,7 @@ def _objects(entries: Sequence[Entry], result: BuildResult, level: Level) -> lis
     return objects
 
 
-def assemble(packed: Packed, built: Built) -> Assembled:
+def assemble(packed: PackedProgram, built: Built) -> Assembled:
     """Put a network together, and check it: nothing is checked while it runs.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Stores, where one build finds what was built before and keeps what it builds; and the builder that works on them."""
+"""Stores, where one build finds earlier entries and keeps its own; and the builder that works on them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from opbuild.config import quota_environment
 from opbuild.events import Warned
 from opbuild.models.memory import ModelMemory
-from opbuild.pipeline.images import Images
 from opbuild.pipeline.setup import Setup, release_pack
-from opbuild.platform.behind import BEHIND
-from opbuild.platform.lazily import lazily
+from opbuild.pipeline.stored_networks import BuildNetworks
+from opbuild.platform.background_writer import BACKGROUND_WRITER
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.sources import own_packing_sources
-from opbuild.runtime.image import ImageStore
+from opbuild.runtime.stored_network import StoredNetworks
 from opbuild.store.blobs import Folder, Memory
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from opbuild.kernel.networks import StoredNetwork
     from opbuild.pipeline.remote import Remote
     from opbuild.runtime.weights import Packer
+    from opbuild.store.flights import Flights
     from opbuild.store.pack import Pack
     from opbuild.store.policy import Policy
-    from opbuild.store.turns import Turns
     from opbuild.target.level import Target
 
 
@@ -49,14 +49,14 @@ class Stores:
         self._config = setup.config
         self.rebuilt: set[str] = set()
 
-    @lazily
+    @lazy_property
     def lower(self) -> tuple[Stores, ...]:
         """The stores of lower levels whose code may serve, the highest first; none if code can be made."""
         return tuple(Stores(setup) for setup in self.setup.lower())
 
-    @lazily
+    @lazy_property
     def policy(self) -> Policy:
-        """How large the cache folder may grow; its user is told what is wrong with ``op_cache.ini``."""
+        """The limits of the cache folder; its user is told of faults in ``op_cache.ini``."""
         from opbuild.store.policy import Policy, read_policy, usual_megabytes
 
         config = self._config
@@ -69,9 +69,9 @@ class Stores:
             self.setup.observer(Warned(warning))
         return policy
 
-    @lazily
+    @lazy_property
     def operators_and_runtimes(self) -> tuple[Store, Store]:
-        """Where operators and the compiler's runtime library are kept.
+        """The stores of operators and of the compiler's runtime library.
 
         What other ranks and the tiers below have is taken from them, unless everything is to be compiled.
         """
@@ -91,13 +91,13 @@ class Stores:
         pack = [] if self.pack is None else [self.pack]
         if self.remote is None:
             return TieredStore(near[0], pack) if pack else near[0], near[1]
-        from opbuild.store.remote.in_turn import InTurn
+        from opbuild.store.remote.single_flight import SingleFlight
 
         below, turns, offer = self.remote.operators, self._turns, self.remote.offer_operator
         known = self.remote.check_operator if self.remote.checks else None
 
         def tiered(own: Store, *tiers: Looks) -> Store:
-            far = below if turns is None else InTurn(own, below, turns)
+            far = below if turns is None else SingleFlight(own, below, turns)
             return TieredStore(own, [*tiers, far], offer, known)
 
         return tiered(near[0], *pack), tiered(near[1])
@@ -123,14 +123,14 @@ class Stores:
         self.remote.check_group(found)
 
     @property
-    def _turns(self) -> Turns | None:
+    def _turns(self) -> Flights | None:
         """Which process of this host asks for what several lack; None where they share no folder."""
+        from opbuild.store.flights import Flights
         from opbuild.store.peers import claims_folder
-        from opbuild.store.turns import Turns
 
-        return Turns(claims_folder(self._config)) if self._config.uses_folder else None
+        return Flights(claims_folder(self._config)) if self._config.uses_folder else None
 
-    @lazily
+    @lazy_property
     def remote(self) -> Remote | None:
         """The store that others share; None if there is none, or it is not to be used."""
         config = self._config
@@ -144,50 +144,52 @@ class Stores:
         return open_remote("the remote store" if config.remote else f"remote in {config.policy_file}", url, self.setup)
 
     def packs_compiler(self) -> CompilerIdentity | None:
-        """Return what compiled the pack; None if it is not used, or there is none for the level."""
+        """Return the identity of the pack's compiler; None if the pack is not used, or there is none for the level."""
         return None if self.pack is None else self.pack.compiler()
 
-    @lazily
+    @lazy_property
     def pack(self) -> Pack | None:
-        """What the release brings; None if it is not used."""
+        """The release's pack; None if it is not used."""
         return release_pack(self.setup)
 
     @property
-    def may_come(self) -> bool:
+    def has_remote(self) -> bool:
         """Whether a network that was never built here may come whole from others, so that nothing is begun early."""
         return self.remote is not None and not self.remote.writes
 
-    @lazily
-    def images(self) -> Images:
-        """The networks that are stored whole; their keys say what tuning found, here or elsewhere."""
+    @lazy_property
+    def images(self) -> BuildNetworks:
+        """The networks that are stored whole; their keys say tuning's choices, here or elsewhere."""
         config = self._config
         if config.tune_bank_path.strip() and self.setup.uses_bank and self.remote is not None:
             self.remote.take_bank(config.tune_bank)
-        return Images(self.setup, self._image_store, None if self._like is None else self._like.images.blocks)
+        return BuildNetworks(
+            self.setup, self._stored_networks, None if self._like is None else self._like.images.blocks
+        )
 
-    @lazily
-    def _image_store(self) -> ImageStore:
+    @lazy_property
+    def _stored_networks(self) -> StoredNetworks:
         if self._like is not None:
-            return self._like._image_store
+            return self._like._stored_networks
         from opbuild.store.networks import Networks
-        from opbuild.store.weights import Weights
+        from opbuild.store.weights import StoredWeights
 
         config, copies = self._config, self._config.copy_weights
         times, folder = self.setup.stores_networks and self.policy.ages, config.network_meta
         open_folder = partial(Folder, trust=self.setup.trust, copies=copies, is_judged=True)
         networks = Networks(open_folder(folder, keep_times=times) if config.uses_folder else Memory())
-        weights = Weights(open_folder(folder / "weights") if config.uses_folder else Memory())
+        weights = StoredWeights(open_folder(folder / "weights") if config.uses_folder else Memory())
         if self.remote is None or not self.setup.stores_networks:
-            return ImageStore(networks, weights, own_packing_sources, copies=copies)
+            return StoredNetworks(networks, weights, own_packing_sources, copies=copies)
         from opbuild.store.shared import rank_networks
 
         near = rank_networks(config, networks) if config.uses_folder else networks
         tiered = self.remote.below(near, weights, self.age, self._turns, self._check_operators)
-        return ImageStore(tiered, weights, own_packing_sources, copies=copies)
+        return StoredNetworks(tiered, weights, own_packing_sources, copies=copies)
 
-    @lazily
+    @lazy_property
     def models(self) -> ModelMemory:
-        """What is remembered of models that were built."""
+        """The memory of models that were built."""
         setup = self.setup
         return ModelMemory(
             self._config.network_meta,
@@ -199,7 +201,7 @@ class Stores:
 
     @property
     def claims(self) -> Claims | None:
-        """Who compiles what, among all processes, ranks and hosts that may need the same operators.
+        """The claims on operators, among all processes, ranks and hosts that may need the same ones.
 
         Hosts ask each other only where what they build can be sent.
         """
@@ -224,12 +226,12 @@ class Stores:
         return claims
 
     def packer(self) -> Packer:
-        """Return what packs the constants of one build; it finds what this process has packed before."""
-        BEHIND.finish()
-        return self._image_store.packer(stored=self.setup.stores_networks, reuse=self.setup.starts_stored)
+        """Return the packer of the constants of one build; it finds what this process has packed before."""
+        BACKGROUND_WRITER.finish()
+        return self._stored_networks.packer(stored=self.setup.stores_networks, reuse=self.setup.starts_stored)
 
     def other_levels(self) -> list[Store]:
-        """Return where operators for other levels are kept, for explaining; none where levels share a folder."""
+        """Return the stores of operators for other levels, for explaining; none where levels share a folder."""
         from opbuild.store.operators import operators_in
 
         config = self._config
@@ -242,7 +244,7 @@ class Stores:
         return [operators_in(folder, trust=self.setup.trust) for folder in folders if folder != config.cache_folder]
 
     def count(self, result: BuildResult) -> None:
-        """Add what a build found in the store to the counters that ``opbuild cache stats`` shows."""
+        """Add a build's results of look-ups to the counters that ``opbuild cache stats`` shows."""
         if self._config.uses_folder:
             from opbuild.store.counters import count_build
 
@@ -297,7 +299,7 @@ def make_builder(setup: Setup, stores: Stores, *, is_urgent: bool = True) -> Bui
 
 
 def _device_builder(setup: Setup, stores: Stores, target: Target) -> Builder:
-    """Return what builds the operators of another device: in the same store, by a compiler of its own."""
+    """Return the builder of the operators of another device: in the same store, by a compiler of its own."""
     from opbuild.backend.compilers import make_compiler
     from opbuild.builder.build import Builder
 

@@ -13,12 +13,12 @@ from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
-from opbuild.lowering.recording import Recording
-from opbuild.lowering.tuned import Nothing, Tuned
+from opbuild.lowering.recording import ChoiceRecording
+from opbuild.lowering.tuned import NoTuning, Tuned
 from opbuild.pipeline.loaded import with_rank
 from opbuild.platform.background import without_frames
 from opbuild.platform.records import NamedTuple, replace
-from opbuild.program import KernelCall, Program, Symbols
+from opbuild.program import KernelCall, Program, ProgramSymbols
 from opbuild.runtime.binding import Shapes
 from opbuild.target.level import Level
 
@@ -46,10 +46,10 @@ class SymbolicShapes(NamedTuple):
             level: The level that it is for.
             options: How it is lowered.
         """
-        recording = Recording(options.chooser or Tuned(Nothing()))
+        recording = ChoiceRecording(options.chooser or Tuned(NoTuning()))
         program = lower(graph, level, replace(options, chooser=recording))
         values = self.shapes[len(program.inputs) :]
-        return replace(program, symbols=Symbols(self.extents, self.places, values, recording.choices))
+        return replace(program, symbols=ProgramSymbols(self.extents, self.places, values, recording.choices))
 
 
 def symbolic_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> SymbolicShapes:
@@ -76,7 +76,7 @@ def symbolic_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> Symbol
 
 
 def symbolic_first(symbolic: Callable[[], T | None], fixed: Callable[[BaseException | None], T]) -> T:
-    """Return what is made with symbolic extents; where that fails, or gives nothing, what is made at fixed sizes.
+    """Return the result with symbolic extents; where that fails, or gives nothing, the result at fixed sizes.
 
     Args:
         symbolic: Makes the one; it may raise whatever does not know symbolic extents raises.

@@ -1,4 +1,4 @@
-"""What tuning found, as lowering asks it: the records of the bank that count for a build, exact ones before near ones.
+"""Tuning records as lowering asks for them: those that count for a build, exact ones before near ones.
 
 A record counts for its level, machine class and number of threads, and while its family's sources are what they were,
 or define the kernels that were measured as they did. The pack tells that, or what is remembered of operators
@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 from opbuild.errors import OptionError
 from opbuild.families.catalogue import names
-from opbuild.families.knowledge import Answer, Question, Variant
+from opbuild.families.tuning_query import TunedVariant, TuningQuery, Variant
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.answers import Answered, Answers, digest_of
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.setup import Setup
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.paths import Path
-from opbuild.store.bank import Bank, Record, parse_bank, read_bank
 from opbuild.store.blobs import Folder, LocalMemos
 from opbuild.store.machine_class import read_measured, system_class
 from opbuild.store.origins import SUFFIX, Origins
 from opbuild.store.pack import Pack
 from opbuild.store.pack_file import PackFile
-from opbuild.store.shipped import shipped_bank
+from opbuild.store.shipped import shipped_database
+from opbuild.store.tuning_database import TuningDatabase, TuningRecord, parse_database, read_database
 from opbuild.text.canonical import canonical_json
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from opbuild.kernel.reason import Reason
 
 
-_SHIPPED = "shipped bank: "
+_SHIPPED = "shipped tuning database: "
 """What answers begin with that are from what the release brings."""
 
 
-class BankKnowledge:
+class ApplicableRecords:
     """The records that count for a build.
 
     Args:
@@ -59,26 +59,26 @@ class BankKnowledge:
 
     def __init__(
         self,
-        records: Mapping[Question, Record],
-        is_current: Callable[[Record], bool | None],
-        shipped: Mapping[Question, Record] | None = None,
+        records: Mapping[TuningQuery, TuningRecord],
+        is_current: Callable[[TuningRecord], bool | None],
+        shipped: Mapping[TuningQuery, TuningRecord] | None = None,
     ) -> None:
         self._records, self._shipped = dict(records), dict(shipped or {})
         self._is_current = is_current
         self._found: dict[int, bool | None] = {}
-        self.stale: dict[Question, Record] = {}
-        self.open: dict[Question, Record] = {}
+        self.stale: dict[TuningQuery, TuningRecord] = {}
+        self.open: dict[TuningQuery, TuningRecord] = {}
 
-    @lazily
-    def _near(self) -> dict[Question, list[Record]]:
+    @lazy_property
+    def _near(self) -> dict[TuningQuery, list[TuningRecord]]:
         """The records of each bucket; a network that is stored whole starts without."""
-        found: defaultdict[Question, list[Record]] = defaultdict(list)
+        found: defaultdict[TuningQuery, list[TuningRecord]] = defaultdict(list)
         for question, record in chain(self._records.items(), self._shipped.items()):
             found[bucket(question)].append(record)
         return found
 
-    def answers(self, question: Question, default: Variant | None) -> Iterator[Answer]:
-        """Return what records say of a question: its own, else of those in its bucket the nearest."""
+    def answers(self, question: TuningQuery, default: Variant | None) -> Iterator[TunedVariant]:
+        """Return the answers that records give to a query: its own, else of those in its bucket the nearest."""
         self.open.pop(question, None)
         own = [each[question] for each in (self._records, self._shipped) if question in each]
         for record in own:
@@ -95,7 +95,7 @@ class BankKnowledge:
         self.open.pop(question, None)
 
     def comes_to(self, answers: Answers, *, with_pack: bool) -> bool:
-        """Return whether each question of a network would be answered as it was, so that it is what is asked for.
+        """Return whether each query of a network would be answered as it was, so that it is the one asked for.
 
         Where it is to be found out yet whether a record counts that answers, that is not known.
 
@@ -105,57 +105,57 @@ class BankKnowledge:
         """
         return all(
             self._choice(each, with_pack=with_pack) == each.choice
-            and Question(each.family, each.arguments) not in self.open
+            and TuningQuery(each.family, each.arguments) not in self.open
             for each in answers
         )
 
-    def settle(self, found: Mapping[Question, bool]) -> None:
-        """Take note of what was found out of records that answered; one that answered several may count for one."""
+    def settle(self, found: Mapping[TuningQuery, bool]) -> None:
+        """Take note of findings on records that answered; one that answered several may count for one."""
         for question, counts in found.items():
             record = id(self.open.pop(question))
             self._found[record] = counts or bool(self._found[record])
 
     def _choice(self, asked: Answered, *, with_pack: bool) -> Variant | None:
         passed = [said for said in asked.passed if with_pack or not said[1]]
-        answers = self.answers(Question(asked.family, asked.arguments), asked.default)
+        answers = self.answers(TuningQuery(asked.family, asked.arguments), asked.default)
         return next((each.variant for each in answers if (each.variant, each.is_shipped) not in passed), asked.default)
 
-    def _may_answer(self, record: Record, default: Variant | None) -> bool:
+    def _may_answer(self, record: TuningRecord, default: Variant | None) -> bool:
         """Return whether a record may answer; whether it counts may have to be found out yet."""
         return record.default == default and not self._is_replaced(record) and self._counts(record) is not False
 
-    def _answer(self, question: Question, record: Record, how: str) -> Answer:
+    def _answer(self, question: TuningQuery, record: TuningRecord, how: str) -> TunedVariant:
         if self._counts(record) is None:
             self.open[question] = record
         else:
             self.open.pop(question, None)
-        return Answer(record.choice, how and self._said(record, how), self._is_shipped(record))
+        return TunedVariant(record.choice, how and self._said(record, how), self._is_shipped(record))
 
-    def _counts(self, record: Record) -> bool | None:
+    def _counts(self, record: TuningRecord) -> bool | None:
         if id(record) not in self._found:
             self._found[id(record)] = self._is_current(record)
         return self._found[id(record)]
 
-    def _is_replaced(self, record: Record) -> bool:
+    def _is_replaced(self, record: TuningRecord) -> bool:
         """Return whether a record is the release's, and the user's own bank knows better."""
-        own = self._records.get(Question(record.family, record.arguments))
+        own = self._records.get(TuningQuery(record.family, record.arguments))
         return self._is_shipped(record) and own is not None and self._counts(own) is not False
 
-    def _is_shipped(self, record: Record) -> bool:
-        return self._shipped.get(Question(record.family, record.arguments)) is record
+    def _is_shipped(self, record: TuningRecord) -> bool:
+        return self._shipped.get(TuningQuery(record.family, record.arguments)) is record
 
-    def _said(self, record: Record, how: str) -> str:
+    def _said(self, record: TuningRecord, how: str) -> str:
         return f"{_SHIPPED * self._is_shipped(record)}{how} on {record.machine or record.system} {record.date[:10]}"
 
 
-def knowledge(setup: Setup) -> BankKnowledge | None:
-    """Return what tuning found for a build; None if nothing counts, as where there is no bank."""
+def applicable_records(setup: Setup) -> ApplicableRecords | None:
+    """Return the tuning records for a build; None if none counts, as where there is no tuning database."""
     records, shipped = applying(_bank(setup)[0], setup), applying(_shipped(setup), setup)
-    return BankKnowledge(records, partial(is_current, setup=setup), shipped) if records or shipped else None
+    return ApplicableRecords(records, partial(is_current, setup=setup), shipped) if records or shipped else None
 
 
 def chosen_answers(made: Iterable[Answers], setup: Setup) -> str | None:
-    """Return the digest of the answers that what tuning found comes to for a network, which is not lowered for that.
+    """Return the digest of tuning's answers for a network, which is not lowered for that.
 
     Args:
         made: The answers by which it was made, here or elsewhere, with other banks.
@@ -164,13 +164,13 @@ def chosen_answers(made: Iterable[Answers], setup: Setup) -> str | None:
     Returns:
         Empty if they are the families' own; None if none of those were made with what is known here.
     """
-    known = knowledge(setup)
+    known = applicable_records(setup)
     if known is None:
         return ""
     return next((digest_of(each) for each in made if known.comes_to(each, with_pack=setup.uses_pack)), None)
 
 
-def applying(bank: Bank, setup: Setup) -> dict[Question, Record]:
+def applying(bank: TuningDatabase, setup: Setup) -> dict[TuningQuery, TuningRecord]:
     """Return the records of a bank for the level, the machine and the threads of a build, by question.
 
     Of several that count for one the one of the nearest class does, of these the latest.
@@ -179,7 +179,7 @@ def applying(bank: Bank, setup: Setup) -> dict[Question, Record]:
     measured = read_measured(setup.config, setup.trust)
     is_measured = measured is not None and bool(measured.name(level))
 
-    def distance(record: Record) -> float | None:
+    def distance(record: TuningRecord) -> float | None:
         if measured is not None and is_measured and record.machine:
             return measured.shares(record.machine, level)
         return 0.0 if record.system == system else None
@@ -187,12 +187,12 @@ def applying(bank: Bank, setup: Setup) -> dict[Question, Record]:
     mine = (each for each in bank.records if (each.level, each.threads) == (level, threads))
     near = [(far, each) for each in mine if (far := distance(each)) is not None]
     near.sort(key=lambda each: -each[0])
-    return {Question(each.family, each.arguments): each for _, each in near}
+    return {TuningQuery(each.family, each.arguments): each for _, each in near}
 
 
-def bucket(question: Question) -> Question:
-    """Return what stands for all questions whose numbers have as many binary digits; all else of them is equal."""
-    return Question(question.family, canonical_json(_rounded(_parsed(question.arguments))))
+def bucket(question: TuningQuery) -> TuningQuery:
+    """Return the query that stands for all whose numbers have as many binary digits; all else of them is equal."""
+    return TuningQuery(question.family, canonical_json(_rounded(_parsed(question.arguments))))
 
 
 @lru_cache(maxsize=1)
@@ -206,7 +206,7 @@ def _modules() -> Any:
 
 @lru_cache(maxsize=64)
 def family_sources(name: str) -> str:
-    """Return the digest of what decides about a family's kernels: the code that computes them, and not its comments.
+    """Return the digest of the code that decides a family's kernels, and not its comments.
 
     How the family chooses is none of it: what it would choose, and among what, is compared with each record.
     """
@@ -214,8 +214,8 @@ def family_sources(name: str) -> str:
     return str(_modules().digest(tuple(modules)))
 
 
-def is_current(record: Record, setup: Setup) -> bool | None:
-    """Return whether a record tells of what the sources of its family define now; None: it is to be found out."""
+def is_current(record: TuningRecord, setup: Setup) -> bool | None:
+    """Return whether a record is of the pipelines that its family's sources define now; None: it is to be found out."""
     if record.family not in names():
         return False
     if record.sources == family_sources(record.family) or is_still_defined(record):
@@ -223,8 +223,8 @@ def is_current(record: Record, setup: Setup) -> bool | None:
     return _is_remembered(record, setup)
 
 
-def _is_remembered(record: Record, setup: Setup) -> bool | None:
-    """Return whether what is remembered of operators says that a record's are what they were; None: it says nothing."""
+def _is_remembered(record: TuningRecord, setup: Setup) -> bool | None:
+    """Return whether the origins of operators confirm a record's pipelines; None: they say nothing."""
     sources = setup.compiler.sources_digest(OpDesc((), record.family, (), ()))
     origins = Origins(LocalMemos(Folder(setup.config.network_meta, setup.trust, is_judged=True), SUFFIX))
     stems = record.kernels if setup.config.uses_folder else ()
@@ -234,58 +234,58 @@ def _is_remembered(record: Record, setup: Setup) -> bool | None:
     return True if all(known.values()) else None
 
 
-def is_still_defined(record: Record) -> bool:
-    """Return whether a family's sources define what a record of others was measured of, as far as the pack tells."""
+def is_still_defined(record: TuningRecord) -> bool:
+    """Return whether a family's sources define the pipelines of a record of others, as far as the pack tells."""
     file = Pack(record.level).file(record.family)
     return was_measured(record, file) and isinstance(file, PackFile) and file.sources.code == _emitted(record.family)
 
 
-def was_measured(record: Record, file: PackFile | Reason | None) -> bool:
+def was_measured(record: TuningRecord, file: PackFile | Reason | None) -> bool:
     """Return whether a record was measured of just the kernels that a file of the pack has."""
     return isinstance(file, PackFile) and bool(record.kernels) and file.has_compiled(record.kernels)
 
 
 @lru_cache(maxsize=64)
 def _emitted(name: str) -> str:
-    """Return the digest that a release has of all that defines a family's kernels, and of what emits them."""
+    """Return the digest that a release has of all that defines and emits a family's kernels."""
     from opbuild.backend.halide.driver import EMISSION
 
     modules = [f"opbuild.families.{name}.{part}" for part in ("definition", "schedule")]
     return str(_modules().digest((EMISSION, *modules)))
 
 
-def bank_problem(setup: Setup) -> str:
-    """Return why the bank of a build can not be read; empty if it can."""
+def database_problem(setup: Setup) -> str:
+    """Return the reason that the tuning database of a build cannot be read; empty if it can."""
     return _bank(setup)[1]
 
 
-def _bank(setup: Setup) -> tuple[Bank, str]:
-    """Return the bank of a build, and why it can not be read if it can not."""
+def _bank(setup: Setup) -> tuple[TuningDatabase, str]:
+    """Return the bank of a build, and why it cannot be read if it cannot."""
     path = setup.config.tune_bank
     try:
         state = path.stat()
     except OSError:
-        return Bank(), ""
+        return TuningDatabase(), ""
     return _read((str(path), state.st_mtime_ns, state.st_size, state.st_ino), setup.trust)
 
 
-def _shipped(setup: Setup) -> Bank:
+def _shipped(setup: Setup) -> TuningDatabase:
     """Return the bank that the release brings for such a machine; as its code it needs no signature."""
-    path = shipped_bank(setup.level.name)
-    return _parsed_file(path) if setup.config.uses_shipped_bank and path.is_file() else Bank()
+    path = shipped_database(setup.level.name)
+    return _parsed_file(path) if setup.config.uses_shipped_bank and path.is_file() else TuningDatabase()
 
 
 @lru_cache(maxsize=4)
-def _parsed_file(path: Path) -> Bank:
-    return parse_bank(path.read_bytes(), PRIVATE)
+def _parsed_file(path: Path) -> TuningDatabase:
+    return parse_database(path.read_bytes(), PRIVATE)
 
 
 @lru_cache(maxsize=4)
-def _read(known: tuple[str, int, int, int], trust: Trust) -> tuple[Bank, str]:
+def _read(known: tuple[str, int, int, int], trust: Trust) -> tuple[TuningDatabase, str]:
     try:
-        return read_bank(Path(known[0]), trust), ""
+        return read_database(Path(known[0]), trust), ""
     except OptionError as error:
-        return Bank(), error.message
+        return TuningDatabase(), error.message
 
 
 def _parsed(arguments: str) -> Any:
@@ -301,8 +301,8 @@ def _rounded(value: Any) -> Any:
     return value.bit_length() if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _distance(record: Record, question: Question) -> float:
-    """Return how far the numbers of a record of the same bucket are, in powers of two."""
+def _distance(record: TuningRecord, question: TuningQuery) -> float:
+    """Return the distance of the numbers of a record of the same bucket, in powers of two."""
     pairs = zip(_numbers(_parsed(record.arguments)), _numbers(_parsed(question.arguments)), strict=True)
     return sum(abs(log2(max(one, 1)) - log2(max(other, 1))) for one, other in pairs)
 

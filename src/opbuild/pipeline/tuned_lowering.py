@@ -1,4 +1,4 @@
-"""Lowering with a bank: a network with the variants that tuning found, of records that count for what is built.
+"""Lowering with tuning records: a network with the variants that tuning found, of records that count for it.
 
 Whether a record counts that neither the pack nor what is remembered tells of, is found out here once a network has use
 for it: a compile worker makes the pipelines of what was measured, and nothing is compiled.
@@ -13,38 +13,38 @@ from typing import TYPE_CHECKING
 
 from opbuild.errors import BuildError
 from opbuild.events import Warned, ignore
-from opbuild.families.knowledge import Question, Variant
+from opbuild.families.tuning_query import TuningQuery, Variant
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.setup import Setup, release_pack
-from opbuild.pipeline.tuned import bank_problem, knowledge
+from opbuild.pipeline.tuned import applicable_records, database_problem
 from opbuild.platform.records import replace
-from opbuild.store.bank import Record
 from opbuild.store.pack import Pack
+from opbuild.store.tuning_database import TuningRecord
 
 if TYPE_CHECKING:
     from opbuild.graph.types import Graph
     from opbuild.lowering.context import Options
-    from opbuild.lowering.tuned import Asked
+    from opbuild.lowering.tuned import LoweringQuery
     from opbuild.pipeline.symbolic_lowering import SymbolicShapes
     from opbuild.program import Program
     from opbuild.target.level import Level
 
 
-def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: SymbolicShapes | None = None) -> Program:
-    """Return a graph lowered with the variants that tuning found, and what is said of them.
+def lower_with_records(graph: Graph, setup: Setup, options: Options, opened: SymbolicShapes | None = None) -> Program:
+    """Return a graph lowered with the variants that tuning found, and notes on them.
 
     What the release's bank chooses is taken where its kernels come with the release, so that a first start that
-    compiles nothing without that bank compiles nothing with it. A bank that can not be read is told, and stops nothing.
+    compiles nothing without that bank compiles nothing with it. A bank that cannot be read is told, and stops nothing.
     """
-    problem = bank_problem(setup)
+    problem = database_problem(setup)
     if problem:
         setup.observer(Warned(f"{problem}; families choose variants by their tables"))
-    from opbuild.lowering.tuned import Nothing, Tuned  # a network that is built starts without it
+    from opbuild.lowering.tuned import NoTuning, Tuned  # a network that is built starts without it
 
-    pack, withheld = release_pack(setup), list[tuple[Question, Variant | None]]()
-    bank = knowledge(setup)
+    pack, withheld = release_pack(setup), list[tuple[TuningQuery, Variant | None]]()
+    bank = applicable_records(setup)
     while True:
-        chosen = Tuned(bank or Nothing(), withheld)
+        chosen = Tuned(bank or NoTuning(), withheld)
         program = _lowered(graph, setup.level, replace(options, chooser=chosen), opened)
         lacking = set[str]() if pack is None else _lacking(program, pack)
         found = [
@@ -66,7 +66,7 @@ def _lowered(graph: Graph, level: Level, options: Options, opened: SymbolicShape
     return lower(graph, level, options) if opened is None else opened.lower(graph, level, options)
 
 
-Lowered = tuple[Mapping["Question", "Asked"], "Program"]
+Lowered = tuple[Mapping["TuningQuery", "LoweringQuery"], "Program"]
 """A lowered network, and what families were asked while it was."""
 
 
@@ -75,10 +75,10 @@ def _found_out(
     setup: Setup,
     options: Options,
     opened: SymbolicShapes | None,
-    records: Mapping[Question, Record],
+    records: Mapping[TuningQuery, TuningRecord],
     lowered: Lowered,
-) -> dict[Question, bool]:
-    """Return whether records count that answered questions: whether their kernels are what was measured.
+) -> dict[TuningQuery, bool]:
+    """Return whether records count that answered queries: whether their kernels are the measured ones.
 
     Args:
         graph: The network.
@@ -104,7 +104,7 @@ def _found_out(
 
 
 def pipelines(setup: Setup, descs: Iterable[OpDesc]) -> dict[OpDesc, tuple[str, str]]:
-    """Return the names of operators and the digests of what is defined for them now, as far as that can be known."""
+    """Return the names of operators and the digests of their present pipelines, as far as these can be known."""
     from opbuild.pipeline.stores import Stores, make_builder
 
     silent = replace(setup, observer=ignore, executor=None)

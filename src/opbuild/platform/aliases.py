@@ -34,7 +34,7 @@ class AliasFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how to load a module of the package; None for any other.
+        """Return the spec of a module of the package; None for any other.
 
         Raises:
             ImportError: For a part of the package that is not there.

@@ -51,7 +51,7 @@ def arrange(source: Array, out: Array, factors: Array | None = None) -> None:
 
 @lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
-    """Return the compiled loops; None where there are none for the machine, or they can not be loaded."""
+    """Return the compiled loops; None where there are none for the machine, or they cannot be loaded."""
     try:
         library = ctypes.CDLL(str(_LIBRARY))
     except OSError:

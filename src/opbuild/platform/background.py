@@ -31,7 +31,7 @@ def begin(work: Callable[[], object], name: str, *, is_needed: bool = False) -> 
     Args:
         work: The function; it must raise nothing.
         name: The thread's name, for who looks at the process.
-        is_needed: Whether it can not be done without: then also where little memory is left.
+        is_needed: Whether it cannot be done without: then also where little memory is left.
     """
     if not is_needed and not has_room():
         return None
@@ -89,7 +89,7 @@ class Background(Generic[T]):
         return self._claim.acquire(blocking=False)
 
     def result(self) -> T:
-        """Return what the work returns, or raise what it raises; do it here if it has not begun.
+        """Return the result of the work, or raise its error; do it here if it has not begun.
 
         Where the thread was the last process that the limit allows, and the work is to start one, it is done here too.
         """

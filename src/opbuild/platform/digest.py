@@ -1,4 +1,4 @@
-"""Digests: SHA-256 for what users compare, BLAKE3 for what only opbuild reads, because it is several times faster."""
+"""Digests: SHA-256 for users, BLAKE3, several times faster, for files that only opbuild reads."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def blake3_of_file(path: str | PathLike[str]) -> str:
     """Return the BLAKE3 digest of a file, mapped rather than read.
 
     Raises:
-        OSError: If the file can not be read.
+        OSError: If the file cannot be read.
     """
     return _fast(lambda hasher: hasher.update_mmap(path), os.stat(path).st_size)  # noqa: PTH116  paths stay out of kernels' keys
 
 
 def _fast(update: Callable[[blake3], object], nbytes: int) -> str:
-    """Return the digest of what ``update`` feeds; in one thread where the system allows no more."""
+    """Return the digest of the bytes that ``update`` feeds; in one thread where the system allows no more."""
     threads = _wanted() if nbytes >= _MANY else 1
     hasher = blake3(max_threads=threads)
     try:
@@ -105,7 +105,7 @@ def _fast(update: Callable[[blake3], object], nbytes: int) -> str:
 
 
 def _wanted() -> int:
-    """Return how many threads BLAKE3 is to use, found out once for the process.
+    """Return the number of threads that BLAKE3 is to use, found out once for the process.
 
     A pool that finds no threads panics, with a message on the standard error. So as many as it takes are tried first.
     Where memory is limited their stacks would take what is needed for other things.

@@ -2,7 +2,7 @@
 
 The interpreter has a lock for each module that is being loaded, and what is loaded half when another thread forks stays
 so in the child, locked. So a fork waits for what is being loaded, which takes moments. Where that takes longer, or
-waits for the thread that forks, the child loads anew what it finds half loaded; a library that can not be loaded twice
+waits for the thread that forks, the child loads anew what it finds half loaded; a library that cannot be loaded twice
 says so then.
 """
 
@@ -31,7 +31,7 @@ def await_imports() -> None:
 
 
 def forget_imports() -> None:
-    """Let a child load what other threads of its parent were loading."""
+    """Let a child load modules that other threads of its parent were loading."""
     for lock in _loading():
         _locks().pop(lock.name, None)
         spec = getattr(sys.modules.get(lock.name), "__spec__", None)

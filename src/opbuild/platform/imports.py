@@ -1,4 +1,4 @@
-"""What a module of opbuild consists of: its source, and those of all modules that it imports from opbuild."""
+"""The parts of a module of opbuild: its source, and those of all modules that it imports from opbuild."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from types import CodeType
 
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import NamedTuple
-from opbuild.platform.sources import MANIFEST, Sources
+from opbuild.platform.sources import MANIFEST, SourceFiles
 
 _LOADERS = ((ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_SUFFIXES))
 """What Python tries for a module that is no package, in its order."""
 
 
-class Module(NamedTuple):
+class SourceModule(NamedTuple):
     """A module: its source's digest, what it may import from this package, and its file (of a release none)."""
 
     digest: str
@@ -36,20 +36,20 @@ class Modules:
 
     def __init__(
         self,
-        sources: Sources | None = None,
+        sources: SourceFiles | None = None,
         without: Collection[str] = (),
         digested: Callable[[bytes], bytes] | None = None,
     ) -> None:
-        self._sources = sources or Sources()
+        self._sources = sources or SourceFiles()
         self._without = without
         self._digested = digested
         self._finders: dict[str, FileFinder] = {}
         self._paths: dict[str, str | None] = {}
-        self._closures: dict[tuple[str, ...], dict[str, Module]] = {}
-        self._modules: dict[str, Module | None] = {}
+        self._closures: dict[tuple[str, ...], dict[str, SourceModule]] = {}
+        self._modules: dict[str, SourceModule | None] = {}
         if self._sources.are_released:
             content = json.loads(self._sources.read(MANIFEST))
-            self._modules = {name: Module(digest, tuple(imports)) for name, (digest, imports) in content.items()}
+            self._modules = {name: SourceModule(digest, tuple(imports)) for name, (digest, imports) in content.items()}
 
     def digest(self, names: tuple[str, ...]) -> str:
         """Return one digest of modules and of all that they import from this package, transitively."""
@@ -57,10 +57,10 @@ class Modules:
         return blake3_of("\n".join(f"{name} {found[name].digest}" for name in sorted(found)).encode())
 
     def unchanged(self, names: tuple[str, ...]) -> bool:
-        """Return whether modules, and all that they import, are what they were when ``sources`` was made."""
+        """Return whether modules, and all that they import, are unchanged since ``sources`` was made."""
         return self._sources.still([module.path for module in self.closure(names).values()])
 
-    def closure(self, names: tuple[str, ...]) -> dict[str, Module]:
+    def closure(self, names: tuple[str, ...]) -> dict[str, SourceModule]:
         """Return modules and all that they import from this package, by name.
 
         The packages around a module belong to it, since importing it runs them; but not the outermost one, which only
@@ -70,8 +70,8 @@ class Modules:
             self._closures[names] = self._closure(names)
         return self._closures[names]
 
-    def _closure(self, names: tuple[str, ...]) -> dict[str, Module]:
-        found: dict[str, Module] = {}
+    def _closure(self, names: tuple[str, ...]) -> dict[str, SourceModule]:
+        found: dict[str, SourceModule] = {}
         waiting = [*names]
         while waiting:
             name = waiting.pop()
@@ -81,7 +81,7 @@ class Modules:
                 waiting += (*module.imports, name.rpartition(".")[0])
         return found
 
-    def module(self, name: str) -> Module | None:
+    def module(self, name: str) -> SourceModule | None:
         """Return a module inside the package; None if there is none of this name."""
         if "." not in name:
             return None
@@ -90,14 +90,14 @@ class Modules:
             self._modules[name] = None if path is None else self._described(name, path)
         return self._modules.get(name)
 
-    def _described(self, name: str, path: str) -> Module:
+    def _described(self, name: str, path: str) -> SourceModule:
         text = self._sources.read(path)
         if not path.endswith(".py"):
-            return Module(blake3_of(text), (), path)
+            return SourceModule(blake3_of(text), (), path)
         digest = blake3_of(text if self._digested is None else self._digested(text))
         modules, names = _imported(name, f"{self._sources.root}/{path}", text, self._sources.is_outdated(path))
         packages = [each for each in modules if (self._path(each) or "").endswith("__init__.py")]
-        return Module(digest, (*modules, *(f"{package}.{each}" for package in packages for each in names)), path)
+        return SourceModule(digest, (*modules, *(f"{package}.{each}" for package in packages for each in names)), path)
 
     def _path(self, name: str) -> str | None:
         """Return the file that Python would load a module from."""
@@ -112,7 +112,7 @@ class Modules:
 
 @lru_cache(maxsize=1024)
 def _imported(name: str, path: str, text: bytes, is_outdated: bool) -> tuple[list[str], list[str]]:
-    """Return the modules of opbuild that a module imports, and what it may import from one of them that is a package.
+    """Return the modules of opbuild that a module imports, and its possible imports from one that is a package.
 
     A name with dots among a code's names is that of a module to import; what is imported from it stands among the
     constants. So nothing is parsed that Python has compiled before.

@@ -21,7 +21,7 @@ def release_of(package: str) -> str:
 
 
 def _beside(package: str) -> str:
-    """Return what the metadata beside a package says; empty where it is not as installers leave it."""
+    """Return the metadata beside a package; empty where it is not as installers leave it."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         return ""

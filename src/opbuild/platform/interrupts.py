@@ -1,4 +1,4 @@
-"""Ctrl-C while a function of opbuild works: what was being done inside is nothing to whoever pressed it."""
+"""Ctrl-C while a function of opbuild works: the work inside is nothing to whoever pressed it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STANDARD = wraps.__code__.co_filename.removesuffix("functools.py")
 
 
 def bare(interrupt: KeyboardInterrupt) -> KeyboardInterrupt:
-    """Return an interrupt without the frames of opbuild and of what it calls; all stay where one is the user's."""
+    """Return an interrupt without the frames of opbuild and of its callees; all stay where one is the user's."""
     trace = interrupt.__traceback__
     while trace is not None:
         if not _is_inside(trace):

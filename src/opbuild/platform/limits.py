@@ -47,7 +47,7 @@ class Limit(NamedTuple):
 
     @property
     def value(self) -> int | None:
-        """What it is now; None if there is none."""
+        """The limit now; None if there is none."""
         import resource  # a start that fails nowhere does not need it
 
         soft, _ = resource.getrlimit(getattr(resource, f"RLIMIT_{self.name}"))
@@ -79,7 +79,7 @@ _NO_THREAD = "can't start new thread"
 
 
 def hint_for(error: BaseException | None) -> str:
-    """Return what to do about an error that comes from a limit or a lack of memory; empty for any other error.
+    """Return the remedy for an error that comes from a limit or a lack of memory; empty for any other error.
 
     Args:
         error: What was raised; what it was raised from counts too.
@@ -102,7 +102,7 @@ def no_process_is_left(error: BaseException | None) -> bool:
 
 
 def hint_for_signal(number: int) -> str:
-    """Return what to do about a process that a signal ended; empty if it is not the signal of a limit."""
+    """Return the remedy for a process that a signal ended; empty if it is not the signal of a limit."""
     import signal  # a start never needs it
 
     limits: dict[int, Limit] = {signal.SIGXFSZ: FILE_SIZE, signal.SIGXCPU: TIME}
@@ -110,7 +110,7 @@ def hint_for_signal(number: int) -> str:
 
 
 def suspected() -> str:
-    """Return what to do about a process that failed and did not say why: which limits are low; empty if none is."""
+    """Return the remedy for a process that failed and did not say why: which limits are low; empty if none is."""
     low = [limit.text for limit in (ADDRESS_SPACE, DATA, FILE_SIZE, STACK) if limit.is_low]
     return f"little is allowed here: raise {' and '.join(low)}" if low else ""
 
@@ -183,7 +183,7 @@ def _memory_hint() -> str:
 
 
 def _room() -> float:
-    """Return how many bytes of memory the limits still allow."""
+    """Return the bytes of memory that the limits still allow."""
     limits = [limit.value for limit in (ADDRESS_SPACE, DATA)]
     if limits == [None, None]:
         return math.inf

@@ -21,7 +21,7 @@ else:
 
     class _Kind(type):
         def __getattr__(cls, name: str) -> Any:
-            """Return what ``pathlib.Path`` has beside this, as ``cwd``."""
+            """Return an attribute that only ``pathlib.Path`` has, as ``cwd``."""
             if name.startswith("__"):
                 raise AttributeError(name)
             import pathlib
@@ -86,7 +86,7 @@ else:
 
         @property
         def __class__(self) -> type:
-            """What ``isinstance`` sees: a path of pathlib, to whoever has loaded it."""
+            """The class that ``isinstance`` sees: a path of pathlib, to whoever has loaded it."""
             loaded = sys.modules.get("pathlib")
             return loaded.Path if loaded else Path
 
@@ -107,7 +107,7 @@ else:
 
         @property
         def suffix(self) -> str:
-            """What follows the last dot of the last part, with that dot."""
+            """The last dot of the last part and all behind it."""
             before, dot, after = self.name.rpartition(".")
             return dot + after if before and after else ""
 
@@ -128,7 +128,7 @@ else:
             return self if self.is_absolute() else Path(os.getcwd(), self._text)
 
         def stat(self) -> os.stat_result:
-            """Return the state of what it names."""
+            """Return the state of the file it names."""
             return os.stat(self._text)
 
         def exists(self) -> bool:
@@ -156,12 +156,12 @@ else:
             return open(self._text, *args, **kwargs)
 
         def read_bytes(self) -> bytes:
-            """Return what the file holds."""
+            """Return the bytes of the file."""
             with self.open("rb") as file:
                 return file.read()
 
         def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
-            """Return what the file holds, as text."""
+            """Return the text of the file."""
             with self.open(encoding=encoding, errors=errors) as file:
                 return file.read()
 
@@ -182,7 +182,7 @@ def _normal(text: str) -> str:
 
 
 def _names(text: str, test: Callable[[int], bool]) -> bool:
-    """Return whether a path names what passes a test of its mode."""
+    """Return whether a path names a file that passes a test of its mode."""
     try:
         return test(os.stat(text).st_mode)
     except OSError as error:

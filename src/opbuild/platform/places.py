@@ -1,4 +1,4 @@
-"""What the environment says of a process: where what is built is kept if nobody says where, and which rank it is."""
+"""The environment of a process: where artifacts are kept if nobody says where, and which rank it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opbuild.platform.records import NamedTuple
 NAME = "opbuild"
 
 
-class Place(NamedTuple):
+class DefaultFolder(NamedTuple):
     """A folder that nobody has named.
 
     Attributes:
@@ -23,7 +23,7 @@ class Place(NamedTuple):
     warning: str = ""
 
 
-def user_place(env: Mapping[str, str], *, known_users: bool = True) -> Place:
+def user_place(env: Mapping[str, str], *, known_users: bool = True) -> DefaultFolder:
     """Return the user's own store: ``$XDG_CACHE_HOME/opbuild``, else ``~/.cache/opbuild``.
 
     A user who has no home (a container with a numeric user id) gets the working folder: not a shared temporary one,
@@ -35,15 +35,15 @@ def user_place(env: Mapping[str, str], *, known_users: bool = True) -> Place:
     """
     caches = env.get("XDG_CACHE_HOME", "").strip()
     if caches.startswith("/"):  # the standard says to ignore a relative one
-        return Place(Path(caches) / NAME)
+        return DefaultFolder(Path(caches) / NAME)
     home = _home(env, known_users)
     if home is not None:
-        return Place(home / ".cache" / NAME)
+        return DefaultFolder(home / ".cache" / NAME)
     return _here(".", "XDG_CACHE_HOME or MS_COMPILER_CACHE_PATH")
 
 
-def atc_place(env: Mapping[str, str], *, known_users: bool = True) -> Place:
-    """Return where ATC keeps operators: ``$ASCEND_CACHE_PATH/kernel_cache``, else ``~/atc_data/kernel_cache``.
+def atc_place(env: Mapping[str, str], *, known_users: bool = True) -> DefaultFolder:
+    """Return the folder in which ATC keeps operators: ``$ASCEND_CACHE_PATH/kernel_cache``, else that of ``~/atc_data``.
 
     Args:
         env: The environment.
@@ -51,20 +51,22 @@ def atc_place(env: Mapping[str, str], *, known_users: bool = True) -> Place:
     """
     given = env.get("ASCEND_CACHE_PATH", "").strip()
     if given:
-        return Place(Path(given) / "kernel_cache")
+        return DefaultFolder(Path(given) / "kernel_cache")
     home = _home(env, known_users)
     if home is not None:
-        return Place(home / "atc_data" / "kernel_cache")
+        return DefaultFolder(home / "atc_data" / "kernel_cache")
     return _here("atc_data/kernel_cache", "HOME or op_compiler_cache_dir")
 
 
-def _here(below: str, names: str) -> Place:
-    """Return a folder in the working folder, and a warning; ``names`` is what could name another."""
+def _here(below: str, names: str) -> DefaultFolder:
+    """Return a folder in the working folder, and a warning; ``names`` is the setting that could name another."""
     try:
         folder = Path(os.path.abspath(below))
     except OSError:  # the working folder was removed: who opens the store finds that, and says it
-        return Place(Path(below))
-    return Place(folder, f"there is no home folder, so what is built is kept in {folder} ({names} can name another)")
+        return DefaultFolder(Path(below))
+    return DefaultFolder(
+        folder, f"there is no home folder, so what is built is kept in {folder} ({names} can name another)"
+    )
 
 
 def _home(env: Mapping[str, str], known_users: bool) -> Path | None:

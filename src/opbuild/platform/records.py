@@ -33,7 +33,7 @@ _MISSING = _Missing()
 
 
 class _Field:
-    """What is said of a field; attributes are called as those of ``dataclasses.Field``."""
+    """The properties of a field; attributes are called as those of ``dataclasses.Field``."""
 
     __slots__ = ("compare", "default", "default_factory", "hash", "init", "metadata", "repr")
 
@@ -132,13 +132,13 @@ def _given(names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def fields_of(cls: type) -> dict[str, _Field]:
-    """Return what is said of the fields of a data class by name, those of its bases first."""
+    """Return the fields of a data class by name, those of its bases first."""
     found: dict[str, _Field] = getattr(cls, _ALL)
     return found
 
 
 def _note_fields(cls: type) -> None:
-    """Note what a class says of its fields; defaults stay as its attributes."""
+    """Note a class's fields; defaults stay as its attributes."""
     own: dict[str, _Field] = {}
     for name in cls.__dict__.get("__annotations__", ()):  # noqa: RUF063  inspect takes long to load
         default = cls.__dict__.get(name, _MISSING)
@@ -214,7 +214,7 @@ def _late_init(cls: type, frozen: bool) -> Callable[..., None]:
 def _fill(
     self: object, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], assign: Callable[[object, str, Any], None]
 ) -> bool:
-    """Do what the constructor does with arguments that fit; return whether they do, else nothing was done."""
+    """Set the fields as the constructor does with arguments that fit; return whether they do, else nothing was done."""
     fields = fields_of(cls)
     given = _given([name for name, each in fields.items() if each.init], args, kwargs)
     if given is None:
@@ -263,7 +263,7 @@ def _init(cls: type, frozen: bool) -> Callable[..., None]:
 
 
 def _values(names: list[str]) -> Callable[[object], tuple[Any, ...]]:
-    """Return what makes a tuple of some of an object's attributes."""
+    """Return a getter of some of an object's attributes as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda self: tuple(getattr(self, name) for name in names)

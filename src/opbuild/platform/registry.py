@@ -1,4 +1,4 @@
-"""A registry: what serves an operator, by its domain and type; modules fill it when they are loaded, by name.
+"""A registry: functions by the operators' domain and type that they serve; modules are loaded by name and fill it.
 
 A module says what it serves with a decorator. The registry knows the names of its modules, and of some what they serve:
 those are loaded when one of their operators is first asked for, the others one after the other until one serves it.
@@ -49,7 +49,7 @@ class Registry(MutableMapping[Operator, V]):
             self.declare(name)
 
     def declare(self, module: str, served: Served | None = None) -> None:
-        """Tell what a module serves, which is loaded when one of these operators is asked for.
+        """Tell the operators that a module serves, which is loaded when one of them is asked for.
 
         Args:
             module: Its name in the package, or its full one if it has a dot.
@@ -65,7 +65,7 @@ class Registry(MutableMapping[Operator, V]):
                     modules.append(self._full(module))
 
     def register(self, *op_types: str, domain: str = "") -> Callable[[V], V]:
-        """Register what is decorated for operators.
+        """Register the decorated function for operators.
 
         Raises:
             ValueError: If another one serves one of them, and they are not joined.
@@ -84,7 +84,7 @@ class Registry(MutableMapping[Operator, V]):
             self.register(*op_types.split(), domain=domain)(value)
 
     def serves(self, domain: str, op_type: str) -> bool:
-        """Return whether something serves an operator; loads no module that says what it serves."""
+        """Return whether an operator is served; loads no module that declares its operators."""
         return (domain, op_type) in self._declared or (domain, op_type) in self
 
     def load(self) -> None:
@@ -95,7 +95,7 @@ class Registry(MutableMapping[Operator, V]):
             self._load_next()
 
     def __getitem__(self, operator: Operator) -> V:
-        """Return what serves an operator.
+        """Return the value registered for an operator.
 
         Raises:
             KeyError: If nothing does.
@@ -107,7 +107,7 @@ class Registry(MutableMapping[Operator, V]):
         return self._found[operator]
 
     def __setitem__(self, operator: Operator, value: V) -> None:
-        """Let this serve an operator instead of what did."""
+        """Let this serve an operator instead of the former one."""
         self.get(operator)
         self._found[operator] = value
 
@@ -122,7 +122,7 @@ class Registry(MutableMapping[Operator, V]):
         return iter(self._found)
 
     def __len__(self) -> int:
-        """Return how many operators are served; loads all modules."""
+        """Return the number of operators that are served; loads all modules."""
         self.load()
         return len(self._found)
 

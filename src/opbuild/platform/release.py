@@ -1,4 +1,4 @@
-"""What of a source counts in a release: the code, and not what is written about it."""
+"""The part of a source that counts in a release: the code, and not what is written about it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1024)
 def code(source: bytes) -> bytes:
-    """Return a source without what does not run: comments, blank lines, docstrings and other strings that stand alone.
+    """Return a source without its dead parts: comments, blank lines, docstrings and other strings that stand alone.
 
     The text that is left does not depend on the release of Python that finds these.
     """

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from opbuild.platform.digest import blake3_of_parts
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.paths import Path
 
 MANIFEST = "release.json"
@@ -26,10 +26,10 @@ _SUFFIXES = (".py", ".o", ".so")
 """What Python runs, and what is linked into networks."""
 
 State = tuple[int, int, int, int]
-"""Size, times of modification and of change, and inode of a file. The time of change can not be set back."""
+"""Size, times of modification and of change, and inode of a file. The time of change cannot be set back."""
 
 
-class Sources:
+class SourceFiles:
     """The sources as they are at one moment.
 
     Args:
@@ -55,20 +55,20 @@ class Sources:
         return _states(self.root) == self.states
 
     def still(self, paths: Iterable[str]) -> bool:
-        """Return whether some files are what they were when this object was made; of a release its manifest is."""
+        """Return whether some files are as they were when this object was made; of a release its manifest is."""
         with contextlib.suppress(OSError):
             counted = [MANIFEST] if self.are_released else paths
             return all(self.states.get(each) == _state(os.stat(f"{self.root}/{each}")) for each in counted)  # noqa: PTH116
         return False
 
-    @lazily
+    @lazy_property
     def digest(self) -> str:
         """The digest of all of them."""
         return self._digest(self.states)
 
-    @lazily
+    @lazy_property
     def packing(self) -> str:
-        """The digest of those that may decide how weights are packed, so not of what only compiles."""
+        """The digest of those that may decide how weights are packed, so not of those that only compile."""
         if not self.are_released:
             return self._digest(path for path in self.states if not only_compiles(path))
         import json
@@ -85,7 +85,7 @@ class Sources:
         return blake3_of_parts(parts)
 
     def is_outdated(self, path: str) -> bool:
-        """Return whether Python might take for a source's what was compiled before its last change.
+        """Return whether Python might take code compiled before its last change for a source's.
 
         It compares size and time of modification, the latter in seconds: a source may be edited twice in a second, or
         its time be set back.
@@ -99,7 +99,7 @@ class Sources:
         return path not in self.states or compiled.st_mtime_ns <= self.states[path][2]
 
     def read(self, path: str) -> bytes:
-        """Return what a file holds now."""
+        """Return the bytes of a file now."""
         with open(f"{self.root}/{path}", "rb", buffering=0) as file:  # noqa: PTH123  paths as objects take as long again
             return file.read()
 
@@ -121,14 +121,14 @@ def own_packing_sources() -> str:
 
 
 def own_sources_edited() -> bool:
-    """Return whether a source is not what ``own_sources`` read: parts of opbuild are loaded later than that."""
+    """Return whether a source has changed since ``own_sources``: parts of opbuild are loaded later than that."""
     try:
-        return not _first().unchanged and Sources().digest != own_sources()
+        return not _first().unchanged and SourceFiles().digest != own_sources()
     except OSError:  # files come and go just now
         return True
 
 
-def recompile_outdated(sources: Sources) -> None:
+def recompile_outdated(sources: SourceFiles) -> None:
     """Compile sources again that were compiled before their last change, so that a process which starts now loads them.
 
     Who may not write there edits nothing there either; a source with an error is for whoever imports it.
@@ -142,8 +142,8 @@ def recompile_outdated(sources: Sources) -> None:
 
 
 @lru_cache(maxsize=1)
-def _first() -> Sources:
-    return Sources()
+def _first() -> SourceFiles:
+    return SourceFiles()
 
 
 def _states(root: str) -> dict[str, State]:

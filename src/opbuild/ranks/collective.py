@@ -1,4 +1,4 @@
-"""What ranks do together: the description that must be equal on all of them, and the arithmetic."""
+"""Operations of ranks together: the description that must be equal on all of them, and the arithmetic."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Collective:
 
 
 class Transport(Protocol):
-    """How the ranks of a job reach each other.
+    """The transport between the ranks of a job.
 
     Attributes:
         rank: This rank.
@@ -79,7 +79,7 @@ class Transport(Protocol):
 
 
 def combine(collective: Collective, arrays: Sequence[Array], rank: int) -> Array:
-    """Return what a rank gets of all ranks' arrays, which are in the order of ranks.
+    """Return a rank's result of a collective on all ranks' arrays, which are in the order of ranks.
 
     Sums and products of float16 are taken in float32 and rounded once.
     """

@@ -34,7 +34,7 @@ class JobFolder:
         path: Where it is.
 
     Raises:
-        RankError: If it can not be made.
+        RankError: If it cannot be made.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class JobFolder:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a job's folder. It is renamed first: what a rank still writes into it would keep it."""
+    """Remove a job's folder. It is renamed first: files that a rank still writes into it would keep it."""
     gone = path.with_name(path.name.removesuffix(GONE) + GONE)
     with contextlib.suppress(OSError):
         path.rename(gone)
@@ -94,7 +94,7 @@ class Guard:
     """Watches this process, the launcher; make it before any thread is started.
 
     Args:
-        folder: The job's folder, which it removes if the launcher can not.
+        folder: The job's folder, which it removes if the launcher cannot.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where the ranks of ``opbuild launch`` meet: a thread of the launcher that answers when all have arrived.
+"""The meeting place of the ranks of ``opbuild launch``: a thread of the launcher that answers when all have arrived.
 
 Messages are lines. A rank says its number once, then one line for each operation: what it does. When every rank has
 said its line they are compared, and each gets ``go``, or ``no`` and what differs. Data do not pass through here.
@@ -86,7 +86,7 @@ def connect(folder: Path) -> socket.socket:
 
 
 def difference(descriptions: dict[int, str]) -> str:
-    """Return which ranks do something else than most; empty if all do the same."""
+    """Return the ranks that do something else than most; empty if all do the same."""
     groups: dict[str, list[int]] = {}
     for rank in sorted(descriptions):
         groups.setdefault(descriptions[rank], []).append(rank)
@@ -108,7 +108,7 @@ class Meeting:
     _said: dict[int, list[str]] = field(default_factory=dict)
 
     def arrive(self, rank: int, text: str) -> str:
-        """Take note of what a rank does next; return the answer for all ranks if it was the last, else "".
+        """Take note of a rank's next operation; return the answer for all ranks if it was the last, else "".
 
         A rank that says two things before the others have said one is asked to wait by getting no answer.
         """
@@ -121,11 +121,11 @@ class Meeting:
         return NO + problem if problem else GO
 
     def ahead(self, rank: int) -> int:
-        """Return how many operations a rank has said that have no answer yet."""
+        """Return the number of a rank's operations that have no answer yet."""
         return len(self._said.get(rank, ()))
 
     def forget(self, rank: int) -> None:
-        """Forget what a rank said before it connected once more."""
+        """Forget the messages of a rank before it connected once more."""
         self._said.pop(rank, None)
 
 
@@ -150,7 +150,7 @@ class _Peer:
         self.refusal = ""
 
     def say(self, answer: str) -> bool:
-        """Send an answer; return whether it was taken: who does not read what is sent is not waited for."""
+        """Send an answer; return whether it was taken: who does not read his answers is not waited for."""
         data = answer.encode(errors="replace") + b"\n"
         try:
             return self.link.send(data) == len(data)
@@ -184,7 +184,7 @@ class Hub:
         problem: Why nobody is served any more; empty: all are.
 
     Raises:
-        OSError: If the socket can not be made, there can be no thread that serves it, or the ranks' connections are
+        OSError: If the socket cannot be made, there can be no thread that serves it, or the ranks' connections are
             more than the files that may be open.
     """
 
@@ -214,7 +214,7 @@ class Hub:
             while True:
                 self._step()
         except Exception as error:  # nobody may wait for a thread that is no more
-            self.problem = f"the ranks can not meet any more: {type(error).__name__}: {error}"
+            self.problem = f"the ranks cannot meet any more: {type(error).__name__}: {error}"
             self._listener.close()
             for peer in self._peers:
                 peer.say(LOST + self.problem)
@@ -285,7 +285,7 @@ class Hub:
             self._drop(peer, "said a line that has no end")
 
     def _take(self, peer: _Peer, line: str) -> str:
-        """Do what a line asks for; return what is wrong with it, or the empty text."""
+        """Carry out a line; return its problem, or the empty text."""
         if len(line) > LONGEST_LINE or not line.isprintable():
             return "said a line that is no operation"
         if peer.rank is None:
@@ -331,7 +331,7 @@ class Hub:
             self._absent[peer.rank] = _Absence(reason, time.monotonic() + grace, others)
 
     def _refuse(self, peer: _Peer, reason: str) -> None:
-        """Tell a rank that what it waits for does not come; it may have let go meanwhile."""
+        """Tell a rank that the operation that it waits for does not come; it may have let go meanwhile."""
         peer.refusal = peer.refusal or reason
         if peer in self._peers:
             peer.say(peer.refusal)

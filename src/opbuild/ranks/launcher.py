@@ -1,4 +1,4 @@
-"""``opbuild launch``: starts the ranks of a job on this host, passes on what they say, and ends them together."""
+"""``opbuild launch``: starts the ranks of a job on this host, passes on their output, and ends them together."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Rank:
 
     @property
     def message(self) -> tuple[str, str]:
-        """What it said last on its standard error: an error block of opbuild, or the last line; and the hint."""
+        """The last message on its standard error, an error block of opbuild or the last line, and the hint."""
         lines = [line for each in list(self.streams.values())[1:] for line in each.last if line.strip()]
         starts = [index for index, line in enumerate(lines) if line.startswith(ERROR)]
         if not starts:
@@ -65,15 +65,15 @@ class Rank:
 
     @property
     def outcome(self) -> str:
-        """How it ended, in words."""
+        """The end of the rank's process, in words."""
         if self.process.returncode < 0:
             return f"was killed by {signal.Signals(-self.process.returncode).name}"
         return f"failed with exit code {self.code}"
 
 
 @dataclass
-class Job:
-    """What is to be started.
+class RankJob:
+    """The script to start, its arguments, and the number of ranks.
 
     Attributes:
         script: The script.
@@ -90,7 +90,7 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def launch(job: Job) -> int:
+def launch(job: RankJob) -> int:
     """Run a job and return 0 when all ranks ended well.
 
     Args:
@@ -101,7 +101,7 @@ def launch(job: Job) -> int:
 
     Raises:
         FileError: If there is no such script.
-        OptionError: If a rank's folder can not be made.
+        OptionError: If a rank's folder cannot be made.
         RankError: If a rank failed; its exit code is that of the first.
     """
     script = Path(os.path.abspath(job.script))
@@ -122,7 +122,7 @@ def launch(job: Job) -> int:
 class _Launcher:
     """Starts the ranks, then does what comes: output, ends, signals."""
 
-    def __init__(self, job: Job, folder: Path, guard: Guard, hub: Hub) -> None:
+    def __init__(self, job: RankJob, folder: Path, guard: Guard, hub: Hub) -> None:
         self._job = job
         self._folder = folder
         self._guard = guard
@@ -152,7 +152,7 @@ class _Launcher:
         if self._first is not None:
             raise self._failure(self._first)
         if self._unwritten is not None:
-            problem = f"what the ranks say can not be written: {self._unwritten.strerror}"
+            problem = f"what the ranks say cannot be written: {self._unwritten.strerror}"
             raise OptionError(problem, "send it where there is space")
         return 0 if self._readable else 1
 
@@ -175,7 +175,7 @@ class _Launcher:
             )
         except OSError as error:
             hint = hint_for(error) or "start fewer ranks, or in a folder that can be written"
-            raise OptionError(f"rank {number} can not be started: {error.strerror or error}", hint) from error
+            raise OptionError(f"rank {number} cannot be started: {error.strerror or error}", hint) from error
         self._guard.add(process.pid)
         streams = {}
         for pipe, output in ((process.stdout, 1), (process.stderr, 2)):
@@ -185,7 +185,7 @@ class _Launcher:
         self._ranks.append(Rank(number, process, streams))
 
     def _step(self) -> None:
-        """Wait for something and do what it asks for."""
+        """Wait for something and act on it."""
         wait = min(1.0, max(0.0, self._kill_at - time.monotonic()))
         self._listen(wait)
         failed = self._first is not None or self._signal or not self._readable or self._hub.problem
@@ -197,7 +197,7 @@ class _Launcher:
             self._kill_at = time.monotonic() + GRACE
 
     def _listen(self, seconds: float) -> bool:
-        """Pass on what ranks say and take note of those that ended; return whether anything happened."""
+        """Pass on the ranks' output and take note of those that ended; return whether anything happened."""
         ready = self._selector.select(seconds)
         for key, _ in ready:
             if isinstance(key.data, PrefixedLines):
@@ -242,7 +242,7 @@ class _Launcher:
                     os.killpg(rank.process.pid, number)
 
     def _drain(self) -> None:
-        """Wait for all ranks and pass on the rest of what they said."""
+        """Wait for all ranks and pass on the rest of their output."""
         end = time.monotonic() + LINGER
         while any(isinstance(key.data, PrefixedLines) for key in self._selector.get_map().values()):
             if not self._listen(max(0.0, end - time.monotonic())):
@@ -367,7 +367,7 @@ class PrefixedLines:
         self._write(lines)
 
     def finish(self) -> None:
-        """Write what has no end of line."""
+        """Write the rest, which has no end of line."""
         if self._unfinished:
             lines, self._unfinished = [self._unfinished], b""
             self._write(lines)

@@ -66,7 +66,7 @@ class Line:
         return self._transport.run(collective, array)
 
     def close(self) -> None:
-        """Let the thread end behind what has begun."""
+        """Let the thread end behind the operations that have begun."""
         self._tasks.put(None)
 
     def _work(self) -> None:

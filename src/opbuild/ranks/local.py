@@ -52,7 +52,7 @@ class LocalTransport:
         self._unread = b""
         self._lock = threading.Lock()
         if problem := planted_in(self._folder):
-            raise RankError(f"rank {self.rank} can not exchange data: {problem}", "give each job a folder of its own")
+            raise RankError(f"rank {self.rank} cannot exchange data: {problem}", "give each job a folder of its own")
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self._link = connect(folder)
@@ -119,7 +119,7 @@ class LocalTransport:
                 os.close(file)
         except (OSError, ValueError) as error:
             raise RankError(
-                f"rank {self.rank} can not exchange {nbytes} bytes through {path}: {error}",
+                f"rank {self.rank} cannot exchange {nbytes} bytes through {path}: {error}",
                 "free space in the folder for temporary files, or set TMPDIR to another",
             ) from error
         self._maps[rank, slot] = mapped

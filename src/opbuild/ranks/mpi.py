@@ -1,4 +1,4 @@
-"""Ranks that ``mpiexec`` or ``srun`` started: collectives of MPI, each preceded by a comparison of what ranks do.
+"""Ranks that ``mpiexec`` or ``srun`` started: collectives of MPI, each preceded by a comparison of operations.
 
 All calls are the ones that do not block, so that a rank that waits can sleep, look at what the others say, and give
 up.
@@ -46,7 +46,7 @@ def load_mpi() -> Any:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise RankError(
-            f"ranks that MPI started communicate through mpi4py, which can not be loaded: {error}",
+            f"ranks that MPI started communicate through mpi4py, which cannot be loaded: {error}",
             "install the extra: pip install 'opbuild[mpi]', or start the ranks with 'opbuild launch', which needs none",
         ) from error
     return MPI

@@ -1,4 +1,4 @@
-"""What a rank says of itself: one small file for each rank in the job's folder, replaced at each event of a build."""
+"""The progress of a rank: one small file for each rank in the job's folder, replaced at each event of a build."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_WAITING = -1
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a rank said last.
+    """The last state that a rank wrote.
 
     Attributes:
         state: ``running``, ``building`` or ``ended``.
@@ -48,7 +48,7 @@ class Snapshot:
 
     @property
     def doing(self) -> str:
-        """What the rank does, for messages."""
+        """The present activity of the rank, for messages."""
         if self.awaited:
             return f"waits for {self.holder} to build {self.awaited}"
         if self.state == "building":
@@ -59,7 +59,7 @@ class Snapshot:
 
 
 def read_snapshot(folder: Path, rank: int) -> Snapshot | None:
-    """Return what a rank said last; None if it said nothing that can be read."""
+    """Return the last state that a rank wrote; None if there is none that can be read."""
     try:
         content = parse_json(read_met(folder / FOLDER / f"{rank}.json", MEMO))
         found = {name: type(usual)(content[name]) for name, usual in vars(Snapshot()).items()}
@@ -69,14 +69,14 @@ def read_snapshot(folder: Path, rank: int) -> Snapshot | None:
 
 
 def write_snapshot(folder: Path, rank: int, snapshot: Snapshot) -> None:
-    """Replace what a rank said. A folder that is gone is no failure: nobody waits any more."""
+    """Replace a rank's snapshot. A folder that is gone is no failure: nobody waits any more."""
     with contextlib.suppress(OSError):
         publish_met(folder / FOLDER / f"{rank}.json", json.dumps(vars(snapshot)).encode())
 
 
 @dataclass
-class Progress:
-    """What this rank says of itself; any thread may use it.
+class RankProgress:
+    """The progress of this rank; any thread may use it.
 
     Args:
         folder: The job's folder.
@@ -90,7 +90,7 @@ class Progress:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def observe(self, event: Event) -> None:
-        """Take note of what a build does."""
+        """Take note of an event of a build."""
         if isinstance(event, BuildStarted):
             self.say(state="building", network=event.network, done=0, to_compile=event.to_compile)
         elif isinstance(event, CompileStarted):
@@ -105,7 +105,7 @@ class Progress:
             self.say(state="running")
 
     def say(self, started: str = "", finished: str = "", **changed: Any) -> None:
-        """Say again how things are, with what has changed.
+        """Write the present state again, with its changes.
 
         Args:
             started: An operator that begins to be compiled.
@@ -125,14 +125,14 @@ class Progress:
             write_snapshot(self.folder, self.rank, Snapshot(**self._said))
 
 
-def progress_of(folder: Path, rank: int) -> Progress:
-    """Return what this process says of itself in a job; a fork says its own."""
+def progress_of(folder: Path, rank: int) -> RankProgress:
+    """Return the progress of this process in a job; a fork has its own."""
     return _progress_of_process(folder, rank, os.getpid())
 
 
 @cache
-def _progress_of_process(folder: Path, rank: int, _process: int) -> Progress:
-    return Progress(folder, rank)
+def _progress_of_process(folder: Path, rank: int, _process: int) -> RankProgress:
+    return RankProgress(folder, rank)
 
 
 def report_progress(config: Config, observer: Observer) -> Observer:

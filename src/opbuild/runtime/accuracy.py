@@ -1,4 +1,4 @@
-"""How far two results lie apart."""
+"""The distance of two results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arena: memory and ready-made arguments for one call at a time, and what those of several sizes have in common."""
+"""Arena: memory and ready-made arguments for one call at a time, and the shared state of several sizes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | Non
 
 
 class Calls:
-    """What records have in common that make the same calls, on operands of other sizes.
+    """The state that records share that make the same calls, on operands of other sizes.
 
     Args:
         record: One of them.
@@ -96,7 +96,7 @@ class Calls:
 
 
 def _element_types(record: Record) -> tuple[Sequence[str], Array]:
-    """Return names of element types, and which each argument's is: its buffer's, or what its kernel states."""
+    """Return names of element types, and the one of each argument: its buffer's, or its kernel's."""
     buffers, steps = record.buffers, record.steps
     names, own = [sort.dtype for sort in buffers.sorts], buffers.sort[steps.buffer]
     if not any(kind.dtypes for kind in steps.kinds):
@@ -106,8 +106,8 @@ def _element_types(record: Record) -> tuple[Sequence[str], Array]:
     return [*names, *index], np.where(stated != HOST, stated, own)
 
 
-class Owner(Protocol):
-    """What is run in arenas, as ``Executor`` is.
+class ArenaOwner(Protocol):
+    """A network that is run in arenas, as ``Executor`` is.
 
     Attributes:
         record: The calls and their numbers.
@@ -125,7 +125,7 @@ class Owner(Protocol):
 
     @property
     def addresses(self) -> Array:
-        """Where they begin in memory."""
+        """The addresses of its buffers in memory."""
 
 
 class Arena:
@@ -141,7 +141,7 @@ class Arena:
         on_cpu: The calls of kernels on the CPU; None if there are none.
     """
 
-    def __init__(self, owner: Owner, memory: Array, others: Memories = NO_MEMORIES) -> None:
+    def __init__(self, owner: ArenaOwner, memory: Array, others: Memories = NO_MEMORIES) -> None:
         calls, self._host_steps = owner.calls, owner.calls.host_steps
         self._prepared: list[Prepared] = [*map(_prepare, calls.parts)]
         on_cpu = [own for own, part in zip(self._prepared, calls.parts, strict=True) if part.device == CPU]
@@ -155,7 +155,7 @@ class Arena:
         self.steps = self._steps(owner)
         self.fill(owner, memory, others)
 
-    def fill(self, owner: Owner, memory: Array, others: Memories = NO_MEMORIES) -> None:
+    def fill(self, owner: ArenaOwner, memory: Array, others: Memories = NO_MEMORIES) -> None:
         """Write the numbers of another size, which makes the same calls, and where its temporaries lie."""
         calls, record = owner.calls, owner.record
         steps, buffers = record.steps, record.buffers
@@ -191,7 +191,7 @@ class Arena:
         for _, buffer in self._given_to_host:
             self._arrays[buffer] = None
 
-    def arguments_of(self, step: int, owner: Owner) -> Array:
+    def arguments_of(self, step: int, owner: ArenaOwner) -> Array:
         """Return the arguments of a step that calls a kernel of the CPU."""
         on_cpu, number = cast("CpuCalls", self.on_cpu), int(np.searchsorted(owner.record.steps.kernels, step))
         part = next(part for part in owner.calls.parts if part.device == CPU)
@@ -199,14 +199,14 @@ class Arena:
         count = owner.record.steps.kinds[owner.record.steps.kind[step]].arguments
         return on_cpu.headers[end - count : end]
 
-    def _host_step(self, call: HostCall, owner: Owner, bases: Array) -> Step:
+    def _host_step(self, call: HostCall, owner: ArenaOwner, bases: Array) -> Step:
         if not call.is_copy:
             return evaluate_step, (call, self._arrays, owner.evaluate)
         from opbuild.runtime.devices.several import copy_step
 
         return copy_step(call, owner.record, self._arrays, bases)
 
-    def _steps(self, owner: Owner) -> list[Step]:
+    def _steps(self, owner: ArenaOwner) -> list[Step]:
         found, calls = owner.record.steps, owner.calls
         if not found.hosts and not calls.checked and not calls.devices:
             return self._prepared[0].steps
@@ -219,7 +219,7 @@ class Arena:
             self._add_checks(steps, owner)
         return steps
 
-    def _add_checks(self, steps: list[Any], owner: Owner) -> None:
+    def _add_checks(self, steps: list[Any], owner: ArenaOwner) -> None:
         """Let kernels that are to be checked check themselves: those of the CPU."""
         found = owner.record.steps
         for part in (part for part in owner.calls.parts if part.device == CPU):
@@ -228,8 +228,8 @@ class Arena:
                 if found.kinds[found.kind[index]].symbol in owner.calls.checked:
                     steps[index] = self._order_check(index, end, owner)
 
-    def _order_check(self, index: int, end: int, owner: Owner) -> Step:
-        """Return what runs a kernel and checks it."""
+    def _order_check(self, index: int, end: int, owner: ArenaOwner) -> Step:
+        """Return a step that runs a kernel and checks it."""
         from opbuild.runtime.devices.cpu.order_check import OrderCheck  # only for who debugs
 
         record, on_cpu = owner.record, cast("CpuCalls", self.on_cpu)
@@ -246,7 +246,7 @@ def _prepare(part: DevicePart) -> Prepared:
     return CpuCalls(part.calls) if part.device == CPU else open_device(part.device).prepare(part.calls)
 
 
-def storage(index: int, owner: Owner, memory: Array) -> Array | None:
+def storage(index: int, owner: ArenaOwner, memory: Array) -> Array | None:
     """Return the memory of a buffer as a flat array; None for the caller's."""
     buffer = owner.record.buffers[index]
     if buffer.kind == "temporary":

@@ -94,7 +94,7 @@ def _step(symbol: str, call: KernelCall, program: Program) -> KernelStep:
 
 
 def host_step(call: HostCall, *, has_library: bool) -> KernelStep | HostCall:
-    """Return a call of the host; what refuses indices is in the network's library, if it has one."""
+    """Return a call of the host; a check of indices is in the network's library, if it has one."""
     return (check_step(call) if has_library else None) or call
 
 

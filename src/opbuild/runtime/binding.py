@@ -1,4 +1,4 @@
-"""What a network is bound to for one signature of its inputs, and who binds it."""
+"""The binding of a network for one signature of its inputs, and who makes it."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class Binding(NamedTuple):
 
 
 class Improvement(Protocol):
-    """How the binding of an input signature gets faster."""
+    """The way to a faster binding of an input signature."""
 
     def bind(self) -> Bound | None:
         """Return a faster one, or None."""
 
 
 class Unserved(NamedTuple):
-    """Why a network cannot be bound to some shapes, and what to do about it."""
+    """The reason that a network cannot be bound to some shapes, and the remedy."""
 
     problem: str
     hint: str
 
 
 class Runs(Protocol):
-    """What runs a network for one input signature, as ``Executor`` does."""
+    """A runner of a network for one input signature, as ``Executor`` is."""
 
     @property
     def inputs(self) -> Sequence[Port]:
@@ -67,7 +67,7 @@ class Runs(Protocol):
 
     @property
     def runners(self) -> Sequence[Executor]:
-        """What runs: the network, or each of its segments."""
+        """The executors: of the network, or of each of its segments."""
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Run the network; see ``Executor.run``."""
@@ -82,11 +82,11 @@ class Bound(Protocol):
 
     @property
     def report(self) -> Report:
-        """What its build did."""
+        """The report of its build."""
 
     @property
     def better(self) -> Improvement | None:
-        """What gives a faster one, if anything does; see ``Binding``."""
+        """The source of a faster one, if there is any; see ``Binding``."""
 
 
 Binder = Callable[[Shapes], Bound]

@@ -14,7 +14,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 import numpy as np
 
 from opbuild.graph.types import Array
-from opbuild.runtime.devices.device import Memory, open_device
+from opbuild.runtime.devices.device import DeviceMemory, open_device
 from opbuild.runtime.reused import ReusedMemory, new_memory
 
 A = TypeVar("A")
@@ -37,16 +37,16 @@ class User(Protocol[A]):
 
     @property
     def calls(self) -> object:
-        """What users have in common for which what one prepared can be filled with the numbers of another."""
+        """The state that users share for which what one prepared can be filled with the numbers of another."""
 
-    def prepare(self, memory: Array, others: Mapping[str, Memory]) -> A:
-        """Return what it needs to run in some memory, and in some of other devices."""
+    def prepare(self, memory: Array, others: Mapping[str, DeviceMemory]) -> A:
+        """Return the prepared state of a call in some memory, and in some of other devices."""
 
-    def fill(self, prepared: A, memory: Array, others: Mapping[str, Memory]) -> None:
-        """Make ready what was prepared for another user with the same calls."""
+    def fill(self, prepared: A, memory: Array, others: Mapping[str, DeviceMemory]) -> None:
+        """Make ready the state that was prepared for another user with the same calls."""
 
 
-class Block(Generic[A]):
+class MemoryBlock(Generic[A]):
     """Memory for one call at a time.
 
     Attributes:
@@ -57,12 +57,12 @@ class Block(Generic[A]):
 
     def __init__(self) -> None:
         self.memory = np.zeros(0, np.uint8)
-        self.others: dict[str, Memory] = {}
+        self.others: dict[str, DeviceMemory] = {}
         self._user: ReferenceType[User[A]] | None = None  # a user has its blocks: no cycle
         self._prepared: WeakKeyDictionary[object, tuple[A, ReferenceType[User[A]] | None]] = WeakKeyDictionary()
 
     def enter(self, user: User[A]) -> A:
-        """Make the block ready for a user and return what that needs to run in it.
+        """Make the block ready for a user and return the state that it runs with.
 
         Raises:
             RunError: If there is no memory.
@@ -86,7 +86,7 @@ class Block(Generic[A]):
         return found
 
     def _outdate(self) -> None:
-        """Take note that what was filled points into old memory."""
+        """Take note that filled arguments point into old memory."""
         for calls, (prepared, _) in [*self._prepared.items()]:
             self._prepared[calls] = prepared, None
 
@@ -116,24 +116,24 @@ class Blocks(Generic[A]):
 
     def __init__(self) -> None:
         self.outputs = ReusedMemory()
-        self._free: list[Block[A]] = [Block()]
+        self._free: list[MemoryBlock[A]] = [MemoryBlock()]
 
-    def take(self) -> Block[A]:
+    def take(self) -> MemoryBlock[A]:
         """Return a block that nobody uses."""
         try:
             return self._free.pop()
         except IndexError:
-            return Block()
+            return MemoryBlock()
 
-    def take_free(self) -> Block[A] | None:
+    def take_free(self) -> MemoryBlock[A] | None:
         """Return a block that nobody uses, None if there is none."""
         try:
             return self._free.pop()
         except IndexError:
             return None
 
-    def give(self, block: Block[A]) -> None:
-        """Take a block back; what its latest user left there stays."""
+    def give(self, block: MemoryBlock[A]) -> None:
+        """Take a block back; the content that its latest user left there stays."""
         self._free.append(block)
 
     def shrink(self, nbytes: int) -> None:
@@ -141,4 +141,4 @@ class Blocks(Generic[A]):
         for _ in range(len(self._free)):
             block = self.take_free()
             if block is not None:
-                self.give(block if block.memory.nbytes <= nbytes else Block())
+                self.give(block if block.memory.nbytes <= nbytes else MemoryBlock())

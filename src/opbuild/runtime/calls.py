@@ -1,4 +1,4 @@
-"""Calls: what a network calls, as readers are told; a start never needs it."""
+"""Calls: the calls of a network, for readers; a start never needs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOST = "host"
 """The kernel, as profiles show it, of what the host backend evaluates."""
 
 
-class Call(NamedTuple):
+class NetworkCall(NamedTuple):
     """One call of a network, as far as its operands and its kernel say.
 
     Attributes:
@@ -42,7 +42,7 @@ class Call(NamedTuple):
 
     @property
     def kernel(self) -> str:
-        """The kernel's name as the store has it but for the device, or what is evaluated on the host."""
+        """The kernel's name as the store has it but for the device, or the node's type on the host."""
         return self.symbol.removesuffix("__kernel0") if self.symbol else f"{HOST} {self.family}"
 
     @property
@@ -58,27 +58,29 @@ def kernel_call(
     views: Sequence[View],
     itemsizes: Sequence[int],
     writes: int,
-) -> Call:
+) -> NetworkCall:
     """Describe a call of a kernel; ``made_as`` is its family and its variant."""
     family, variant = made_as
     dims = [view.dims for view in views]
     shape = tuple(extent for extent, _ in reversed(dims[-writes]))  # of what it reads first if it writes nothing
     counted, touched = operations(family, dims, writes), touched_bytes(dims, itemsizes)
-    return Call(symbol, nodes, family, variant, shape, counted, touched, tuple(view.buffer for view in views), writes)
+    return NetworkCall(
+        symbol, nodes, family, variant, shape, counted, touched, tuple(view.buffer for view in views), writes
+    )
 
 
-def host_call(call: HostCall) -> Call:
+def host_call(call: HostCall) -> NetworkCall:
     """Describe a call of the host backend."""
     types = [each for each in (*call.input_types, *call.output_types) if each is not None]
     shape = next((each.shape for each in call.output_types if each is not None), ())
     buffers = tuple(view.buffer for view in (*call.inputs, *call.outputs) if view is not None)
-    return Call("", call.nodes, call.node.op_type, {}, shape, 0, sum(map(_nbytes, types)), buffers)
+    return NetworkCall("", call.nodes, call.node.op_type, {}, shape, 0, sum(map(_nbytes, types)), buffers)
 
 
 def _nbytes(type_: TensorType) -> int:
     return type_.size * numpy_dtype(type_.dtype).itemsize
 
 
-def node_call(node: Node) -> Call:
-    """Describe what is evaluated between the segments of a network."""
-    return Call("", (node.name,), node.op_type, {}, (), 0, 0)
+def node_call(node: Node) -> NetworkCall:
+    """Describe the nodes that are evaluated between the segments of a network."""
+    return NetworkCall("", (node.name,), node.op_type, {}, (), 0, 0)

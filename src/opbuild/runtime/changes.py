@@ -1,4 +1,4 @@
-"""Changes of what the caller gives: the calls that write where an input lies, all or none of them."""
+"""Changes of the caller's arrays: the calls that write where an input lies, all or none of them."""
 
 from __future__ import annotations
 

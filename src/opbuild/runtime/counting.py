@@ -1,4 +1,4 @@
-"""What a call does, counted from its operands: the arithmetic of products and convolutions, and its bytes."""
+"""The work of a call, counted from its operands: the arithmetic of products and convolutions, and its bytes."""
 
 from __future__ import annotations
 

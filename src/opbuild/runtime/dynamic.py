@@ -20,7 +20,7 @@ from opbuild.graph.tables import TABLES, Table
 from opbuild.graph.types import Array
 from opbuild.kernel.free import FREE
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.runtime.arena import Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Blocks
@@ -28,10 +28,10 @@ from opbuild.runtime.devices.device import Callee, Module
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.indices import work_of
 from opbuild.runtime.memory_plan import Lives, MemoryPlan, Stack
-from opbuild.runtime.record import HOST, KERNELS, DimsTable, Kind, Places, Record, Steps
+from opbuild.runtime.record import HOST, KERNELS, CallKind, DimsTable, Places, Record, Steps
 from opbuild.runtime.soundness import Soundness
 from opbuild.runtime.symbolic import argument, host_call, numbers_of, rows_of_kinds, run_kinds, symbolic_of
-from opbuild.target.host import here
+from opbuild.target.host import host_machine
 from opbuild.target.level import CPU
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -46,7 +46,7 @@ EXACT, BITS = 32, 4
 """Below the first each extent is its own bucket; else they are told apart by so many bits."""
 
 
-class Kernel(NamedTuple):
+class LoadedKernel(NamedTuple):
     """A kernel that is loaded.
 
     Attributes:
@@ -70,12 +70,12 @@ class ChosenKernel(NamedTuple):
         work: Nanoseconds that it takes on one core, roughly.
     """
 
-    kernel: Kernel
+    kernel: LoadedKernel
     work: int
 
 
 class Decision(NamedTuple):
-    """What computes the calls of a record in a size.
+    """The kernels that compute the calls of a record in a size.
 
     Attributes:
         chosen: The kernel of each class of calls; None where there is none.
@@ -127,7 +127,7 @@ class DynamicNetwork:
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
         self._same: dict[tuple[Any, ...], _Same] = {}
-        self._places: dict[str, _Places] = {}
+        self._places: dict[str, _TemporaryPlaces] = {}
 
     def bind(self, shapes: Shapes, decide: Decide, version: int = 0) -> Sized | None:
         """Bind a size; None if the record is not for it, or lacks a kernel.
@@ -150,7 +150,7 @@ class DynamicNetwork:
         return own.variables == its.variables and own.formulas.hold_where(its.formulas)
 
     def _bucket(self, shapes: Shapes, numbers: Array, decide: Decide, version: int) -> _Bucket | None:
-        """Return what is decided for a size, or was for another one of its bucket if its kernels may run here too."""
+        """Return the decision for a size, or the one for another size of its bucket if its kernels may run here too."""
         variables = symbolic_of(self.record).variables
         key = (version, *self._runs(numbers), *(_bucket_of(shapes[index][axis]) for index, axis in variables))
         known = self._buckets.pop(key, None)
@@ -169,12 +169,12 @@ class DynamicNetwork:
         """Return for each repetition whether it is run at all."""
         return [bool(numbers[each.times] > 0) for each in symbolic_of(self.record).repetitions]
 
-    @lazily
+    @lazy_property
     def rows(self) -> list[list[int]]:
         """For each class of calls the rows of extents and strides of its operands."""
         return rows_of_kinds(self.record)
 
-    @lazily
+    @lazy_property
     def room(self) -> list[int]:
         """For each row of extents and strides how many dimensions its kernel may have."""
         room = self.record.steps.dims.rank.copy()
@@ -183,14 +183,14 @@ class DynamicNetwork:
                 room[rows] = np.maximum(room[rows], ANY_RANK)
         return list(room.tolist())
 
-    @lazily
+    @lazy_property
     def dims(self) -> DimsTable:
         """Extents and strides, with room for the dimensions of kernels that may have more; places of numbers."""
         symbolic = symbolic_of(self.record)
         return DimsTable.of(self.record.steps.dims, self.room, (symbolic.one, symbolic.zero))
 
     def same(self, decision: Decision, counts: tuple[int, ...], numbers: Array) -> _Same:
-        """Return what bindings have in common whose calls are these, each as often."""
+        """Return the state that bindings share whose calls are these, each as often."""
         key = *((each.kernel.symbol, _tasks(each)) for each in decision.kernels), counts
         known = self._same.pop(key, None)
         if known is None:
@@ -201,21 +201,21 @@ class DynamicNetwork:
         return known
 
     def placed(self, nbytes: Array, numbers: Array) -> MemoryPlan:
-        """Return where temporaries of some sizes lie."""
+        """Return the memory plan of temporaries of some sizes."""
         plan = self._place(CPU).plan(nbytes, numbers)
         for name in self.record.buffers.devices:
             plan = plan.with_device(name, self._place(name).plan(nbytes, numbers))
         return plan
 
-    def _place(self, device: str) -> _Places:
+    def _place(self, device: str) -> _TemporaryPlaces:
         known = self._places.get(device)
         if known is None:
-            known = self._places[device] = _Places(self.record, device)
+            known = self._places[device] = _TemporaryPlaces(self.record, device)
         return known
 
 
-class _Places:
-    """Where the temporaries of a record lie on one device.
+class _TemporaryPlaces:
+    """The places of a record's temporaries on one device.
 
     Args:
         record: The record.
@@ -228,7 +228,7 @@ class _Places:
         self._own = buffers.is_of("temporary") & (buffers.device == buffers.all_devices.index(device))
         self._stacks: list[tuple[Stack, list[tuple[int, int]]]] = []
 
-    @lazily
+    @lazy_property
     def _lives(self) -> Lives:
         """The lives of temporaries; those of a repetition last as long as it does."""
         record, symbolic = self._record, symbolic_of(self._record)
@@ -244,7 +244,7 @@ class _Places:
         return Lives(np.flatnonzero(self._own).tolist(), touched.values(), {*self._padding})
 
     def plan(self, nbytes: Array, numbers: Array) -> MemoryPlan:
-        """Return where temporaries of some sizes lie: on one another as those of another size if that is good."""
+        """Return the memory plan of temporaries of some sizes: as that of another size if that is good."""
         for stack, alike in reversed(self._stacks):
             if all(self._geometry(one, numbers) == self._geometry(other, numbers) for one, other in alike):
                 plan = stack.plan(nbytes)
@@ -261,9 +261,9 @@ class _Places:
         name, dtype, places = self._padding[buffer]
         return name, dtype, *numbers[[*places]].tolist()
 
-    @lazily
+    @lazy_property
     def _padding(self) -> dict[int, tuple[str, str, tuple[int, ...]]]:
-        """For each buffer whose padding must be zero what its geometry is made of."""
+        """For each buffer whose padding must be zero the numbers of its geometry."""
         buffers, padding = self._record.buffers, symbolic_of(self._record).padding
         own = (each for each in padding if self._own[each.buffer])
         return {each.buffer: (each.name, buffers[each.buffer].dtype, each.geometry) for each in own}
@@ -359,7 +359,7 @@ class _Limits:
         self._max = np.where(most == FREE, np.iinfo(np.int64).max, most)
 
     def keep(self, numbers: Array) -> bool:
-        """Return whether all kernels may run on these numbers: what ``OpDesc.problem`` says of each."""
+        """Return whether all kernels may run on these numbers: the judgement of ``OpDesc.problem`` on each."""
         extents, strides = numbers[self._extent], numbers[self._stride]
         kept = (extents >= self._min) & (extents <= self._max) & (extents % self._multiple == 0)
         same = np.array_equal(extents[self._has_extent], self._extents)
@@ -367,7 +367,7 @@ class _Limits:
 
 
 class _Same:
-    """What bindings have in common that make the same calls.
+    """The state that bindings share that make the same calls.
 
     Attributes:
         modules: A module of the kernels on each device that has some.
@@ -387,7 +387,7 @@ class _Same:
         for each, rows in zip(chosen, network.rows, strict=True):
             rank[rows] = [len(operand.dims) for operand in each.kernel.desc.operands]
         kinds = [
-            Kind(each.kernel.symbol, kind.arguments, kind.dtypes, each.work, kind.writes)
+            CallKind(each.kernel.symbol, kind.arguments, kind.dtypes, each.work, kind.writes)
             for each, kind in zip(chosen, steps.kinds, strict=False)
         ]
         kinds += [kind._replace(work=_work_of(number, record, numbers)) for number, kind in
@@ -439,19 +439,19 @@ class _Same:
 
 
 def _bucket_of(extent: int) -> int:
-    """Return what is equal for extents for which kernels and plans are about equally good."""
+    """Return the bucket of an extent: kernels and plans for extents of one are about equally good."""
     return extent if extent < EXACT else extent >> (extent.bit_length() - BITS) << EXACT | extent.bit_length()
 
 
 def _tasks(chosen: ChosenKernel) -> int:
-    return here().tasks(chosen.work, chosen.kernel.module.num_threads)
+    return host_machine().tasks(chosen.work, chosen.kernel.module.num_threads)
 
 
-def _check(kind: Kind, module: Module | None) -> Callee:
-    """Return what refuses indices."""
+def _check(kind: CallKind, module: Module | None) -> Callee:
+    """Return the callee that refuses indices."""
     if module is None:
         raise ValueError("there is no code that refuses indices")
-    return Callee(module.kernel(kind.symbol), module, here().tasks(kind.work, module.num_threads))
+    return Callee(module.kernel(kind.symbol), module, host_machine().tasks(kind.work, module.num_threads))
 
 
 def _work_of(kind: int, record: Record, numbers: Array) -> int:
@@ -463,7 +463,7 @@ def _work_of(kind: int, record: Record, numbers: Array) -> int:
 
 
 def _with_tables(constants: Places, nbytes: Sequence[int]) -> Places:
-    """Return where constants are with tables behind them."""
+    """Return the places of constants with tables behind them."""
     if not nbytes:
         return constants
     offset = np.append(constants.offset, np.zeros(len(nbytes), np.int64))

@@ -54,7 +54,7 @@ def shape_text(shape: Sequence[int] | None) -> str:
 
 
 def common(types: Sequence[TensorType]) -> TensorType:
-    """Return what several types of one value have in common: -1 is an extent in which they differ.
+    """Return the common type of several types of one value: -1 is an extent in which they differ.
 
     If they differ in their numbers of dimensions, as what Squeeze returns may, the shape is None: see ``Endpoint``.
     """
@@ -99,7 +99,7 @@ def as_input(value: Any, dtype: np.dtype[Any], name: str) -> Array:
 
 
 def is_dense(value: Any) -> bool:
-    """Return whether an input lies as kernels read it; what is no tensor does."""
+    """Return whether an input lies as kernels read it; one that is no tensor does."""
     return not isinstance(value, np.ndarray) or bool(value.flags.c_contiguous and value.flags.aligned)
 
 
@@ -135,7 +135,7 @@ def _numbers(value: Any, dtype: np.dtype[Any], name: str) -> Array:
 
 
 def _to_numpy(value: Any, dtype: np.dtype[Any], name: str) -> Array:
-    """Return what the user gave as a numpy array, sharing memory where it can."""
+    """Return the user's value as a numpy array, sharing memory where it can."""
     if _is_torch(value):
         _check_torch(value, dtype, name)
     try:
@@ -153,7 +153,7 @@ def _to_numpy(value: Any, dtype: np.dtype[Any], name: str) -> Array:
         raise
     except Exception as error:  # whatever the other library raises
         raise InputError(
-            f"input {name!r} can not be read as an array: {error}",
+            f"input {name!r} cannot be read as an array: {error}",
             "give a numpy array, or a tensor in the CPU's memory that needs no gradient",
         ) from error
     return array
@@ -180,7 +180,7 @@ def _is_torch(value: Any) -> bool:
 
 
 def _check_torch(tensor: Any, dtype: np.dtype[Any], name: str) -> None:
-    """Refuse tensors that can not be read, in torch's words; numpy's would not help its users."""
+    """Refuse tensors that cannot be read, in torch's words; numpy's would not help its users."""
     shown = name if name.isidentifier() else "tensor"
     device = getattr(getattr(tensor, "device", None), "type", "cpu")
     if device != "cpu":

@@ -15,9 +15,9 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import RunError
 from opbuild.graph.types import Array
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.runtime.arena import Arena, Calls, Evaluate
-from opbuild.runtime.blocks import Block, Blocks
+from opbuild.runtime.blocks import Blocks, MemoryBlock
 from opbuild.runtime.changes import change, writeable
 from opbuild.runtime.devices.device import (
     NO_MEMORIES,
@@ -32,14 +32,14 @@ from opbuild.runtime.devices.device import (
     parted,
 )
 from opbuild.runtime.record import KERNELS, KernelStep, Ports, Record, itemsize
-from opbuild.runtime.reused import Wanted, wanted
+from opbuild.runtime.reused import MemoryRequest, memory_request
 from opbuild.runtime.timing import TIMER
-from opbuild.target.host import here
+from opbuild.target.host import host_machine
 from opbuild.target.level import CPU
 
 if TYPE_CHECKING:
     from opbuild.graph.breaks import GraphBreak
-    from opbuild.runtime.calls import Call
+    from opbuild.runtime.calls import NetworkCall
 
 __all__ = ["Arena", "Evaluate", "Executor"]
 
@@ -109,7 +109,7 @@ class Executor:
 
     @property
     def runners(self) -> tuple[Executor, ...]:
-        """What runs, one after the other."""
+        """The executors, in the order in which they run."""
         return (self,)
 
     @property
@@ -119,30 +119,30 @@ class Executor:
 
     @property
     def addresses(self) -> Array:
-        """Where they begin in memory."""
+        """The addresses of its buffers in memory."""
         own = self.calls.addresses
         return np.append(own, [each.ctypes.data for each in self._tables]) if self._tables else own
 
     def prepare(self, memory: Array, others: Memories = NO_MEMORIES) -> Arena:
-        """Return what a call needs to run in some memory."""
+        """Return the arena of calls in some memory."""
         return Arena(self, memory, others)
 
     def fill(self, prepared: Arena, memory: Array, others: Memories = NO_MEMORIES) -> None:
-        """Make ready what was prepared for another one with the same calls."""
+        """Make ready the state that was prepared for another one with the same calls."""
         prepared.fill(self, memory, others)
 
     def _prepare_first(self) -> None:
-        """Make ready what a first call needs; where calls of others are under way, that call does it itself."""
+        """Make ready the state of a first call; where calls of others are under way, that call does it itself."""
         block = self.blocks.take_free()
         if block is not None:
             block.enter(self)
             self.blocks.give(block)
 
-    @lazily
-    def _made(self) -> list[Wanted]:
+    @lazy_property
+    def _made(self) -> list[MemoryRequest]:
         """The arrays that a call makes."""
         pairs = zip(self.outputs, self.calls.replaced, strict=True)
-        return [wanted(port.type.shape, numpy_dtype(port.type.dtype)) for port, place in pairs if place is None]
+        return [memory_request(port.type.shape, numpy_dtype(port.type.dtype)) for port, place in pairs if place is None]
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Run the network.
@@ -187,7 +187,7 @@ class Executor:
 
         return awaited(steps, self.calls.devices)
 
-    def _failure(self, block: Block[Arena], arguments: tuple[Any, ...]) -> RunError:
+    def _failure(self, block: MemoryBlock[Arena], arguments: tuple[Any, ...]) -> RunError:
         arena = block.prepared
         failed = next(index for index, (_, each) in enumerate(arena.steps) if each is arguments)
         call = self.call_of(failed)
@@ -201,7 +201,7 @@ class Executor:
         message = last_error() or "it gave no message"
         return RunError(f"kernel {call.symbol} failed: {message}", f"it computes node {', '.join(call.nodes)}")
 
-    def call_of(self, step: int) -> Call:
+    def call_of(self, step: int) -> NetworkCall:
         """Describe the call of a step."""
         from opbuild.runtime.calls import host_call, kernel_call
 
@@ -214,7 +214,7 @@ class Executor:
 
     @property
     def step_count(self) -> int:
-        """How many calls a run makes."""
+        """The number of calls of a run."""
         return len(self.record.steps)
 
     @property
@@ -224,12 +224,8 @@ class Executor:
 
 
 def _callees(record: Record, modules: Modules) -> list[Callee]:
-    """Return the kernel of each kind of step.
-
-    Raises:
-        LinkError: If the code of its device lacks one.
-    """
-    kinds, machine = [*zip(record.steps.kinds, record.devices_of_kinds, strict=True)], here()
+    """Return the kernel of each kind of step."""
+    kinds, machine = [*zip(record.steps.kinds, record.devices_of_kinds, strict=True)], host_machine()
     known = {name: kernels_of((k.symbol for k, d in kinds if d == name), modules.get(name)) for _, name in kinds}
     return [
         Callee(known[name][kind.symbol], modules[name], machine.tasks(kind.work, modules[name].num_threads))
@@ -241,7 +237,7 @@ def load_code(code: bytes, num_threads: int) -> dict[str, Module]:
     """Return a network's code, loaded on each of its devices; ``num_threads`` are the CPU's.
 
     Raises:
-        LinkError: If it can not be loaded.
+        LinkError: If it cannot be loaded.
     """
     return {name: _loaded(name, each, num_threads) for name, each in parted(code).items()}
 

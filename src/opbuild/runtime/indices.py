@@ -1,4 +1,4 @@
-"""Indices out of range: what refuses them is called as a kernel is, and what is said when it has.
+"""Indices out of range: the check that refuses them is called as a kernel is, and its message.
 
 It reads the indices, and the extents of an argument that stands for the numbers of elements
 (``native/support/indices.c``).
@@ -33,7 +33,7 @@ def check_symbol(node: Node, indices: _Typed | None) -> str:
 
 
 def check_step(call: HostCall) -> KernelStep | None:
-    """Return what a network's library does in the place of a call that refuses indices; None if it can not."""
+    """Return the step of a network's library in the place of a call that refuses indices; None if there is none."""
     symbol = check_symbol(call.node, call.input_types[0] if call.input_types else None)
     views = tuple(view for view in call.inputs if view is not None)
     return KernelStep(symbol, views, call.nodes, work=work_of(views[0].dims[0][0]), writes=0) if symbol else None
@@ -45,7 +45,7 @@ def work_of(count: int) -> int:
 
 
 def refuse(name: str, indices: Array, counts: Sequence[int], *, negative: bool) -> None:
-    """Raise what is said of the first index out of range, if there is one.
+    """Raise the error of the first index out of range, if there is one.
 
     Raises:
         OutOfRangeError: If there is one.

@@ -28,7 +28,7 @@ SPARE = 0.05
 
 
 class MemoryPlan(NamedTuple):
-    """Where temporary buffers lie.
+    """The places of temporary buffers.
 
     Attributes:
         offsets: For each buffer its first byte in the arena, a multiple of ``ALIGNMENT``; 0 for one that is not there.
@@ -162,7 +162,7 @@ class Stack:
         return int((more - np.bincount(self._end, rounded[self._placed], self._calls)).cumsum().max(initial=0))
 
     def _on_one_another(self, lives: Lives, offsets: Sequence[int], nbytes: Sequence[int]) -> list[tuple[Array, Array]]:
-        """Return buffers with what is below each, those first that lie at the bottom: on what is zeroed."""
+        """Return buffers with the one below each, those first that lie at the bottom: on the zeroed memory."""
         below: dict[int, int] = {}
         level: dict[int, int] = {self._count: 0}
         others = lives.others
@@ -177,7 +177,7 @@ class Stack:
         return [(np.array(own, np.int64), np.array([below[each] for each in own], np.int64)) for own in levels]
 
     def plan(self, nbytes: Array) -> MemoryPlan | None:
-        """Return where buffers of other sizes lie.
+        """Return the memory plan of buffers of other sizes.
 
         None if two that live at once would overlap, or the arena would be larger than it has to be.
         """
@@ -246,7 +246,7 @@ def views_of(call: Call) -> Iterable[View]:
 
 
 def _best_gap(nbytes: int, taken: Sequence[tuple[int, int]], start: int) -> int:
-    """Return the offset of the smallest gap between what is taken, from begin to end, or else behind all."""
+    """Return the offset of the smallest gap between taken spans, from begin to end, or else behind all."""
     best: tuple[int, int] | None = None  # (size of the gap, offset)
     free_from = start
     for offset, end in taken:

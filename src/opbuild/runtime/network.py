@@ -1,4 +1,4 @@
-"""Network: what the user calls. Arrays in, arrays out; everything is checked here, at the edge, and nowhere after."""
+"""Network: the callable. Arrays in, arrays out; everything is checked here, at the edge, and nowhere after."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array
 from opbuild.kernel.free import FREE
 from opbuild.platform.background import begin
-from opbuild.platform.behind import BEHIND
-from opbuild.platform.lazily import lazily
+from opbuild.platform.background_writer import BACKGROUND_WRITER
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.limits import hint_for, named
 from opbuild.platform.locks import Lock
 from opbuild.report import Report
 from opbuild.runtime.binding import Binder, Binding, Bound, Improvement, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input, is_dense, shape_text
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.reused import ReusedMemory, wanted
+from opbuild.runtime.reused import ReusedMemory, memory_request
 from opbuild.text.plural import counted, verb
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Network:
         """The inputs in order, as declared: an extent that is open is -1, before the first call and after."""
         return self._inputs
 
-    @lazily
+    @lazy_property
     def outputs(self) -> tuple[Endpoint, ...]:
         """The outputs in order, as declared: an extent that is open is -1, before the first call and after."""
         return tuple(self._declare(self._first_outputs))
@@ -118,7 +118,7 @@ class Network:
 
     @property
     def report(self) -> Report:
-        """What the build of the signature that was bound last did; an empty report before any was."""
+        """The report of the build of the signature that was bound last; an empty report before any was."""
         return self._latest.report if self._latest is not None else Report(self.name)
 
     @property
@@ -139,7 +139,7 @@ class Network:
         Raises:
             InputError: If the arrays do not fit the inputs; the message names the input.
             RunError: If the network fails while it runs.
-            ModelError, BuildError: If a new signature can not be bound.
+            ModelError, BuildError: If a new signature cannot be bound.
         """
         try:
             results = self._run(self._collect(args, kwargs))
@@ -212,11 +212,11 @@ class Network:
 
         A program that ends has stored everything; this is for who removes the cache's folder, or ends in another way.
         """
-        BEHIND.finish()
+        BACKGROUND_WRITER.finish()
 
     @property
     def runners(self) -> tuple[Executor, ...]:
-        """What runs the signature that was bound last, whole or in segments; nothing before any was."""
+        """The executors of the signature that was bound last, whole or in segments; none before any was."""
         return tuple(self._latest.executor.runners) if self._latest is not None else ()
 
     def _output(self, name: Any) -> int:
@@ -250,7 +250,7 @@ class Network:
         return titled(f"opbuild network {self.name}", table(("", "name", "type", "shape"), rows))
 
     def _asked(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Array] | list[Array]:
-        """Return what ``run`` is asked for; what ONNX Runtime's users write is not looked into."""
+        """Return the results of ``run`` for any form of its arguments; ONNX Runtime's own form is not looked into."""
         if len(args) == 2 and args[0] is None and type(args[1]) is dict and not kwargs:
             return self._run(self._collect((), args[1]))
         from opbuild.runtime.request import read_request  # a start never needs it
@@ -278,16 +278,16 @@ class Network:
         try:
             return binding.executor.run(values)
         except MemoryError as error:
-            raise RunError(f"the network {self.name} can not run: {error}", hint_for(error)) from error
+            raise RunError(f"the network {self.name} cannot run: {error}", hint_for(error)) from error
 
     def _arrays(self, values: Sequence[Any]) -> list[Array]:
-        """Return what was given as arrays of the inputs' types whose elements lie in order; else they are copied."""
+        """Return the values as arrays of the inputs' types whose elements lie in order; else they are copied."""
         named = zip(values, self._dtypes, self._positions, strict=True)
         arrays = [as_input(value, dtype, name) for value, dtype, name in named]
         others = [place for place, array in enumerate(arrays) if not is_dense(array)]
         if not others:
             return arrays
-        copies = self._copies.take([wanted(arrays[place].shape, arrays[place].dtype) for place in others])
+        copies = self._copies.take([memory_request(arrays[place].shape, arrays[place].dtype) for place in others])
         for place, copy in zip(others, copies, strict=True):
             copy[...] = arrays[place]
             arrays[place] = copy
@@ -346,7 +346,7 @@ class Network:
         with self._lock:  # a signature is built once, however many threads ask for it
             binding = self._bindings.get(shapes)
             if binding is None:
-                with named(BuildError, "the network can not be built"):
+                with named(BuildError, "the network cannot be built"):
                     binding = self._bind(shapes)
                 self._built += binding.report.built
                 self._keep(shapes, binding)
@@ -407,16 +407,16 @@ def _has_channels_last(shape: tuple[int, ...], expected: tuple[int, ...]) -> boo
 
 
 def _how_to_fit(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> tuple[str, str]:
-    """Return what to do, in Python and in a command, about an input of a shape that the network does not take."""
+    """Return the advice, in Python and in a command, for an input of a shape that the network does not take."""
     if len(shape) == len(expected):
         if _has_channels_last(shape, expected):
             order = (0, len(shape) - 1, *range(1, len(shape) - 1))
             move = "the channels stand last here, the model has them second"
             shown = name if name.isidentifier() else "array"
             return f"{move}: np.transpose({shown}, {order})", f"{move}: transpose the array by {order}"
-        wanted = tuple(e if e == s else None for e, s in zip(expected, shape, strict=True))
+        memory_request = tuple(e if e == s else None for e, s in zip(expected, shape, strict=True))
         return (
-            f"the model fixes it; compile with input_shapes={{{name!r}: {wanted}}} to leave it open",
+            f"the model fixes it; compile with input_shapes={{{name!r}: {memory_request}}} to leave it open",
             f'the model fixes it; --input_shape "{name}:{",".join(map(str, shape))}" gives it another',
         )
     hint = f"give an array of rank {len(expected)}"

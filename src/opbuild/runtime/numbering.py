@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from opbuild.errors import BuildError
-from opbuild.graph.extents import Extent
+from opbuild.graph.extents import SymbolicExtent
 from opbuild.graph.formulas import Numbers
 from opbuild.graph.repetition import parts
 from opbuild.graph.tables import Table
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.program import Call, HostCall, KernelCall, Port, Program, Symbols, VariantChoice, View
+from opbuild.program import Call, HostCall, KernelCall, Port, Program, ProgramSymbols, VariantChoice, View
 from opbuild.runtime.assembly import host_step, storages
-from opbuild.runtime.record import Constant, KernelStep, Kind, Places, Ports, Record, Steps
+from opbuild.runtime.record import CallKind, Constant, KernelStep, Places, Ports, Record, Steps
 from opbuild.runtime.symbolic import problem
 from opbuild.runtime.symbols import NONE, Argument, Decided, Padding, Repetition, Symbolic, SymbolicChoice
 from opbuild.target.level import CPU
@@ -49,7 +49,7 @@ def numbered(
 class _Numbering:
     """Replaces the numbers of a program by their places."""
 
-    def __init__(self, program: Program, symbols: Symbols) -> None:
+    def __init__(self, program: Program, symbols: ProgramSymbols) -> None:
         self._program, self._symbols = program, symbols
         self._numbers = Numbers(symbols.extents)
         self._kinds: dict[tuple[OpDesc, int, tuple[Any, ...]], int] = {}
@@ -127,7 +127,7 @@ class _Numbering:
     def _argument(self, value: Any) -> Argument:
         if isinstance(value, tuple):
             return "tuple", tuple(map(self._argument, value))
-        return ("place", self._numbers.place(value)) if isinstance(value, Extent) else ("value", value)
+        return ("place", self._numbers.place(value)) if isinstance(value, SymbolicExtent) else ("value", value)
 
     def _view(self, view: View) -> View:
         return View(view.buffer, self._numbers.place(parts(view.offset)[0]), tuple(self._dims(view.dims)))
@@ -142,7 +142,7 @@ class _Numbering:
         return Port(port.name, self._type(port.type), port.buffer)
 
 
-def _kind(desc: OpDesc, number: int) -> Kind:
+def _kind(desc: OpDesc, number: int) -> CallKind:
     """Return the kind of the calls that are decided together, which are counted from 0."""
     types: Sequence[str] = ["uint8" if each.dtype == "bool" else each.dtype for each in desc.operands]
-    return Kind(str(number), len(types), tuple(types), 0, len(desc.outputs))
+    return CallKind(str(number), len(types), tuple(types), 0, len(desc.outputs))

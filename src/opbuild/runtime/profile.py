@@ -17,7 +17,7 @@ from opbuild.errors import InputError
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.records import NamedTuple, dataclass, field
-from opbuild.runtime.calls import Call, node_call
+from opbuild.runtime.calls import NetworkCall, node_call
 from opbuild.runtime.timing import Timed, timing
 
 
@@ -30,7 +30,7 @@ class ProfileRow(NamedTuple):
         share: That over the sum of all calls.
     """
 
-    call: Call
+    call: NetworkCall
     milliseconds: float
     share: float
 
@@ -69,7 +69,7 @@ class KernelRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Profile:
-    """Where the time of a network goes.
+    """The distribution of a network's time.
 
     Attributes:
         network: The network's name.
@@ -133,7 +133,7 @@ def profiled(network: str, run: Callable[[], Any], runs: int) -> Profile:
     return Profile(network, rows, 1e3 * float(np.median(whole)), runs)
 
 
-def _call(timed: Timed) -> Call:
+def _call(timed: Timed) -> NetworkCall:
     return node_call(timed.what) if isinstance(timed.what, Node) else timed.what.call_of(timed.step)
 
 

@@ -20,7 +20,7 @@ from opbuild import dtypes
 from opbuild.errors import RunError
 from opbuild.graph.breaks import GraphBreak
 from opbuild.graph.types import Array, TensorType
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.program import BufferKind, HostCall, Port, View
 from opbuild.target.level import CPU
@@ -115,7 +115,7 @@ class KernelStep(NamedTuple):
 
 
 class Constant(NamedTuple):
-    """Where the bytes of a constant are.
+    """The place of the bytes of a constant.
 
     Attributes:
         nbytes: Size in bytes.
@@ -128,8 +128,8 @@ class Constant(NamedTuple):
     offset: int
 
 
-class Kind(NamedTuple):
-    """What calls of a kernel have in common whatever they read and write: as ``KernelStep``."""
+class CallKind(NamedTuple):
+    """The part of a kernel's calls that is the same whatever they read and write: as ``KernelStep``."""
 
     symbol: str
     arguments: int
@@ -146,7 +146,7 @@ def _refuse_others(indices: Array, count: int) -> None:
 class _Rows(Sequence[T]):
     """A sequence whose elements are made when the first is asked for."""
 
-    @lazily
+    @lazy_property
     def rows(self) -> tuple[T, ...]:
         """The elements."""
         return tuple(self._made())
@@ -300,7 +300,7 @@ class Storages(_Rows[Storage]):
         """Return for each buffer whether it is of one of some kinds."""
         return np.array([each.kind in kinds for each in self.sorts], np.bool_)[self.sort]
 
-    @lazily
+    @lazy_property
     def all_devices(self) -> tuple[str, ...]:
         """The classes of devices that they lie on, the CPU first."""
         return tuple(dict.fromkeys([CPU, *(each.device for each in self.sorts)]))
@@ -310,7 +310,7 @@ class Storages(_Rows[Storage]):
         """Those other than the CPU."""
         return self.all_devices[1:]
 
-    @lazily
+    @lazy_property
     def device(self) -> Array:
         """For each the index of its class of devices."""
         return np.array([self.all_devices.index(each.device) for each in self.sorts], np.int64)[self.sort]
@@ -326,7 +326,7 @@ class Storages(_Rows[Storage]):
 
 
 class Places(_Rows[Constant]):
-    """Where all constants of a record are.
+    """The places of all constants of a record.
 
     Args:
         nbytes: For each its bytes.
@@ -356,7 +356,7 @@ class Places(_Rows[Constant]):
         return map(Constant, self.nbytes.tolist(), self.digests, self.offset.tolist())
 
 
-class Pieces(_Rows[Array]):
+class ConstantPieces(_Rows[Array]):
     """The bytes of constants.
 
     Args:
@@ -395,8 +395,12 @@ class Pieces(_Rows[Array]):
 
 
 def addresses(arrays: Sequence[Array]) -> Array:
-    """Return where arrays begin in memory."""
-    return arrays.addresses if isinstance(arrays, Pieces) else np.array([each.ctypes.data for each in arrays], np.int64)
+    """Return the addresses of arrays."""
+    return (
+        arrays.addresses
+        if isinstance(arrays, ConstantPieces)
+        else np.array([each.ctypes.data for each in arrays], np.int64)
+    )
 
 
 def window(arrays: Sequence[Array | None], view: View, size: int) -> Array:
@@ -432,7 +436,7 @@ class Steps(_Rows["KernelStep | HostCall"]):
 
     def __init__(
         self,
-        kinds: Sequence[Kind],
+        kinds: Sequence[CallKind],
         kind: Array,
         nodes: Sequence[Sequence[str]],
         hosts: Sequence[HostCall],
@@ -459,7 +463,7 @@ class Steps(_Rows["KernelStep | HostCall"]):
         self.slot = np.arange(len(buffer)) + np.repeat(before, counts)
 
     @staticmethod
-    def of(steps: Iterable[KernelStep | HostCall], known: Iterable[Kind] = ()) -> Steps:
+    def of(steps: Iterable[KernelStep | HostCall], known: Iterable[CallKind] = ()) -> Steps:
         """Return calls as columns.
 
         Args:
@@ -476,7 +480,7 @@ class Steps(_Rows["KernelStep | HostCall"]):
                 hosts.append(step)
                 kind.append(HOST)
                 continue
-            own = Kind(step.symbol, len(step.views), step.dtypes, step.work, step.writes)
+            own = CallKind(step.symbol, len(step.views), step.dtypes, step.work, step.writes)
             kind.append(kinds.setdefault(own, len(kinds)))
             nodes.append(step.nodes)
             part = kind[-1] if apart else HOST
@@ -485,12 +489,12 @@ class Steps(_Rows["KernelStep | HostCall"]):
         table = DimsTable.of(own for _, own in dims)
         return Steps(tuple(kinds), np.array(kind, np.int64), nodes, hosts, table, *columns)
 
-    @lazily
+    @lazy_property
     def step(self) -> Array:
         """For each argument of a kernel the step."""
         return np.repeat(self.kernels, np.diff(self.ends, prepend=0))
 
-    @lazily
+    @lazy_property
     def wrote(self) -> Array:
         """For each argument of a kernel whether it is written."""
         written = [[n >= each.arguments - each.writes for n in range(each.arguments)] for each in self.kinds]

@@ -16,11 +16,11 @@ from opbuild.program import HostCall, Port, View
 from opbuild.runtime.record import (
     CHECKS,
     KINDS,
+    CallKind,
     Constant,
     Dims,
     DimsTable,
     KernelStep,
-    Kind,
     Places,
     Ports,
     Record,
@@ -49,7 +49,7 @@ def to_json(record: Record) -> dict[str, Any]:
     """Return a record as JSON values.
 
     Raises:
-        ValueError: If a host call's node has an attribute that JSON can not hold, so that the network has no stored
+        ValueError: If a host call's node has an attribute that JSON cannot hold, so that the network has no stored
             image.
     """
     buffers, steps, constants = record.buffers, record.steps, record.constants
@@ -107,7 +107,7 @@ def from_json(parts: Any) -> Record:
 
 
 def _symbolic() -> ModuleType:
-    """Return what reads and writes what only records for several signatures have."""
+    """Return the module that reads and writes the part that only records for several signatures have."""
     from opbuild.runtime import symbolic  # few are
 
     return symbolic
@@ -136,7 +136,7 @@ def _storages(parts: Mapping[str, Any]) -> Storages:
 
 
 def _sort_to_json(sort: Sort) -> list[str]:
-    """Return what buffers have in common; that they lie on the CPU is not said."""
+    """Return the shared facts of buffers; that they lie on the CPU is left out."""
     return [*sort[: 2 + (sort.device != CPU)]]
 
 
@@ -161,8 +161,8 @@ def _steps(parts: Mapping[str, Any], dims: DimsTable) -> Steps:
     )
 
 
-def _kind(symbol: Any, arguments: Any, types: Any, work: Any, writes: Any) -> Kind:
-    kind = Kind(str(symbol), int(arguments), tuple(map(str, types)), max(int(work), 0), int(writes))
+def _kind(symbol: Any, arguments: Any, types: Any, work: Any, writes: Any) -> CallKind:
+    kind = CallKind(str(symbol), int(arguments), tuple(map(str, types)), max(int(work), 0), int(writes))
     if (kind.dtypes and len(kind.dtypes) != kind.arguments) or not _TYPES.issuperset(kind.dtypes):
         raise ValueError(f"a kernel's arguments have the types {kind.dtypes}")
     least = 0 if kind.symbol in CHECKS.values() else 1

@@ -16,12 +16,12 @@ LAST_WITH_BATCHES = 8
 """The last operator set in which Scan scans a batch of sequences."""
 
 
-class Turn(NamedTuple):
+class LoopBody(NamedTuple):
     """The body of a loop.
 
     Attributes:
         run: Runs it once: its inputs to its outputs.
-        types: Returns the types of its outputs for some inputs without running it, None where they can not be told; or
+        types: Returns the types of its outputs for some inputs without running it, None where they cannot be told; or
             nothing.
     """
 
@@ -29,7 +29,7 @@ class Turn(NamedTuple):
     types: Callable[[Sequence[Any]], list[TensorType | None]]
 
 
-def repeat(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
+def repeat(node: Node, inputs: Sequence[Any], body: LoopBody) -> list[Any]:
     """Return the outputs of a Loop, Scan or SequenceMap.
 
     Args:
@@ -39,7 +39,7 @@ def repeat(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
         body: Its body.
 
     Raises:
-        RunError: If what the turns give can not be put together.
+        RunError: If what the turns give cannot be put together.
     """
     if node.op_type == "Loop":
         return _loop(node, inputs, body)
@@ -50,7 +50,7 @@ def repeat(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
     return _scan(node, inputs, body)
 
 
-def _loop(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
+def _loop(node: Node, inputs: Sequence[Any], body: LoopBody) -> list[Any]:
     most = None if inputs[0] is None else int(np.asarray(inputs[0]).reshape(-1)[0])
     condition = np.array(True) if len(inputs) < 2 or inputs[1] is None else inputs[1]
     carried = list(inputs[2:])
@@ -68,7 +68,7 @@ def _loop(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
     return [*carried, *(empty or [_stacked(node, column, 0) for column in scanned])]
 
 
-def _map(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
+def _map(node: Node, inputs: Sequence[Any], body: LoopBody) -> list[Any]:
     """Give the body one element of each sequence after the other; a tensor is the same in all turns."""
     lengths = {len(each) for each in inputs if isinstance(each, list)}
     if len(lengths) != 1:
@@ -83,7 +83,7 @@ def _map(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
     return [[turn[number] for turn in turns] for number in range(len(node.outputs))]
 
 
-def _scan(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
+def _scan(node: Node, inputs: Sequence[Any], body: LoopBody) -> list[Any]:
     count = int(node.attrs["num_scan_inputs"])
     states, sequences = list(inputs[: len(inputs) - count]), list(inputs[len(inputs) - count :])
     outputs = len(node.outputs) - len(states)
@@ -110,8 +110,8 @@ def _scan(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
     return [*states, *(_stacked(node, column[::-1] if back else column, axis) for column, axis, back in pairs)]
 
 
-def _scan_batch(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
-    """Scan each sequence of a batch by itself, up to its length; what is behind the shorter ones is zero."""
+def _scan_batch(node: Node, inputs: Sequence[Any], body: LoopBody) -> list[Any]:
+    """Scan each sequence of a batch by itself, up to its length; results behind the shorter ones are zero."""
     lengths, *values = inputs
     count = int(node.attrs["num_scan_inputs"])
     states = len(values) - count
@@ -144,7 +144,7 @@ def _stacked(node: Node, values: Sequence[Any], axis: int) -> Array:
 
 
 def _empty(node: Node, types: Sequence[TensorType | None], first: int) -> list[Array]:
-    """Return what no turn collected: the body's outputs from ``first`` on, of their types if those can be told."""
+    """Return the outputs of no turn: the body's outputs from ``first`` on, of their types if those can be told."""
     empty = []
     for index, declared in enumerate(node.attrs.get("declared", ())[first:], first):
         known = types[index] if index < len(types) else None

@@ -1,4 +1,4 @@
-"""Reports of networks: what a record keeps of its build, and what is told of it now and by a later process."""
+"""Reports of networks: a record's notes on its build, and the report now and of a later process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def record_notes(
     tuned: Mapping[str, str] = MappingProxyType({}),
     answers: Answers = (),
 ) -> dict[str, Any]:
-    """Return what a record keeps of a build: for later reports, and for who chooses kernels for a size."""
+    """Return the notes of a build that a record keeps: for later reports, and for who chooses kernels for a size."""
     choices = [[each.family, each.arguments, each.choice] for each in answers if each.choice != each.default]
     return ({CHECKED_ORDER: list(checked)} if checked else {}) | {
         "operators": [[operator.name, list(operator.nodes), operator.milliseconds] for operator in operators],

@@ -1,4 +1,4 @@
-"""What ``Network.run`` was asked for: outputs, inputs, and in which form the results are wanted."""
+"""The arguments of ``Network.run``: outputs, inputs, and the form of the results."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ FORMS = "write run({'name': array}), run(['output'], {'name': array}) or run(Non
 BY_POSITION = f"{FORMS}; net(array) takes arrays in the order of the inputs"
 
 
-class Request(NamedTuple):
-    """What a call of ``run`` asks for.
+class RunRequest(NamedTuple):
+    """The request of a call of ``run``.
 
     Attributes:
         names: The outputs that are wanted; None or empty for all.
@@ -27,8 +27,8 @@ class Request(NamedTuple):
     as_list: bool
 
 
-def read_request(args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: Collection[str]) -> Request:
-    """Return what the arguments of ``run`` ask for.
+def read_request(args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: Collection[str]) -> RunRequest:
+    """Return the request in the arguments of ``run``.
 
     Args:
         args: Those given by position.
@@ -36,7 +36,7 @@ def read_request(args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: Colle
         inputs: The inputs' names.
 
     Raises:
-        InputError: If they can not be understood.
+        InputError: If they cannot be understood.
     """
     arrays = dict(kwargs)
     options = {name: arrays.pop(name) for name in _OPTIONS if name in arrays and name not in inputs}
@@ -54,7 +54,9 @@ def read_request(args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: Colle
         raise InputError(f"run was given a value of type {type(feeds).__name__} for the inputs", BY_POSITION)
     if feeds is not None and arrays:
         raise InputError(f"input {next(iter(arrays))!r} was given beside a dictionary of inputs", FORMS)
-    return Request(_names(options.get("output_names")), arrays if feeds is None else feeds, "output_names" in options)
+    return RunRequest(
+        _names(options.get("output_names")), arrays if feeds is None else feeds, "output_names" in options
+    )
 
 
 _OPTIONS = ("feeds", "output_names", "input_feed", "run_options")

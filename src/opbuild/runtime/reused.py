@@ -1,4 +1,4 @@
-"""Memory that is used again: what nobody looks at any more of a call's arrays is there for those of the next call.
+"""Memory that is used again: a call's arrays that nobody looks at any more are there for those of the next call.
 
 Large arrays of numpy lie on pages of their own, which go back to the system with them: the next call would fault in
 every page again, and wait for each to be cleared.
@@ -28,7 +28,7 @@ _STEPS = 8
 """Sizes of memory between a power of two and the next: an array that grows from call to call fits what is there."""
 
 
-class Wanted(NamedTuple):
+class MemoryRequest(NamedTuple):
     """An array to make.
 
     Attributes:
@@ -65,9 +65,9 @@ class ReusedMemory:
     """
 
     def __init__(self) -> None:
-        self._latest: tuple[Sequence[Wanted], dict[int, deque[Array]]] = ((), {})
+        self._latest: tuple[Sequence[MemoryRequest], dict[int, deque[Array]]] = ((), {})
 
-    def take(self, arrays: Sequence[Wanted]) -> list[Array]:
+    def take(self, arrays: Sequence[MemoryRequest]) -> list[Array]:
         """Return arrays with any contents, in whose memory nothing else lies.
 
         Raises:
@@ -84,11 +84,11 @@ class ReusedMemory:
         ]
 
 
-def wanted(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Wanted:
-    """Return what an array of a shape and an element type needs."""
+def memory_request(shape: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryRequest:
+    """Return the need of memory of an array of a shape and an element type."""
     nbytes = prod(shape) * dtype.itemsize
     step = 2 ** (nbytes.bit_length() - 1) // _STEPS if nbytes else 1
-    return Wanted(shape, dtype, -(-nbytes // step) * step if nbytes >= LEAST else 0)
+    return MemoryRequest(shape, dtype, -(-nbytes // step) * step if nbytes >= LEAST else 0)
 
 
 def new_array(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
@@ -97,7 +97,7 @@ def new_array(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
     Raises:
         RunError: If there is no memory.
     """
-    (made,) = ReusedMemory().take([wanted(shape, np.dtype(dtype))])
+    (made,) = ReusedMemory().take([memory_request(shape, np.dtype(dtype))])
     return made
 
 
@@ -131,7 +131,7 @@ def new_memory(nbytes: int, what: str) -> Array:
 
 
 def _places(free: deque[Array] | None, count: int) -> deque[Array]:
-    """Return where memory of a size waits: in the same places as before, as callers have it, if they are as many."""
+    """Return the arrays of a size that wait: in the same places as before, if they are as many."""
     return free if free is not None and free.maxlen == count else deque(free or (), count)
 
 

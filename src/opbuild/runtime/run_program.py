@@ -34,14 +34,14 @@ os.write(int(sys.argv[1]), b"%d" % code)
 
 
 class Ended(NamedTuple):
-    """How a program ended: its exit code, or less the signal that ended it, and what it wrote to its standard error."""
+    """The end of a program: its exit code, or less the signal that ended it, and the text on its standard error."""
 
     code: int
     message: str
 
     @property
     def how(self) -> str:
-        """How it ended, in words."""
+        """The end of the program, in words."""
         if self.code >= 0:
             return f"it ended with code {self.code} and no message"
         return f"it was ended by signal {-self.code} ({signal.Signals(-self.code).name})"
@@ -70,20 +70,20 @@ def run_program(
         descriptors: Files that it gets besides the standard ones.
 
     Raises:
-        OSError: If it can not be started.
+        OSError: If it cannot be started.
         TimeoutError: If it did not end in time.
     """
     deadline = time.monotonic() + timeout
     code, message = _run(command, folder, deadline, environment, descriptors)
     if code is None:  # nobody knows: once more, with somebody between who does
-        return _run_told(command, folder, deadline, environment, descriptors)
+        return _run_isolated(command, folder, deadline, environment, descriptors)
     return Ended(code, message)
 
 
 def _run(
     command: Sequence[str], folder: Path, deadline: float, environment: Mapping[str, str], descriptors: Sequence[int]
 ) -> tuple[int | None, str]:
-    """Return how a program ended, None if that was lost, and what it wrote."""
+    """Return the exit code of a program, None if that was lost, and its output."""
     process = subprocess.Popen(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0,
         pass_fds=descriptors, env=environment, start_new_session=True,
@@ -101,10 +101,10 @@ def _run(
     return code, message
 
 
-def _run_told(
+def _run_isolated(
     command: Sequence[str], folder: Path, deadline: float, environment: Mapping[str, str], descriptors: Sequence[int]
 ) -> Ended:
-    """Return how a program ended, as another one that waits for it tells."""
+    """Return the end of a program, as another one that waits for it tells."""
     read, write = os.pipe()
     with os.fdopen(read, "rb", buffering=0) as told:
         try:

@@ -1,4 +1,4 @@
-"""What keeps a record from running safely: views in buffers, buffers in memory, values written before they are read.
+"""Checks of a record before it runs: views in buffers, buffers in memory, values written before they are read.
 
 Kernels check nothing while they run, so this is where a record that was read, or just made, is checked. All numbers are
 looked at with array operations; those that could leave 64 bits in a sum or a product are refused first.
@@ -14,7 +14,7 @@ import numpy as np
 
 from opbuild.graph.types import MOST_DIMENSIONS, MOST_ELEMENTS, Array
 from opbuild.program import BufferKind, HostCall
-from opbuild.runtime.record import ALIGNMENT, CHECKS, HOST, DimsTable, Kind, Ports, itemsize
+from opbuild.runtime.record import ALIGNMENT, CHECKS, HOST, CallKind, DimsTable, Ports, itemsize
 from opbuild.target.level import CPU
 from opbuild.text.plural import counted
 
@@ -34,13 +34,13 @@ _Fault = tuple[Array, Callable[[int], str]]
 
 
 def problem(record: Record) -> str | None:
-    """Return why a record can not be run safely, or None: views in buffers, buffers in memory, values written."""
+    """Return the reason that a record cannot be run safely, or None: views in buffers, buffers in memory, writes."""
     checked = Soundness(record)
     return checked.structure() or checked.numbers(record)
 
 
 class Soundness:
-    """What is looked at in a record, and in all with the same calls and other numbers.
+    """The checks of a record, and of all with the same calls and other numbers.
 
     Args:
         record: One of them; its numbers may be places.
@@ -67,7 +67,7 @@ class Soundness:
         self._checked = np.flatnonzero(np.isin(steps.called, checks)).tolist() if checks else []
 
     def structure(self) -> str | None:
-        """Return what is wrong whatever the numbers are, or None."""
+        """Return the fault that a record has whatever its numbers are, or None."""
         record = self._record
         for kind, ports in (("input", record.inputs), ("output", record.outputs)):
             for place in range(len(ports)):
@@ -77,7 +77,7 @@ class Soundness:
         return wrong or (_apart(record) if record.buffers.devices else None) or self._returned()
 
     def numbers(self, record: Record) -> str | None:
-        """Return what is wrong with the numbers of a record with these calls, or None."""
+        """Return the fault in the numbers of a record with these calls, or None."""
         if not 0 <= record.zeroed <= record.arena_size <= MOST:
             return f"{record.zeroed} bytes of an arena of {record.arena_size} are to be zero"
         for name, (size, zeroed) in record.arenas.items():
@@ -93,7 +93,7 @@ class Soundness:
     # -- whatever the numbers are -------------------------------------------------------------------------------------
 
     def _misplaced(self) -> str | None:
-        """Return which buffer is none of the constants, or none of the arrays that the caller gives."""
+        """Return the buffer that is none of the constants, or none of the arrays that the caller gives."""
         buffers, record = self._record.buffers, self._record
         place, count = buffers.place, len(record.constants)
         if record.symbolic is not None:
@@ -109,7 +109,7 @@ class Soundness:
         return wrong or _not_given(record)
 
     def _misnamed(self) -> str | None:
-        """Return which view names no buffer, or is written although it is not the network's memory.
+        """Return the view that names no buffer, or is written although it is not the network's memory.
 
         An input is written only where it is returned; that an output's buffer is no constant's is known.
         """
@@ -127,7 +127,7 @@ class Soundness:
         )
 
     def _unchecked(self) -> str | None:
-        """Return which indices can not be looked at."""
+        """Return the indices that cannot be looked at."""
         record, steps = self._record, self._record.steps
         for call in self._checked:
             if not _can_check(steps.kinds[steps.called[call]], int(steps.ends[call]), record):
@@ -135,7 +135,7 @@ class Soundness:
         return None
 
     def _returned(self) -> str | None:
-        """Return why not each output is one of its own, and note what would be read before it is written."""
+        """Return the fault of an output that is none of its own, and note buffers read before they are written."""
         record, wrote = self._record, self._writes
         buffers = record.buffers
         first = np.full(len(buffers), len(record.steps))
@@ -155,7 +155,7 @@ class Soundness:
     # -- the numbers --------------------------------------------------------------------------------------------------
 
     def _outside(self, record: Record) -> str | None:
-        """Return which view reaches outside its buffer, or reads or returns what nothing wrote.
+        """Return the view that reaches outside its buffer, or reads or returns unwritten elements.
 
         Elements are counted, not looked at one by one: an element that is written twice may hide one that is left out.
         """
@@ -186,7 +186,7 @@ class Soundness:
         return said or self._left_out(record.outputs, elements)
 
     def _scattered(self, record: Record) -> str | None:
-        """Return which indices are looked at that do not lie one after the other."""
+        """Return the indices looked at that do not lie one after the other."""
         steps = record.steps
         for call in self._checked:
             extent, stride = steps.dims.pairs[steps.dims.first[steps.shape[steps.ends[call] - 2]]].tolist()
@@ -206,7 +206,7 @@ class Soundness:
         return np.append(steps.shape, places), np.append(steps.offset, offsets), dims
 
     def _left_out(self, outputs: Ports, elements: Array) -> str | None:
-        """Return which output is not written whole."""
+        """Return the output that is not written whole."""
         wrote, count = self._writes, len(self._record.buffers)
         written = np.bincount(self._buffer[wrote], elements[wrote], count)[outputs.buffer]
         wrong = np.flatnonzero(written < outputs.sizes)
@@ -218,7 +218,7 @@ class Soundness:
 
 
 def _first(faults: Sequence[_Fault], named: Callable[[int], str]) -> str | None:
-    """Return what is said of the first that has the first fault that any has."""
+    """Return the message for the first item that has the first fault that any has."""
     for wrong, said in faults:
         if wrong.any():
             index = int(wrong.argmax())
@@ -227,7 +227,7 @@ def _first(faults: Sequence[_Fault], named: Callable[[int], str]) -> str | None:
 
 
 def _misplaced(record: Record) -> str | None:
-    """Return which buffer has no memory, or which port is not as large as its own."""
+    """Return the buffer that has no memory, or the port that is not as large as its own."""
     buffers, arena = record.buffers, _arenas(record)
     size, place = buffers.size, buffers.place
     nbytes = size * buffers.itemsize
@@ -259,7 +259,7 @@ def _arenas(record: Record) -> Array:
 
 
 def _apart(record: Record) -> str | None:
-    """Return which call has operands on several devices, or is run where they are not.
+    """Return the call that has operands on several devices, or is run where they are not.
 
     The host's memory is the CPU's. A copy is between it and another device.
     """
@@ -293,21 +293,21 @@ def _is_dense_copy(call: HostCall) -> bool:
 
 
 def _unlike(ports: Ports, record: Record) -> str | None:
-    """Return which port can not be, or is not as large as its buffer."""
+    """Return the port that cannot be, or is not as large as its buffer."""
     own = record.buffers.size[ports.buffer]
     wrong = (ports.sizes != own) | (ports.bounds > MOST_ELEMENTS) | (ports.rank > MOST_DIMENSIONS)
     if not wrong.any() and ports.extents.min(initial=0) >= 0:
         return None
     for port, size in zip(ports, own.tolist(), strict=True):
         if impossible := port.type.problem:
-            return f"{port.name} can not be: {impossible}"
+            return f"{port.name} cannot be: {impossible}"
         if port.type.size != size:
             return f"{port.name} is {port.type}, its buffer has {size} elements of {port.type.dtype}"
     return None
 
 
 def _not_given(record: Record) -> str | None:
-    """Return which buffer of the caller's is none of the arrays that the caller gives."""
+    """Return the buffer of the caller's that is none of the arrays that the caller gives."""
     sides: tuple[tuple[BufferKind, Ports], ...] = (("input", record.inputs), ("output", record.outputs))
     for kind, ports in sides:
         for index in np.flatnonzero(record.buffers.is_of(kind)).tolist():
@@ -318,7 +318,7 @@ def _not_given(record: Record) -> str | None:
 
 
 def _wrong_port(ports: Ports, kind: str, place: int, record: Record) -> str | None:
-    """Return why a port's buffer is not the array that the caller gives for it."""
+    """Return the reason that a port's buffer is not the array that the caller gives for it."""
     buffer, buffers = int(ports.buffer[place]), record.buffers
     if not 0 <= buffer < len(buffers):
         return f"names buffer {buffer}"
@@ -346,7 +346,7 @@ def _fits_types(call: HostCall) -> bool:
 
 
 def _mistyped(record: Record) -> str | None:
-    """Return which kernel takes elements for others."""
+    """Return the kernel that takes elements for others."""
     buffers, steps = record.buffers, record.steps
     held = buffers.itemsize[steps.buffer]
     if any(kind.dtypes for kind in steps.kinds):
@@ -359,8 +359,8 @@ def _mistyped(record: Record) -> str | None:
     return None
 
 
-def _can_check(kind: Kind, end: int, record: Record) -> bool:
-    """Return whether what refuses indices can read its arguments, which end at a place among all."""
+def _can_check(kind: CallKind, end: int, record: Record) -> bool:
+    """Return whether the check of indices can read its arguments, which end at a place among all."""
     if (kind.arguments, kind.writes) != (2, 0):
         return False
     buffers, steps = record.buffers, record.steps

@@ -1,4 +1,4 @@
-"""What a record has that is for several input signatures: formulas, and what they do not say.
+"""The parts of a record for several input signatures: formulas, and what they do not say.
 
 Its columns hold places in a list of numbers, which is worked out for a signature (``graph.formulas``) if the conditions
 hold under which the record is right. What remains to be decided then is which kernel computes a call: any of those that
@@ -25,7 +25,7 @@ from opbuild.runtime.symbols import NONE, Argument, Decided, Padding, Repetition
 
 
 def symbolic_of(record: Record) -> Symbolic:
-    """Return what a record has that is for several signatures.
+    """Return the symbolic part of a record for several signatures.
 
     Raises:
         ValueError: If it is for one.
@@ -36,7 +36,7 @@ def symbolic_of(record: Record) -> Symbolic:
 
 
 def numbers_of(record: Record, shapes: Sequence[Sequence[int]]) -> Array | None:
-    """Return all numbers of a record for shapes of its inputs, and of what decides besides; None if it is not for them.
+    """Return all numbers of a record for shapes of its inputs, and other deciding values; None if it is not for them.
 
     Raises:
         ValueError: If the record is for one signature.
@@ -61,7 +61,7 @@ def dims_of(record: Record, numbers: Array) -> list[list[Dims]]:
 
 
 def run_kinds(record: Record, numbers: Array) -> set[int]:
-    """Return the kinds of steps of which some are run; what others compute is computed otherwise for these numbers."""
+    """Return the kinds of steps of which some are run; the others are computed otherwise for these numbers."""
     kind, run = record.steps.kind, np.ones(len(record.steps), np.bool_)
     for each in symbolic_of(record).repetitions:
         run[each.first : each.end] = numbers[each.times] > 0
@@ -125,7 +125,7 @@ def to_json(symbolic: Symbolic) -> dict[str, Any]:
 
 
 def from_json(parts: Mapping[str, Any]) -> Symbolic:
-    """Return what ``to_json`` wrote.
+    """Return the symbolic part that ``to_json`` wrote.
 
     Raises:
         ValueError: If it is something else; or ``LookupError``, ``TypeError``, ``AttributeError``.
@@ -160,7 +160,7 @@ def _argument(parts: Any) -> Argument:
 
 
 def problem(record: Record) -> str | None:
-    """Return why a record for several signatures can be bound to none, or None.
+    """Return the reason that a record for several signatures can be bound to none, or None.
 
     Numbers are looked at for each: a place that there is not, or of another number, is found there.
     """
@@ -174,7 +174,7 @@ def problem(record: Record) -> str | None:
 
 
 def _undecided(record: Record) -> str | None:
-    """Return which kind of step is not what is decided for it: calls of one kind have equal operands."""
+    """Return the kind of step that differs from its decision: calls of one kind have equal operands."""
     decided, steps = symbolic_of(record).decided, record.steps
     own = [*rows_of_kinds(record), *([NONE] * kind.arguments for kind in steps.kinds[len(decided) :])]
     if [*map(len, own)] != [kind.arguments for kind in steps.kinds]:

@@ -1,4 +1,4 @@
-"""What a record has besides if it is for several input signatures, as plain data."""
+"""The further parts of a record for several input signatures, as plain data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NONE = -1
 
 
 class SymbolicChoice(NamedTuple):
-    """What a family is to be asked for a signature.
+    """The query of a family for a signature.
 
     Attributes:
         family: Its name.

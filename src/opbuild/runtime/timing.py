@@ -12,13 +12,13 @@ from opbuild.graph.types import Node
 from opbuild.platform.records import NamedTuple
 
 if TYPE_CHECKING:
-    from opbuild.runtime.calls import Call
+    from opbuild.runtime.calls import NetworkCall
 
 
 class Described(Protocol):
-    """What says which calls it makes, as ``Executor`` does."""
+    """An object that describes the calls it makes, as ``Executor`` does."""
 
-    def call_of(self, step: int) -> Call:
+    def call_of(self, step: int) -> NetworkCall:
         """Describe the call of a step."""
 
 

@@ -25,8 +25,8 @@ from opbuild.kernel.networks import Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_in_this_thread, blake3_of
 from opbuild.platform.limits import has_room
+from opbuild.platform.parallel_map import parallel_map
 from opbuild.platform.records import NamedTuple
-from opbuild.platform.side_by_side import side_by_side
 from opbuild.program import Buffer, Program
 from opbuild.runtime.devices.cpu.library import keep_freed_memory
 from opbuild.runtime.record import ALIGNMENT, Constant
@@ -81,7 +81,7 @@ class Packer:
         self.packed = 0
 
     def find(self, source: Hashable, nbytes: int) -> Weight | None:
-        """Return what a source was packed to before, or None."""
+        """Return the packed weight of a source that was packed before, or None."""
         known = self._known.get(canonical_json(source))
         if known is not None and known.array.nbytes == nbytes:
             return known
@@ -116,20 +116,20 @@ class Packer:
 
     @property
     def is_worth_waiting(self) -> bool:
-        """Whether as much waits to be stored, or did, that it should be behind what the program does."""
+        """Whether as much waits to be stored, or did, that it should be in the background of the program."""
         return self._waiting_bytes >= LEAST_WAITING
 
     def tasks(self) -> list[Callable[[], None]]:
-        """Return what stores that which waits for it, side by side or one after the other; what fails is noted."""
+        """Return the tasks that store the waiting weights, in parallel or in order; a failure is noted."""
         return [partial(self._store_waiting, reference) for reference in self._waiting]
 
     def finish(self) -> None:
-        """Store what still waits for it."""
+        """Store the weights that still wait."""
         for task in self.tasks():
             task()
 
     def named(self, places: Iterable[Constant]) -> tuple[Constant, ...]:
-        """Return where constants are, as it is stored: by their digests."""
+        """Return the places of constants as they are stored: by their digests."""
         return tuple(each._replace(digest=self._digests.get(each.digest, each.digest)) for each in places)
 
     def _waits(self, array: Array) -> bool:
@@ -149,7 +149,7 @@ class Packer:
         try:
             stored = self._stored(Weight(blake3_in_this_thread(array.data), array))
         except Exception as error:  # nobody is there to whom it could be raised
-            self.problem = self.problem or f"packed weights can not be stored: {type(error).__name__}: {error}"
+            self.problem = self.problem or f"packed weights cannot be stored: {type(error).__name__}: {error}"
             return
         if stored is not None:
             self._digests[reference], self._unwritten[reference] = stored.digest, stored
@@ -158,12 +158,12 @@ class Packer:
                 self._known[known_as] = stored
 
     def _stored(self, weight: Weight) -> Weight | None:
-        """Store weights; return them as they are stored, None if they can not be."""
+        """Store weights; return them as they are stored, None if they cannot be."""
         if self._store is None:
             return weight
         stored = self._store.put(weight.digest, weight.array)
         if isinstance(stored, Reason):
-            self.problem = self.problem or f"packed weights can not be stored: {stored.text}"
+            self.problem = self.problem or f"packed weights cannot be stored: {stored.text}"
             return None
         self.states[stored.digest] = stored.state
         return stored
@@ -178,13 +178,13 @@ class Packer:
         for reference, weight in unwritten.items():
             problem = self._store.remember(reference, weight) if self._store is not None else None
             if problem and not self.problem:
-                self.problem = f"packed weights can not be stored: {problem}"
+                self.problem = f"packed weights cannot be stored: {problem}"
 
     def _reference(self, source: Hashable) -> str:
         return blake3_of(canonical_json([self._salt, source]).encode())
 
 
-class Constants(NamedTuple):
+class PackedConstants(NamedTuple):
     """The constants of a program, packed.
 
     Attributes:
@@ -200,7 +200,7 @@ class Constants(NamedTuple):
     small: Array
 
 
-def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -> Constants:
+def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -> PackedConstants:
     """Pack the constants of a program; equal ones once, those packed before not again.
 
     Args:
@@ -215,7 +215,7 @@ def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -
     constants = ((number, each) for number, each in enumerate(program.buffers) if each.kind == "constant")
     buffers = {number: each for number, each in constants if each.table is None}
     threads = min(_THREADS, available_cores())
-    sources = side_by_side(_source, list(buffers.values()), threads, "opbuild-pack")
+    sources = parallel_map(_source, list(buffers.values()), threads, "opbuild-pack")
     identities = [
         ("buffer", number) if source is None else ("source", source)
         for number, source in zip(buffers, sources, strict=True)
@@ -233,7 +233,7 @@ def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -
         return done
 
     # digest (empty: a small one) and bytes
-    found = side_by_side(work, range(len(tasks)), threads, "opbuild-pack")
+    found = parallel_map(work, range(len(tasks)), threads, "opbuild-pack")
     offsets, end = [], 0
     for digest, array in found:
         offsets.append(0 if digest else end)
@@ -248,7 +248,7 @@ def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -
             target = small[place.offset : place.offset + place.nbytes]
             target[:] = arrays[position]
             arrays[position] = target
-    return Constants(positions, places, tuple(arrays), small)
+    return PackedConstants(positions, places, tuple(arrays), small)
 
 
 class _Progress:

@@ -1,1 +1,1 @@
-"""Where built operators are kept."""
+"""Stores of built operators."""

@@ -1,4 +1,4 @@
-"""Ageing: when a cache folder is larger than its policy allows, what nobody used for half an hour goes.
+"""Ageing: when a cache folder is larger than its policy allows, items not used for half an hour go.
 
 Constraints, and how they are met:
 
@@ -6,7 +6,7 @@ Constraints, and how they are met:
 * Any number of processes may age one folder at once, without a lock that one of them could die with. All see the same
   order, so all choose the same victims; what another has removed already counts as gone.
 * What this process uses, and what anybody used in the last half hour, stays, however large the folder is.
-* Weights can not push operators out: a few large networks in use would otherwise empty the folder of everything else.
+* Weights cannot push operators out: a few large networks in use would otherwise empty the folder of everything else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store.inventory import LOOKED_AT, Inventory, survey, tidy
 from opbuild.store.items import Item, is_used_here, remove_files
-from opbuild.store.measured import FEW_FILES, Measured, add, forget, remember, remembered
+from opbuild.store.measured import FEW_FILES, MeasuredFolder, add, forget, remember, remembered
 from opbuild.store.networks import weights_of
 from opbuild.store.policy import Policy
 from opbuild.store.weights import remove_references
@@ -50,7 +50,7 @@ _IN_VAIN_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Aged:
-    """What ageing did.
+    """The result of ageing.
 
     Attributes:
         files: Number of files in the folder before.
@@ -73,7 +73,7 @@ class Aged:
 def age_after_build(
     kernel_meta: Path, network_meta: Path, policy: Policy, trust: Trust = PRIVATE, clock: Clock = time.time
 ) -> None:
-    """Age a folder at the end of a build that added something, in a time that does not grow with what it holds.
+    """Age a folder at the end of a build that added something, in a time that does not grow with its content.
 
     The size of a large folder is remembered (``store.measured``), so it is looked at only once it may exceed its limit.
 
@@ -100,7 +100,7 @@ def age_after_build(
     left, pause = aged.nbytes - aged.freed, 0.0
     if policy.ages and left > policy.max_bytes:
         pause = max(_SHARE * (perf_counter() - started), _IN_VAIN_SECONDS if aged.ended else 0.0)
-    remember(network_meta, Measured(left, now, now + pause))
+    remember(network_meta, MeasuredFolder(left, now, now + pause))
 
 
 _COUNTED: dict[Path, int] = {}
@@ -117,9 +117,9 @@ def age(
     clock: Clock = time.time,
     is_used: Callable[[str], bool] = is_used_here,
 ) -> Aged:
-    """Remove what killed writers left, and bring a folder down to what its policy leaves if it is too large.
+    """Remove the rests of killed writers, and bring a folder down to its policy if it is too large.
 
-    Never raises for a fault of the storage: what can not be removed stays.
+    Never raises for a fault of the storage: what cannot be removed stays.
 
     Args:
         kernel_meta: The folder of operators.
@@ -145,7 +145,7 @@ def age(
 def remove_unused(
     chosen: Iterable[Item], now: float, least: int = 0, seconds: float = math.inf
 ) -> tuple[tuple[Item, ...], bool]:
-    """Remove what nobody has used since it was listed; return what is gone, and whether nothing is left to remove.
+    """Remove items that nobody has used since they were listed; return those gone, and whether none is left to remove.
 
     Args:
         chosen: What to remove, in order.
@@ -171,7 +171,7 @@ def choose(
     is_used: Callable[[Item], bool],
     weights: Callable[[Item], frozenset[str]],
 ) -> Iterator[Item]:
-    """Yield what must go, in order: rubbish, weights without a network, networks with their weights, operators.
+    """Yield the items that must go, in order: rubbish, weights without a network, networks with weights, operators.
 
     Args:
         inventory: What there is.

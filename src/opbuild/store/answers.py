@@ -13,7 +13,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from opbuild.kernel.answers import Answers, answers_from_json, answers_to_json, with_answers
-from opbuild.store.items import REFUSED, Form
+from opbuild.store.items import REFUSED, FileForm
 
 if TYPE_CHECKING:
     from opbuild.kernel.reason import Reason
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SUFFIX, CHOSEN = ".answers", ".chosen"
 
-ANSWERS = Form("memo", (SUFFIX, CHOSEN), r"[a-z0-9_]+_[0-9]+")
+ANSWERS = FileForm("memo", (SUFFIX, CHOSEN), r"[a-z0-9_]+_[0-9]+")
 
 MOST = 16
 """Networks of a model, and choices, that are remembered."""
@@ -30,7 +30,7 @@ _NETWORKS = "networks"
 
 
 def answers_of(record: Any) -> list[Answers]:
-    """Return the answers in what the runtime stored of a network; none if it has none."""
+    """Return the answers in a stored network's record; none if it has none."""
     with contextlib.suppress(*REFUSED):
         return [answers_from_json(record["answers"])]
     return []
@@ -44,7 +44,7 @@ def known_answers(memos: Memos, stem: str) -> list[Answers]:
 
 
 def note_answers(memos: Memos, stem: str, record: Any) -> Reason | None:
-    """Remember how a network was tuned, by what the runtime stored of it; return None, or why the storage refused."""
+    """Remember how a network was tuned, by its stored record; return None, or why the storage refused."""
     for answers in answers_of(record):
         known = known_answers(memos, stem)
         if (latest := with_answers(known, answers, MOST)) != known:

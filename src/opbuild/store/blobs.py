@@ -19,7 +19,7 @@ from opbuild.files.trust import MEMO, PRIVATE, Trust
 from opbuild.kernel.networks import Bytes
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.store.items import REFUSED, mark_used, read_quietly, reason_of, remove_files
 
@@ -33,7 +33,7 @@ ABSENT = "absent"
 
 
 class Blobs(Protocol):
-    """Where bytes are kept under names."""
+    """A store of bytes under names."""
 
     def get(self, name: str, most: int) -> Data | Reason:
         """Return a blob of at most so many bytes, or why not."""
@@ -42,7 +42,7 @@ class Blobs(Protocol):
         """Add or replace blobs, each whole or not at all, in this order; return None, or why they are not kept."""
 
     def names(self, folder: str = "", at_most: int | None = None) -> tuple[str, ...] | Reason:
-        """Return the names in a folder, which ends with a slash, sorted; or why they can not be listed.
+        """Return the names in a folder, which ends with a slash, sorted; or why they cannot be listed.
 
         Args:
             folder: Where; empty: at the top.
@@ -80,9 +80,9 @@ class Folder:
         self.keep_times, self.copies, self.is_quiet = keep_times, copies, is_quiet
         self._root, self._is_judged = f"{self.path}/", is_judged
 
-    @lazily
+    @lazy_property
     def problem(self) -> str | None:
-        """Why others could have tampered with the folder: who writes here decides what code runs."""
+        """The reason that others could have tampered with the folder: who writes here decides what code runs."""
         return None if self._is_judged else self.trust.folder_problem(self.path)
 
     def get(self, name: str, most: int) -> Data | Reason:
@@ -117,7 +117,7 @@ class Folder:
     def delete(self, *names: str) -> Reason | None:
         """Remove files."""
         gone = remove_files([self._root + name for name in names])
-        return None if gone else Reason("unwritable", f"{names[0]} can not be removed")
+        return None if gone else Reason("unwritable", f"{names[0]} cannot be removed")
 
     def mapped(self, name: str, nbytes: int | None, digest: str = "", state: Any = None) -> Mapped | Reason:
         """Map a file, or copy it."""
@@ -214,7 +214,7 @@ class Memos(Protocol):
     """Small JSON objects that remember something, and whose loss costs only time."""
 
     def read(self, name: str) -> Mapping[str, Any]:
-        """Return the content of a memo; nothing where it can not be read."""
+        """Return the content of a memo; nothing where it cannot be read."""
 
     def write(self, name: str, content: Mapping[str, Any]) -> Reason | None:
         """Remember something; return None, or why the storage refused."""

@@ -47,7 +47,7 @@ _HEADER_LIMIT = 128
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a bundle holds.
+    """The content of a bundle.
 
     Attributes:
         target: The level that all operators are for.
@@ -80,7 +80,7 @@ def write_bundle(
         Its size in bytes.
 
     Raises:
-        OptionError: If the file can not be written.
+        OptionError: If the file cannot be written.
     """
     contents = dict(sorted(files))
     content = {
@@ -99,7 +99,7 @@ def write_bundle(
                 size = file.tell()
             temporary.replace(path)
     except OSError as error:
-        message = f"the bundle {str(path)!r} can not be written: {error.strerror or error}"
+        message = f"the bundle {str(path)!r} cannot be written: {error.strerror or error}"
         raise OptionError(message, "name a file in a folder that you may write to") from error
     return size
 
@@ -112,7 +112,7 @@ def read_bundle(path: Path, trust: Trust = PRIVATE) -> Bundle:
         trust: Whose bundle is believed, and what it must be signed with.
 
     Raises:
-        OptionError: If the file can not be read or is no bundle, or others can write to it.
+        OptionError: If the file cannot be read or is no bundle, or others can write to it.
         BuildError: If any content is not what was written, or it is not signed; names each.
     """
     try:
@@ -120,7 +120,7 @@ def read_bundle(path: Path, trust: Trust = PRIVATE) -> Bundle:
         with os.fdopen(descriptor, "rb") as file:
             return _read(path, file, state.st_size, trust)
     except OSError as error:
-        message = f"the bundle {str(path)!r} can not be read: {error.strerror or error}"
+        message = f"the bundle {str(path)!r} cannot be read: {error.strerror or error}"
         raise OptionError(message, "give a file that 'opbuild cache export' wrote") from error
     except MemoryError as error:
         raise OptionError(f"the bundle {str(path)!r} does not fit into memory", "export less of the cache") from error
@@ -130,7 +130,7 @@ def _read(path: Path, file: IO[bytes], size: int, trust: Trust) -> Bundle:
     """Read an open bundle; nothing is read whose size was not compared with the file's.
 
     Raises:
-        OSError: If it can not be read.
+        OSError: If it cannot be read.
     """
     header = _HEADER.match(file.read(_HEADER_LIMIT))
     if header is None:

@@ -4,7 +4,7 @@
 
 A claim is a lock of the operating system on a small file, not the file: it ends with the process that holds it, however
 that ends, so nobody waits for the dead. It says who compiles, never what is stored. Where there are no claims (a
-folder that can not be written, a file system without locks), whoever needs an operator compiles it, as if it were
+folder that cannot be written, a file system without locks), whoever needs an operator compiles it, as if it were
 alone.
 """
 
@@ -54,7 +54,7 @@ class FolderClaims:
 
     @property
     def problem(self) -> str:
-        """What somebody else put where claims lie, which are not made there; empty if nothing is theirs."""
+        """The files of somebody else where claims lie, which are not made there; empty if there are none."""
         return planted_in(self.folder)
 
     def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
@@ -71,7 +71,7 @@ class FolderClaims:
                 claim = self._lock(descriptor, path)
             except OSError:
                 claim = UNCLAIMED
-            if not isinstance(claim, _Held):
+            if not isinstance(claim, _HeldClaim):
                 close_claim(descriptor)
             if claim is not None:
                 return claim
@@ -97,10 +97,10 @@ class FolderClaims:
         who = json.dumps({"process": os.getpid(), "host": _host(), "rank": self.rank}).encode()
         with contextlib.suppress(OSError):  # a full disk takes nothing from the lock
             os.pwrite(descriptor, who.ljust(_LENGTH), 0)
-        return _Held(descriptor, path)
+        return _HeldClaim(descriptor, path)
 
 
-class _Held:
+class _HeldClaim:
     """A claim that this process holds.
 
     Args:
@@ -184,7 +184,7 @@ def give_up(descriptor: int, path: Path) -> None:
 
 
 def sweep_claims(folder: Path) -> None:
-    """Remove the claims that nobody holds, and the folder if none is left; what can not be removed stays."""
+    """Remove the claims that nobody holds, and the folder if none is left; those that cannot be removed stay."""
     try:
         with opened_folder(folder) as descriptor:
             names = [name for name in os.listdir(descriptor) if name.endswith(SUFFIX)]  # noqa: PTH208  no path
@@ -204,7 +204,7 @@ def sweep_claims(folder: Path) -> None:
 
 
 def _holder(descriptor: int) -> Holder:
-    """Return who says to hold a claim."""
+    """Return the holder of a claim, as it says itself."""
     try:
         said = parse_json(os.pread(descriptor, _LENGTH, 0))
         return Holder(int(said["process"]), str(said["host"])[:255], int(said["rank"]))
@@ -218,7 +218,7 @@ def _host() -> str:
 
 
 def _let_go() -> None:
-    """Close a fork's copies of what its parent holds, so that they end with the parent."""
+    """Close a fork's copies of its parent's descriptors, so that they end with the parent."""
     for descriptor in _OPEN:
         with contextlib.suppress(OSError):
             os.close(descriptor)

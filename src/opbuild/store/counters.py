@@ -1,4 +1,4 @@
-"""Counters: what look-ups found, build after build, for ``opbuild cache stats``.
+"""Counters: the results of look-ups, build after build, for ``opbuild cache stats``.
 
 Each build that looked operators up adds one line to a file, with one write that appends: processes neither wait for
 each other nor overwrite what others wrote, and a line that is torn nevertheless (a network file system, a full disk, a
@@ -29,7 +29,7 @@ LARGEST = 1024 * 1024
 
 @dataclass(frozen=True)
 class Counters:
-    """What look-ups found.
+    """The results of look-ups, counted.
 
     Attributes:
         builds: Number of builds counted.
@@ -49,7 +49,7 @@ class Counters:
 
 
 def count_build(folder: Path, hits: Iterable[float], misses: Iterable[tuple[str, float]]) -> None:
-    """Add one build to the counters; a folder that can not be written is not counted.
+    """Add one build to the counters; a folder that cannot be written is not counted.
 
     Args:
         folder: The folder of the counters.
@@ -70,7 +70,7 @@ def count_build(folder: Path, hits: Iterable[float], misses: Iterable[tuple[str,
 
 
 def read_counters(folder: Path) -> Counters:
-    """Return the sum of what was counted in a folder."""
+    """Return the sum of a folder's counters."""
     lines = [line for name in (OLD_FILE, FILE) for line in _lines(folder / name)]
     misses: Counter[str] = Counter()
     for line in lines:
@@ -88,7 +88,7 @@ def read_counters(folder: Path) -> Counters:
 def _append(path: Path, line: bytes) -> None:
     try:
         size = append(path, line, create=True)
-    except OSError:  # a folder, a pipe: whatever is there that can not be added to
+    except OSError:  # a folder, a pipe: whatever is there that cannot be added to
         publish(path, line)
         return
     if size > LARGEST and path.stat().st_size > LARGEST:  # asked again: another process may just have done it
@@ -99,7 +99,7 @@ def check_counters(path: Path, trust: Trust) -> None:
     """Refuse a file of counters of which nothing counts; torn lines are left out of the sum, and are no damage.
 
     Raises:
-        OSError: If it can not be read or others can write to it.
+        OSError: If it cannot be read or others can write to it.
         ValueError: If it holds something, and no sound line.
     """
     if trust.read(path, 2 * LARGEST).strip() and not _lines(path):

@@ -1,4 +1,4 @@
-"""Claims of a fleet: who compiles what, on this host by locks, and beyond it by leases in a remote store.
+"""Claims of a fleet: on this host by locks, and beyond it by leases in a remote store.
 
 A host asks the fleet once: its processes hold the host's claim first. A claim of the fleet is given up only after what
 it was for was sent, so that whoever comes next finds it.
@@ -13,7 +13,7 @@ from contextlib import closing
 from opbuild.kernel.interfaces import Claim, Claims, Holder
 from opbuild.kernel.key import Key
 from opbuild.platform.records import replace
-from opbuild.store.at_once import at_once
+from opbuild.store.concurrent_map import concurrent_map
 
 
 class FleetClaims:
@@ -35,10 +35,10 @@ class FleetClaims:
         return self._both(self._near.take(key), lambda: self._far.take(key, patience))
 
     def take_all(self, keys: Sequence[Key]) -> list[Claim | Holder]:
-        """Return what ``take`` does for each of several operators; the fleet is asked for all at once."""
+        """Return the answer of ``take`` for each of several operators; the fleet is asked for all at once."""
         near = [self._near.take(key) for key in keys]
         asked = [key for key, each in zip(keys, near, strict=True) if not isinstance(each, Holder)]
-        with closing(at_once(asked, self._far.take)) as answers:
+        with closing(concurrent_map(asked, self._far.take)) as answers:
             far = iter([answer for _, answer in answers])
         return [self._both(each, lambda: next(far)) for each in near]
 
@@ -49,7 +49,7 @@ class FleetClaims:
         if isinstance(far, Holder):
             near.release()
             return replace(far, is_far=True)
-        return _Held(near, far, self._after)
+        return _HeldClaims(near, far, self._after)
 
     def close(self) -> None:
         """Leave nothing behind that is not in use."""
@@ -57,7 +57,7 @@ class FleetClaims:
         self._far.close()
 
 
-class _Held:
+class _HeldClaims:
     """Both claims on an operator."""
 
     def __init__(self, near: Claim, far: Claim, after: Callable[[Callable[[], None]], None]) -> None:
@@ -65,7 +65,7 @@ class _Held:
         self._is_held = True
 
     def release(self) -> None:
-        """Give both up, the fleet's behind what is being sent; harmless if they were."""
+        """Give both up, the fleet's behind the uploads under way; harmless if they were."""
         if self._is_held:
             self._is_held = False
             self._near.release()

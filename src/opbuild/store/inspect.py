@@ -1,4 +1,4 @@
-"""Looking at an entry without knowing who asks for it: what its files say, and whether they are what was written."""
+"""Looking at an entry without knowing who asks for it: the content of its files, and whether they are unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Summary:
 
 
 def summarize(blobs: Blobs, name: str) -> Summary:
-    """Return what an entry's records say; what can not be read is left empty."""
+    """Return a summary of an entry's records; fields that cannot be read are left empty."""
     info, record = _json(blobs, f"{name}.info"), _json(blobs, f"{name}.json")
     components = _mapping(_mapping(info.get("key")).get("components"))
     types, milliseconds = components.get("op_types"), record.get(MILLISECONDS)
@@ -56,7 +56,7 @@ def summarize(blobs: Blobs, name: str) -> Summary:
 
 
 def read(blobs: LocalBlobs, name: str, key: Key | None = None) -> Entry | Reason:
-    """Return the entry of a name, checked byte for byte, or what is wrong with it.
+    """Return the entry of a name, checked byte for byte, or its problem.
 
     Args:
         blobs: Where it lies.
@@ -80,7 +80,7 @@ def read(blobs: LocalBlobs, name: str, key: Key | None = None) -> Entry | Reason
 
 
 def check(name: str, contents: Mapping[str, bytes], key: Key | None = None) -> Entry | Reason:
-    """Return the entry that the contents of three files, by suffix, make, or what is wrong with them.
+    """Return the entry that the contents of three files, by suffix, make, or its problem.
 
     Codes of the reason are those of a look-up, and ``other-format`` for an entry of another release of opbuild.
     """

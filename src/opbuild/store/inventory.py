@@ -1,4 +1,4 @@
-"""What lies in a cache's folders, by the forms of files that the stores state, with sizes and times of the last use.
+"""The items in a cache's folders, by the forms of files that the stores state, with sizes and times of the last use.
 
 Names, sizes and times only: nothing is opened, so that 50,000 entries are listed in a second.
 """
@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from opbuild.config import COMPILER_MEMO
 from opbuild.files.private import PREFIX, is_private, remove_rubbish
-from opbuild.platform.behind import BEHIND
+from opbuild.platform.background_writer import BACKGROUND_WRITER
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store import counters, measured
 from opbuild.store.answers import ANSWERS
-from opbuild.store.items import Form, Item
+from opbuild.store.items import FileForm, Item
 from opbuild.store.networks import MODELS, NETWORKS
 from opbuild.store.operators import ENTRIES, ENTRIES_BESIDE_NETWORKS
 from opbuild.store.origins import ORIGINS
@@ -30,14 +30,14 @@ LOOKED_AT = 10_000
 """Files of a folder whose size and times ``tidy`` asks for; it takes 40 ms."""
 
 _NOTES = tuple(
-    Form("note", (Path(name).suffix,), re.escape(Path(name).stem))
+    FileForm("note", (Path(name).suffix,), re.escape(Path(name).stem))
     for name in (COMPILER_MEMO, counters.FILE, counters.OLD_FILE, measured.FILE)
 )
 """What is only remembered of the folder itself."""
 
 
-def folders_of(kernel_meta: Path, network_meta: Path) -> tuple[tuple[Path, tuple[Form, ...]], ...]:
-    """Return the folders of a cache, and the forms of what the stores keep in each; earlier ones take files first."""
+def folders_of(kernel_meta: Path, network_meta: Path) -> tuple[tuple[Path, tuple[FileForm, ...]], ...]:
+    """Return the folders of a cache, and the forms of the files in each; earlier ones take files first."""
     return (
         (kernel_meta, (ENTRIES,)),
         (network_meta, (*_NOTES, ENTRIES_BESIDE_NETWORKS, ORIGINS, ANSWERS, MODELS, NETWORKS)),
@@ -47,7 +47,7 @@ def folders_of(kernel_meta: Path, network_meta: Path) -> tuple[tuple[Path, tuple
 
 @dataclass(frozen=True)
 class Inventory:
-    """What lies in a cache folder.
+    """The items in a cache folder.
 
     Attributes:
         items: What opbuild put there and can do without.
@@ -58,7 +58,7 @@ class Inventory:
     nbytes: int
 
 
-class _File:
+class _ListedFile:
     """One file as the listing shows it."""
 
     __slots__ = ("accessed", "nbytes", "path", "used")
@@ -70,12 +70,12 @@ class _File:
         self.used = max(state.st_atime, state.st_mtime)
 
 
-_Groups = dict[str, dict[str, _File]]
+_Groups = dict[str, dict[str, _ListedFile]]
 
 
 @dataclass(frozen=True)
-class Extent:
-    """How much lies in a cache folder, as far as a look at some of its files can tell.
+class FolderSize:
+    """The size of a cache folder, as far as a look at some of its files can tell.
 
     Attributes:
         files: Number of files, and folders.
@@ -89,7 +89,7 @@ class Extent:
     oldest: float
 
 
-def tidy(kernel_meta: Path, network_meta: Path, look_at: int) -> Extent:
+def tidy(kernel_meta: Path, network_meta: Path, look_at: int) -> FolderSize:
     """Remove the private files of writers that are gone, and return how much is left; all names are listed once.
 
     Args:
@@ -99,10 +99,10 @@ def tidy(kernel_meta: Path, network_meta: Path, look_at: int) -> Extent:
     """
     parts = [_tidy(folder, forms, look_at) for folder, forms in folders_of(kernel_meta, network_meta)]
     nbytes = sum(part.nbytes for part in parts)
-    return Extent(sum(part.files for part in parts), nbytes, min(part.oldest for part in parts))
+    return FolderSize(sum(part.files for part in parts), nbytes, min(part.oldest for part in parts))
 
 
-def _tidy(folder: Path, forms: Sequence[Form], look_at: int) -> Extent:
+def _tidy(folder: Path, forms: Sequence[FileForm], look_at: int) -> FolderSize:
     entries = []
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
         for entry in listing:
@@ -117,10 +117,10 @@ def _tidy(folder: Path, forms: Sequence[Form], look_at: int) -> Extent:
     files = list(_looked_at(chosen))
     share = len(entries) / max(len(chosen), 1)
     oldest = min((file.accessed for name, file in files if _is_mark(name, forms)), default=math.inf)
-    return Extent(len(entries), round(sum(file.nbytes for _, file in files) * share), oldest)
+    return FolderSize(len(entries), round(sum(file.nbytes for _, file in files) * share), oldest)
 
 
-def _is_mark(name: str, forms: Sequence[Form]) -> bool:
+def _is_mark(name: str, forms: Sequence[FileForm]) -> bool:
     """Return whether the access time of a file is the time of something's last use."""
     stem, suffix = os.path.splitext(name)  # noqa: PTH122  10,000 names
     if not any(form.marked and suffix == form.suffixes[0] for form in forms):
@@ -129,7 +129,7 @@ def _is_mark(name: str, forms: Sequence[Form]) -> bool:
 
 
 def disk_usage(folder: Path) -> int:
-    """Return what a folder takes on the disk with all that is in it, folders too, as ``du`` counts it."""
+    """Return the space that a folder takes on the disk with all that is in it, folders too, as ``du`` counts it."""
     linked: set[tuple[int, int]] = set()
     nbytes = 0
     with contextlib.suppress(OSError):
@@ -147,19 +147,19 @@ def disk_usage(folder: Path) -> int:
                             continue
                         linked.add((state.st_dev, state.st_ino))
                     is_file = stat.S_ISREG(state.st_mode)
-                    nbytes += _File(entry.path, state).nbytes if is_file else 512 * state.st_blocks
+                    nbytes += _ListedFile(entry.path, state).nbytes if is_file else 512 * state.st_blocks
     return nbytes
 
 
 def survey(kernel_meta: Path, network_meta: Path, prefix: str = "") -> Inventory:
-    """List a cache folder, with all that this process puts there; what can not be read counts as absent.
+    """List a cache folder, with all that this process puts there; unreadable files count as absent.
 
     Args:
         kernel_meta: The folder of operators.
         network_meta: The folder of network images; it may lie in ``kernel_meta``.
         prefix: What names of files must begin with.
     """
-    BEHIND.finish()
+    BACKGROUND_WRITER.finish()
     items: list[Item] = []
     nbytes = 0
     for folder, forms in folders_of(kernel_meta, network_meta):
@@ -176,21 +176,21 @@ def survey(kernel_meta: Path, network_meta: Path, prefix: str = "") -> Inventory
     return Inventory(tuple(items), nbytes)
 
 
-def _files(folder: Path, prefix: str = "") -> Iterator[tuple[str, _File]]:
+def _files(folder: Path, prefix: str = "") -> Iterator[tuple[str, _ListedFile]]:
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
         yield from _looked_at(entry for entry in listing if entry.name.startswith(prefix))
 
 
-def _looked_at(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, _File]]:
+def _looked_at(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, _ListedFile]]:
     for entry in entries:
         try:
             if entry.is_file(follow_symlinks=False):
-                yield entry.name, _File(entry.path, entry.stat(follow_symlinks=False))
+                yield entry.name, _ListedFile(entry.path, entry.stat(follow_symlinks=False))
         except OSError:
             continue  # removed since it was listed
 
 
-def _item(form: Form, stem: str, group: dict[str, _File]) -> Item:
+def _item(form: FileForm, stem: str, group: dict[str, _ListedFile]) -> Item:
     """Return an item, and take its files out of those that have its stem."""
     marked = form.marked and form.suffixes[0] in group
     files = [group.pop(suffix) for suffix in form.suffixes if suffix in group]

@@ -1,4 +1,4 @@
-"""Items: what a cache's folders hold, by the forms of files that each store states; reading and removing them.
+"""Items: the content of a cache's folders, by the forms of files that each store states; reading and removing them.
 
 The order of events, for all kinds of items:
 
@@ -40,8 +40,8 @@ LONGEST = 200
 """Letters of a name without suffix at most; a file system takes 255, and opbuild's own have half of that."""
 
 
-class Form(NamedTuple):
-    """How the files of one kind of item are named: ``<stem><suffix>``, all of an item with one stem.
+class FileForm(NamedTuple):
+    """The names of the files of one kind of item: ``<stem><suffix>``, all of an item with one stem.
 
     Attributes:
         kind: See ``Item``.
@@ -138,7 +138,7 @@ def read_quietly(path: Path, most: int, trust: Trust = PRIVATE) -> bytes:
     """Return a file's contents without changing its access time, by which ageing knows when it was last used.
 
     Raises:
-        OSError: If it can not be read, has more than ``most`` bytes, or others can write to it.
+        OSError: If it cannot be read, has more than ``most`` bytes, or others can write to it.
     """
     before = path.stat()
     try:
@@ -155,7 +155,7 @@ def read_quietly(path: Path, most: int, trust: Trust = PRIVATE) -> bytes:
 
 
 def reason_of(error: Exception, what: str = "", *, missing: str = "incomplete") -> Reason:
-    """Return why something is not used, by what reading it raised.
+    """Return the reason that something is not used, by the error that reading it raised.
 
     Args:
         error: One of ``REFUSED``.
@@ -171,7 +171,7 @@ def reason_of(error: Exception, what: str = "", *, missing: str = "incomplete") 
         return Reason(missing, f"{what} is missing")
     if isinstance(error, OSError) and error.errno is not None:
         code = "damaged" if error.errno == errno.EFBIG else "unreadable"
-        return Reason(code, f"{what} can not be read: {error.strerror}")
+        return Reason(code, f"{what} cannot be read: {error.strerror}")
     return Reason(
         "damaged", str(error)[:500] if isinstance(error, (OSError, ValueError)) else "it is not what was written"
     )
@@ -188,7 +188,7 @@ def mark_used(mark: Path, *, keep_time: bool) -> None:
 
     Args:
         mark: The entry's commit mark.
-        keep_time: Whether to write the time of use too; what can not be written is left.
+        keep_time: Whether to write the time of use too; what cannot be written is left.
     """
     _USED.add(str(mark))
     if not keep_time:

@@ -1,4 +1,4 @@
-"""Machine classes: which machines may share what tuning found. They are named by quantities, never by a processor.
+"""Machine classes: machines that may share tuning records. They are named by quantities, never by a processor.
 
 A class that was measured (``opbuild env --measure``) has caches and the rate of products at each level, in steps of
 1.41. What else runs on a machine changes what is measured, so a machine keeps its class until a rate is clearly out of
@@ -18,7 +18,7 @@ from opbuild.files.trust import Trust
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field, replace
 from opbuild.store.shipped import MACHINE, caches
-from opbuild.target.host import here, host_level
+from opbuild.target.host import host_level, host_machine
 from opbuild.target.level import Level
 
 _STEPS = 2
@@ -32,8 +32,8 @@ _NEAR = 1.25
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What was measured of a machine.
+class MeasuredMachine:
+    """The measurements of a machine.
 
     Attributes:
         system: The class that the system described then; of another machine nothing here is believed.
@@ -52,14 +52,14 @@ class Measured:
         return f"{self._rate(level):.0f}GF/{caches()}" if level in self.peak else ""
 
     def shares(self, name: str, level: str) -> float | None:
-        """Return how far a class is, in steps of the rate; None if what was found there does not count here."""
+        """Return the distance of a class, in steps of the rate; None if results found there do not count here."""
         rate, _, rest = name.partition("GF/")
         if level not in self.peak or rest != caches() or not rate.isdecimal():
             return None
         steps = _steps_between(float(rate), self._rate(level))
         return steps if steps <= _NEAR else None
 
-    def after(self, before: Measured | None) -> Measured:
+    def after(self, before: MeasuredMachine | None) -> MeasuredMachine:
         """Return it in the class that was measured before, at each level whose rate is not clearly out of it."""
         known = before.peak if before is not None and before.system == self.system else {}
         kept = {level: before._rate(level) for level in known if before is not None}
@@ -85,20 +85,20 @@ def _steps_between(one: float, other: float) -> float:
 
 def system_class(level: Level | None = None) -> str:
     """Return the class of this machine as the system describes it; for a lower level as if it had no more."""
-    return f"{level or host_level()}/{caches()}/{here().cores}cores"
+    return f"{level or host_level()}/{caches()}/{host_machine().cores}cores"
 
 
 def machine_file(config: Config) -> Path:
-    """Return where it is kept what was measured."""
+    """Return the file that keeps the measurements."""
     return config.shared_folder / MACHINE
 
 
-def read_measured(config: Config, trust: Trust) -> Measured | None:
-    """Return what was measured of this machine; None if nothing was, or only of another one."""
+def read_measured(config: Config, trust: Trust) -> MeasuredMachine | None:
+    """Return the measurements of this machine; None if there are none, or only of another one."""
     try:
         content = trust.read_memo(machine_file(config))
         content.pop("waking", None)  # earlier releases measured it
-        found = Measured(**content)
+        found = MeasuredMachine(**content)
         sound = all(found.name(level) for level in found.peak) and all(_middle(r) == r for r in found.classes.values())
         if sound and found.system == system_class():
             return found
@@ -107,8 +107,8 @@ def read_measured(config: Config, trust: Trust) -> Measured | None:
     return None
 
 
-def write_measured(config: Config, trust: Trust, measured: Measured) -> bool:
-    """Keep what was measured; return whether the folder can be written."""
+def write_measured(config: Config, trust: Trust, measured: MeasuredMachine) -> bool:
+    """Keep the measurements; return whether the folder can be written."""
     path = machine_file(config)
     with contextlib.suppress(OSError):
         publish(path, trust.write_memo(path, vars(measured)))

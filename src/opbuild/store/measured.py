@@ -34,7 +34,7 @@ _READ_AT_MOST = 65536
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredFolder:
     """A measurement.
 
     Attributes:
@@ -48,8 +48,8 @@ class Measured:
     again: float = 0.0
 
 
-def remembered(network_meta: Path, now: float, trust: Trust) -> Measured | None:
-    """Return what is known of a folder's size; None if it must be measured."""
+def remembered(network_meta: Path, now: float, trust: Trust) -> MeasuredFolder | None:
+    """Return the known size of a folder; None if it must be measured."""
     try:
         known = read_measured(network_meta / FILE, trust)
     except (OSError, ValueError, TypeError):
@@ -59,22 +59,22 @@ def remembered(network_meta: Path, now: float, trust: Trust) -> Measured | None:
     return known
 
 
-def read_measured(path: Path, trust: Trust) -> Measured:
-    """Return what a file says, however old it is.
+def read_measured(path: Path, trust: Trust) -> MeasuredFolder:
+    """Return the measurement in a file, however old it is.
 
     Raises:
-        OSError: If it can not be read, has too many lines or others can write to it.
+        OSError: If it cannot be read, has too many lines or others can write to it.
         ValueError: If it is no measurement.
         TypeError: If it is no measurement.
     """
     first, *added = trust.read(path, _READ_AT_MOST).decode("ascii").splitlines() or [""]
-    known = Measured(**parse_json(first.encode()))
+    known = MeasuredFolder(**parse_json(first.encode()))
     if not all(_is_number(each) for each in (known.nbytes, known.time, known.again)):
         raise ValueError(f"{path.name} holds no measurement")
-    return Measured(known.nbytes + sum(map(int, added)), known.time, known.again)
+    return MeasuredFolder(known.nbytes + sum(map(int, added)), known.time, known.again)
 
 
-def remember(network_meta: Path, measured: Measured) -> None:
+def remember(network_meta: Path, measured: MeasuredFolder) -> None:
     """Write a measurement down; a folder that refuses is measured by the next build too."""
     with contextlib.suppress(OSError):
         publish(network_meta / FILE, json.dumps(vars(measured)).encode() + b"\n")
@@ -87,7 +87,7 @@ def forget(network_meta: Path) -> None:
 
 
 def add(network_meta: Path, nbytes: int) -> None:
-    """Note what a build added to a folder whose size is remembered."""
+    """Note a build's additions to a folder whose size is remembered."""
     with contextlib.suppress(OSError):
         append(network_meta / FILE, b"%d\n" % nbytes)
 

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import NETWORK, PRIVATE, Trust
-from opbuild.kernel.networks import ImageKey, StoredNetwork
+from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.store.blobs import ABSENT, Blobs, Data, Folder, LocalBlobs, LocalMemos
-from opbuild.store.items import REFUSED, Form, Item, read_quietly, reason_of
+from opbuild.store.items import REFUSED, FileForm, Item, read_quietly, reason_of
 from opbuild.text.canonical import canonical_json
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 _STEM = r"[a-z0-9_]+_[0-9]+"
 
-NETWORKS = Form("image", (".json", ".so", ".bin", ".seen"), _STEM, marked=True)
+NETWORKS = FileForm("image", (".json", ".so", ".bin", ".seen"), _STEM, marked=True)
 """A network's files."""
 
-MODELS = Form("memo", (".model", ".digest"), _STEM)
+MODELS = FileForm("memo", (".model", ".digest"), _STEM)
 """What is remembered beside networks of models, and of their files."""
 
 _DIGEST = rb'"([0-9a-f]{64})"'
@@ -54,7 +54,7 @@ class Networks:
         self.blobs = blobs
         self._states = LocalMemos(blobs, ".seen")
 
-    def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
+    def lookup(self, key: NetworkKey) -> StoredNetwork | Reason:
         """Return a network, library and constants checked byte for byte, or why there is none.
 
         Codes of the reason are those of an entry's look-up, and ``other-compiler``.
@@ -64,7 +64,7 @@ class Networks:
             found = self._lookup(key)
         return found
 
-    def publish(self, key: ImageKey, network: StoredNetwork) -> str | None:
+    def publish(self, key: NetworkKey, network: StoredNetwork) -> str | None:
         """Add or replace a network; return None, or why the storage refused."""
         names, trust = [key.stem + suffix for suffix in (".so", ".bin", ".seen", ".json")], self.blobs.trust
         content = {
@@ -89,20 +89,20 @@ class Networks:
             note_answers(LocalMemos(self.blobs, SUFFIX), key.tuned("").stem, network.record)
         return None
 
-    def answers(self, key: ImageKey) -> Iterator[Answers]:
+    def answers(self, key: NetworkKey) -> Iterator[Answers]:
         """Return the answers of families by which networks were made that differ from ``key`` in tuning alone."""
         from opbuild.store.answers import SUFFIX, answers_of, known_answers  # without banks a start never needs it
 
         yield from reversed(known_answers(LocalMemos(self.blobs, SUFFIX), key.tuned("").stem))
         untuned = read_network(key.tuned("").stem, self.blobs, whole=False)
-        if isinstance(untuned, Contents):
+        if isinstance(untuned, NetworkFiles):
             yield from answers_of(untuned.record)
 
-    def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
+    def note(self, key: NetworkKey, states: Mapping[str, Any]) -> None:
         """Keep new states of a network's weights; lost ones cost only the reading next time."""
         self._states.write(key.stem, states)
 
-    def _lookup(self, key: ImageKey) -> StoredNetwork | Reason:
+    def _lookup(self, key: NetworkKey) -> StoredNetwork | Reason:
         stem = key.stem
         content = _content(stem, self.blobs, self.blobs.trust)
         if isinstance(content, Reason):
@@ -130,8 +130,8 @@ def networks_in(folder: Path, *, keep_times: bool = False, trust: Trust = PRIVAT
     return Networks(Folder(folder, trust, keep_times=keep_times, copies=copies))
 
 
-class Contents(NamedTuple):
-    """What a network's files hold, checked but for its weights.
+class NetworkFiles(NamedTuple):
+    """The content of a network's files, checked but for its weights.
 
     Attributes:
         key: What it was made from.
@@ -141,15 +141,15 @@ class Contents(NamedTuple):
         constants: Its small constants; empty if only the record was read.
     """
 
-    key: ImageKey
+    key: NetworkKey
     compiler: str
     record: Any
     library: Data = b""
     constants: Data = b""
 
 
-def read_network(name: str, blobs: Blobs, trust: Trust = PRIVATE, *, whole: bool = True) -> Contents | Reason:
-    """Return what a network's files hold without knowing who asks for it, or what is wrong with them.
+def read_network(name: str, blobs: Blobs, trust: Trust = PRIVATE, *, whole: bool = True) -> NetworkFiles | Reason:
+    """Return the content of a network's files without knowing who asks for it, or their problem.
 
     Args:
         name: The files' name without suffix.
@@ -161,20 +161,20 @@ def read_network(name: str, blobs: Blobs, trust: Trust = PRIVATE, *, whole: bool
     if isinstance(content, Reason):
         return _incomplete(content)
     try:
-        key = ImageKey(name.rpartition("_")[0], dict(content["key"]))
+        key = NetworkKey(name.rpartition("_")[0], dict(content["key"]))
         parts = list[Data]()
         for suffix in (".so", ".bin") if whole else ():
             part = _part(name, suffix, content, blobs)
             if isinstance(part, Reason):
                 return part
             parts.append(part)
-        return Contents(key, str(content["compiler"]), content["record"], *parts)
+        return NetworkFiles(key, str(content["compiler"]), content["record"], *parts)
     except REFUSED as error:
         return reason_of(error)
 
 
 def _content(name: str, blobs: Blobs, trust: Trust) -> Any | Reason:
-    """Return the content of a network's record, or what is wrong with it."""
+    """Return the content of a network's record, or its problem."""
     sealed = blobs.get(f"{name}.json", NETWORK)
     try:
         return sealed if isinstance(sealed, Reason) else unseal(bytes(sealed), f"{name}.json", trust)
@@ -183,7 +183,7 @@ def _content(name: str, blobs: Blobs, trust: Trust) -> Any | Reason:
 
 
 def _part(name: str, suffix: str, content: Any, blobs: Blobs, damaged: str = "") -> Data | Reason:
-    """Return one of a network's other files, which must be what its record says."""
+    """Return one of a network's other files, which must fit its record."""
     nbytes, digest = _size_and_digest(content[suffix[1:]])
     part = blobs.get(name + suffix, nbytes)
     if isinstance(part, Reason):
@@ -198,7 +198,7 @@ def _incomplete(reason: Reason) -> Reason:
 
 
 def digests_in(record: Any) -> frozenset[str]:
-    """Return the digests in what the runtime stored of a network: those of all its weights, and a few more."""
+    """Return the digests in a stored network's record: those of all its weights, and a few more."""
     return frozenset(digest.decode() for digest in re.findall(_DIGEST, json.dumps(record).encode()))
 
 

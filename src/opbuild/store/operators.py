@@ -25,7 +25,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
 from opbuild.store.blobs import Folder, LocalBlobs, LocalMemos
 from opbuild.store.inspect import read
-from opbuild.store.items import Form
+from opbuild.store.items import FileForm
 from opbuild.store.origins import SUFFIX, Origins
 
 OTHER_DEVICES = 16
@@ -36,7 +36,7 @@ _REPLACING_SECONDS = 0.002
 
 _MARK = SUFFIXES[-1]
 
-ENTRIES = Form("operator", (".json", ".o", ".info"), r"[a-z0-9_]+_[0-9]+_[0-9]+", marked=True)
+ENTRIES = FileForm("operator", (".json", ".o", ".info"), r"[a-z0-9_]+_[0-9]+_[0-9]+", marked=True)
 """An entry's files; the folder may hold others."""
 
 ENTRIES_BESIDE_NETWORKS = ENTRIES._replace(needs=frozenset({".o", ".info"}))
@@ -92,11 +92,11 @@ class Operators:
         return None
 
     def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
-        """Return for each of several operators the sources that it was compiled from, by what these defined."""
+        """Return for each of several operators the sources that it was compiled from, by their pipelines."""
         return [self._origins.known(key) for key in keys]
 
     def note_origin(self, key: Key, pipeline: str) -> None:
-        """Remember what an operator's sources define, as it is of what is published."""
+        """Remember the pipeline of an operator's sources, as it is of published entries."""
         self._origins.note(key, pipeline)
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
@@ -115,11 +115,11 @@ class Operators:
         return [name for name in (f"{stem}_{each}" for each in devices) if self.blobs.has(name + _MARK)]
 
     def last_use(self, name: str) -> float:
-        """Return when an entry was last used, in seconds since the epoch; 0 if it is gone."""
+        """Return the time of an entry's last use, in seconds since the epoch; 0 if it is gone."""
         return self.blobs.last_use(name + _MARK)
 
     def components(self, name: str) -> Mapping[str, Any] | None:
-        """Return the key's components as the entry's ``.info`` states them; None if it can not be read."""
+        """Return the key's components as the entry's ``.info`` states them; None if it cannot be read."""
         info = self.blobs.get(f"{name}.info", RECORD)
         try:
             components = None if isinstance(info, Reason) else parse_json(bytes(info))["key"]["components"]

@@ -1,4 +1,4 @@
-"""Origins: from which sources an operator was compiled before, and what those defined.
+"""Origins: the sources that an operator was compiled from before, and their pipelines.
 
     network_meta/<optype>_<number>.origins    what defined an operator (``Key.origin``) by the digests of its pipelines
 
@@ -13,7 +13,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from opbuild.kernel.key import Key
-from opbuild.store.items import REFUSED, Form
+from opbuild.store.items import REFUSED, FileForm
 
 if TYPE_CHECKING:
     from opbuild.kernel.reason import Reason
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".origins"
 
-ORIGINS = Form("origin", (SUFFIX,), r"[a-z0-9_]+_[0-9]+")
+ORIGINS = FileForm("origin", (SUFFIX,), r"[a-z0-9_]+_[0-9]+")
 
 _MOST = 16
 """Pipelines that are remembered of an operator."""
@@ -40,7 +40,7 @@ class Origins:
         self._memos = memos
 
     def known(self, key: Key) -> dict[str, str]:
-        """Return the sources of an operator, by what they defined; none where that can not be read."""
+        """Return the sources of an operator, by their pipelines; none where that cannot be read."""
         with contextlib.suppress(*REFUSED):
             content = self._memos.read(key.operator_stem)
             if content[_OPERATOR] == key.operator:
@@ -48,7 +48,7 @@ class Origins:
         return {}
 
     def note(self, key: Key, pipeline: str) -> Reason | None:
-        """Remember what the sources of a key define; return None, or why the storage refused."""
+        """Remember the pipeline of a key's sources; return None, or why the storage refused."""
         known = self.known(key)
         if not pipeline or known.get(pipeline) == key.origin:
             return None

@@ -67,7 +67,7 @@ class Pack:
             return Missing(Reason("damaged", f"{self._path(file.family)}: {error}"))
 
     def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
-        """Return for each of several operators what its kernel was compiled from, and by which sources."""
+        """Return for each of several operators the pipeline of its kernel, by its sources."""
         return [self._origins(key) for key in keys]
 
     def _origins(self, key: Key) -> Mapping[str, str]:
@@ -83,7 +83,7 @@ class Pack:
         return file.pipeline(make_key(desc, BY_NAME[file.level], file.compiler, file.sources.code)) is not None
 
     def file(self, family: str) -> PackFile | Reason | None:
-        """Return the pack of a family, why it can not be used, or None if there is none."""
+        """Return the pack of a family, why it cannot be used, or None if there is none."""
         return _read(self._path(family))
 
     def families(self) -> tuple[str, ...]:
@@ -94,12 +94,12 @@ class Pack:
             return ()
 
     def count(self) -> int:
-        """Return how many kernels it has for the level."""
+        """Return the number of its kernels for the level."""
         files = map(self.file, self.families())
         return sum(len(file) for file in files if isinstance(file, PackFile))
 
     def compiler(self) -> CompilerIdentity | None:
-        """Return what compiled it; None if there is none for the level."""
+        """Return the identity of its compiler; None if there is no pack for the level."""
         files = map(self.file, self.families())
         return next((file.compiler for file in files if isinstance(file, PackFile)), None)
 
@@ -115,4 +115,4 @@ def _read(path: Path) -> PackFile | Reason | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        return Reason("damaged", f"{path} can not be used: {getattr(error, 'strerror', None) or error}")
+        return Reason("damaged", f"{path} cannot be used: {getattr(error, 'strerror', None) or error}")

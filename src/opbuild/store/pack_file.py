@@ -66,7 +66,7 @@ class Object(NamedTuple):
     object: bytes
 
 
-class Sources(NamedTuple):
+class FamilySources(NamedTuple):
     """Which sources of a family define objects.
 
     Attributes:
@@ -78,8 +78,8 @@ class Sources(NamedTuple):
     text: str
 
 
-class _Place(NamedTuple):
-    """Where an object is: the number of its block, and where in it; and what it was compiled from."""
+class _ObjectPlace(NamedTuple):
+    """The place of an object: the number of its block, and where in it; and its origin."""
 
     block: int
     start: int
@@ -124,15 +124,15 @@ class PackFile:
         if self.level not in BY_NAME:
             raise ValueError(f"there is no level {self.level!r:.100}")
         self.compiler = CompilerIdentity(**_texts(content["compiler"]))
-        self.sources = Sources(**_texts(content["sources"]))
+        self.sources = FamilySources(**_texts(content["sources"]))
         self._data = data
         self._blocks: list[_Block] = []
         self._sizes: list[int] = []
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _ObjectPlace] = {}
         for nbytes, digest, objects in content["blocks"]:
             start = 0
             for operator, size, pipeline in objects:
-                self._places[operator] = _Place(len(self._blocks), start, _size(size), pipeline)
+                self._places[operator] = _ObjectPlace(len(self._blocks), start, _size(size), pipeline)
                 start += size
             self._blocks.append(_Block(end, _size(nbytes), digest))
             self._sizes.append(_size(start))
@@ -161,7 +161,7 @@ class PackFile:
         return Key(components, key_digest(components))
 
     def pipeline(self, key: Key) -> str | None:
-        """Return the digest of what the object of a key of this file was compiled from; None if there is no object."""
+        """Return the digest of the pipeline of a key of this file; None if there is no object."""
         place = self._places.get(key.operator[:_OPERATOR_DIGITS])
         return None if place is None else place.pipeline
 
@@ -224,11 +224,11 @@ def pack_bytes(
     level: str,
     family: str,
     compiler: CompilerIdentity,
-    sources: Sources,
+    sources: FamilySources,
     objects: Sequence[Object],
     before: PackFile | None = None,
 ) -> bytes:
-    """Return what a pack file holds.
+    """Return the bytes of a pack file.
 
     Args:
         level: The level's name.
@@ -266,7 +266,7 @@ def read_pack(path: Path) -> PackFile:
     """Return a pack file.
 
     Raises:
-        OSError: If it can not be read.
+        OSError: If it cannot be read.
         ValueError: If it is damaged, or of another format.
     """
     try:
@@ -293,7 +293,7 @@ def _compressed(data: bytes) -> bytes:
 
 
 def _decompressed(data: bytes, most: int) -> bytes:
-    """Return what was compressed; nothing beyond ``most`` bytes is unpacked.
+    """Return the decompressed bytes; nothing beyond ``most`` bytes is unpacked.
 
     Raises:
         ValueError: If it is damaged, or has more.

@@ -1,4 +1,4 @@
-"""Peers: the folders of a job's other ranks, from which this rank takes what they have, and where its claims lie.
+"""Peers: the folders of a job's other ranks, from which this rank takes entries, and where its claims lie.
 
 Ranks are found by the names of their folders, ``rank_<id>`` beside one's own, or ``device<k>/rank_<id>`` beside
 ``device<k>``. A job with a folder of its own (``OPBUILD_JOB_DIR``) finds those elsewhere too:
@@ -65,7 +65,7 @@ def claims_folder(config: Config) -> Path:
 
 
 def job_problem(folder: Path) -> str:
-    """Return what somebody else put where a job's ranks tell each other what they do; empty if nothing is theirs."""
+    """Return the files of somebody else where a job's ranks tell each other their progress; empty if there are none."""
     return planted_in(*(folder / name for name in ("claims", "progress", _STORES)))
 
 
@@ -92,7 +92,7 @@ class Peers:
         self._own = config.kernel_meta
         self._rank = config.rank_id
         self._job = _Listing(config.job_folder / _STORES) if config.job_folder is not None else None
-        self._beside = _Beside(config.cache_folder.parent) if config.op_compiler_cache_dir is None else None
+        self._beside = _PeerFolder(config.cache_folder.parent) if config.op_compiler_cache_dir is None else None
         self._announced: dict[str, list[list[str]]] = {}
 
     def __call__(self) -> tuple[Peer, ...]:
@@ -117,7 +117,7 @@ class Peers:
             yield Peer(rank, folder / "kernel_meta", folder / "network_meta")
 
 
-class _Beside:
+class _PeerFolder:
     """The folders of ranks beside one's own.
 
     Args:
@@ -168,7 +168,7 @@ class _Listing:
 
 
 def _read(path: Path) -> list[list[str]]:
-    """Return what a rank announced; nothing if it can not be read."""
+    """Return the announcements of a rank; none if they cannot be read."""
     try:
         said = parse_json(read_met(path, MEMO))
     except (OSError, ValueError):

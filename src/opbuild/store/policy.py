@@ -53,7 +53,7 @@ _CONTENT = f"""\
 
 @dataclass(frozen=True)
 class Policy:
-    """How large a cache folder may grow.
+    """The limits of a cache folder.
 
     Attributes:
         max_megabytes: The most it should hold; -1: no limit.
@@ -84,7 +84,7 @@ class Policy:
 
 
 def usual_megabytes(config: Config) -> int:
-    """Return how large a cache may grow where nobody says it."""
+    """Return the greatest size of a cache where nobody gives one."""
     return STORE_MEGABYTES if config.op_compiler_cache_dir is None else FOLDER_MEGABYTES
 
 
@@ -115,7 +115,7 @@ def read_policy(
 
 
 def create_policy_file(file: Path, megabytes: int = FOLDER_MEGABYTES) -> None:
-    """Put an ``op_cache.ini`` of comments into a folder that exists and has none; what can not be written is left.
+    """Put an ``op_cache.ini`` of comments into a folder that exists and has none; failures are left.
 
     Args:
         file: The file.
@@ -141,14 +141,14 @@ def _name_unless_there(whole: Path, file: Path) -> None:
 
 
 def _read_file(file: Path, trust: Trust) -> tuple[Mapping[str, int] | None, str, list[str]]:
-    """Return both values if both are valid, else None; the remote store, and what is wrong."""
+    """Return both values if both are valid, else None; the remote store, and the problem."""
     try:
         with os.fdopen(trust.open(file)[0], "rb") as opened:
             text = opened.read(_READ_AT_MOST).decode("utf-8-sig", errors="replace")
     except OSError as error:
         if error.errno in _NO_FOLDER:
             return None, "", []
-        return None, "", [f"{file} can not be read and does not count: {error.strerror or error}"]
+        return None, "", [f"{file} cannot be read and does not count: {error.strerror or error}"]
     if "\0" in text:
         return None, "", [f"{file} is no text and does not count"]
     values, remote, problems = _parse(file, text)

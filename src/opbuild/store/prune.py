@@ -15,7 +15,7 @@ from opbuild.events import Watch, unwatched
 from opbuild.files.private import is_rubbish
 from opbuild.platform.paths import Path
 from opbuild.store.ageing import PROTECTED_SECONDS, choose
-from opbuild.store.at_once import at_once
+from opbuild.store.concurrent_map import concurrent_map
 from opbuild.store.inventory import survey, tidy
 from opbuild.store.items import REMEMBERED, Item, remove_files
 from opbuild.store.networks import weights_of
@@ -23,7 +23,7 @@ from opbuild.store.weights import remove_references
 
 
 def remove_idle(kernel_meta: Path, network_meta: Path, seconds: float, watch: Watch = unwatched) -> tuple[Item, ...]:
-    """Remove what nobody used for a time, and the weights that no network maps any more; return what was removed."""
+    """Remove items not used for a time, and the weights that no network maps any more; return the removed items."""
     inventory, now = survey(kernel_meta, network_meta), time.time()
     idle = [item for item in inventory.items if item.kind not in REMEMBERED and now - item.last_use > seconds]
     kept = {item.mark for item in inventory.items} - {item.mark for item in idle}
@@ -34,7 +34,7 @@ def remove_idle(kernel_meta: Path, network_meta: Path, seconds: float, watch: Wa
 
 
 def shrink(kernel_meta: Path, network_meta: Path, max_bytes: int, watch: Watch = unwatched) -> tuple[Item, ...]:
-    """Remove what was used least recently, networks before operators, until a size is reached; return what went.
+    """Remove items used least recently, networks before operators, until a size is reached; return those gone.
 
     Unlike ageing it does not spare what was used in the last half hour: somebody has asked for the size.
     """
@@ -45,7 +45,7 @@ def shrink(kernel_meta: Path, network_meta: Path, max_bytes: int, watch: Watch =
 
 
 def clear(kernel_meta: Path, network_meta: Path, watch: Watch = unwatched) -> tuple[Item, ...]:
-    """Remove everything that opbuild put there and can do without; return what was removed."""
+    """Remove everything that opbuild put there and can do without; return the removed items."""
     tidy(kernel_meta, network_meta, look_at=0)
     items = survey(kernel_meta, network_meta).items
     removed = remove([item for item in items if item.kind not in REMEMBERED], network_meta, watch=watch)
@@ -56,7 +56,7 @@ def clear(kernel_meta: Path, network_meta: Path, watch: Watch = unwatched) -> tu
 
 
 def remove(items: Sequence[Item], network_meta: Path, young: float = 0.0, watch: Watch = unwatched) -> tuple[Item, ...]:
-    """Remove items, each with its commit mark first; what can not be removed stays.
+    """Remove items, each with its commit mark first; those that cannot be removed stay.
 
     Args:
         items: What to remove; files that somebody may still be writing stay.
@@ -78,7 +78,7 @@ def remove(items: Sequence[Item], network_meta: Path, young: float = 0.0, watch:
 
     removed: list[Item] = []
     for _, part in groupby(items, lambda item: item.kind == "weight"):  # networks are gone before their weights go
-        with closing(at_once(part, remove_one)) as done:
+        with closing(concurrent_map(part, remove_one)) as done:
             removed += [item for item, gone in done if gone]
     remove_references(network_meta / "weights", {item.name for item in removed if item.kind == "weight"})
     return tuple(removed)

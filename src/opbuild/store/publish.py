@@ -1,4 +1,4 @@
-"""Putting files in place, so that nobody ever sees part of an entry, or of what debugging leaves for people."""
+"""Putting files in place, so that nobody ever sees part of an entry, or of debugging's files for people."""
 
 from __future__ import annotations
 

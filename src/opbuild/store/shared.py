@@ -1,4 +1,4 @@
-"""A rank's stores that take from its peers what it lacks itself.
+"""A rank's stores that take from its peers the entries that it lacks itself.
 
 A peer's entry is checked as one's own is, and then made one's own: by a hard link where the file system allows, so that
 the ranks of a host keep one copy. Everything is written to one's own folder only.
@@ -19,7 +19,7 @@ from opbuild.files.writing import make_folder
 from opbuild.kernel.answers import Answers
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
-from opbuild.kernel.networks import ImageKey, StoredNetwork
+from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
 from opbuild.store.blobs import Folder
@@ -76,7 +76,7 @@ class SharedNetworks:
     def __init__(self, own: Networks, peers: Callable[[], Iterable[Path]]) -> None:
         self._own, self._peers = own, peers
 
-    def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
+    def lookup(self, key: NetworkKey) -> StoredNetwork | Reason:
         """Return one's own network, else a peer's; else why there is no own one."""
         own = self._own.lookup(key)
         if isinstance(own, StoredNetwork):
@@ -84,16 +84,16 @@ class SharedNetworks:
         taken = (self._taken(key, each) for each in self._opened() if each.blobs.has(f"{key.stem}.json"))
         return next(filter(None, taken), own)
 
-    def publish(self, key: ImageKey, network: StoredNetwork) -> str | None:
+    def publish(self, key: NetworkKey, network: StoredNetwork) -> str | None:
         """Add or replace a network of one's own."""
         return self._own.publish(key, network)
 
-    def answers(self, key: ImageKey) -> Iterator[Answers]:
+    def answers(self, key: NetworkKey) -> Iterator[Answers]:
         """Return the answers by which one's own networks were made, then those of peers."""
         for store in (self._own, *self._opened()):
             yield from store.answers(key)
 
-    def note(self, key: ImageKey, states: Mapping[str, object]) -> None:
+    def note(self, key: NetworkKey, states: Mapping[str, object]) -> None:
         """Keep new states of the weights of a network of one's own."""
         self._own.note(key, states)
 
@@ -101,7 +101,7 @@ class SharedNetworks:
         blobs = self._own.blobs
         return (Networks(Folder(folder, blobs.trust, copies=blobs.copies)) for folder in self._peers())
 
-    def _taken(self, key: ImageKey, peer: Networks) -> StoredNetwork | None:
+    def _taken(self, key: NetworkKey, peer: Networks) -> StoredNetwork | None:
         """Make a peer's network one's own; None if it has none, or not all of it can be had here."""
         found = peer.lookup(key)
         if isinstance(found, Reason):
@@ -120,11 +120,7 @@ _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
 
 
 def _link(folder: Path, own: Path, name: str) -> None:
-    """Link a peer's file, which is checked where it is used; not all digests of a record are those of weights.
-
-    Raises:
-        OSError: If it can not be linked.
-    """
+    """Link a peer's file, which is checked where it is used; not all digests of a record are those of weights."""
     if (own / name).exists():
         return
     make_folder((own / name).parent)

@@ -1,4 +1,4 @@
-"""Tiers: the user's store, and below it stores that are only read; what none of them has is compiled."""
+"""Tiers: the user's store, and below it stores that are only read; entries that none of them has are compiled."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TieredStore:
         return self.lookup_all([key])[0]
 
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
-        """Return what ``lookup`` does for each of several keys; each tier is asked at once for all that it may have."""
+        """Return the answer of ``lookup`` for each of several keys; each tier is asked at once for all it may have."""
         answers = [self._named(answer) for answer in look_up(self.near, keys)]
         if self._known is not None:
             for answer in answers:
@@ -65,12 +65,12 @@ class TieredStore:
         return answers
 
     def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
-        """Return what the near store and the tiers remember of operators."""
+        """Return the origins of operators that the near store and the tiers remember."""
         known = [origins(store, keys) for store in (self.near, *self.tiers)]
         return [dict(ChainMap(*map(dict, each))) for each in zip(*known, strict=True)]
 
     def note_origin(self, key: Key, pipeline: str) -> None:
-        """Let the near store remember what an operator's sources define."""
+        """Let the near store remember the pipeline of an operator's sources."""
         note_origin(self.near, key, pipeline)
 
     def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
@@ -84,7 +84,7 @@ class TieredStore:
         return self.near.publish(entry, linked_from or (folder if lent is entry else None))
 
     def _named(self, answer: Found | Missing) -> Found | Missing:
-        """Return what the near store answers; what a tier has put there since this store was opened is the tier's."""
+        """Return the near store's answer; an entry put there by a tier since this store was opened is the tier's."""
         source = "" if isinstance(answer, Missing) else self._kept.get(answer.entry.sha256, "")
         return replace(answer, source=source, is_kept=True) if isinstance(answer, Found) and source else answer
 
@@ -93,11 +93,11 @@ class TieredStore:
         return self.near.names(at_most)
 
     def last_use(self, name: str) -> float:
-        """Return when an entry of the near store was last used, in seconds since the epoch; 0 if that is not known."""
+        """Return the time of the last use of an entry of the near store, in seconds since the epoch; 0 if unknown."""
         return self.near.last_use(name)
 
     def components(self, name: str) -> Mapping[str, Any] | None:
-        """Return the key's components of an entry of the near store; None if it can not be read."""
+        """Return the key's components of an entry of the near store; None if it cannot be read."""
         return self.near.components(name)
 
     def evict(self, name: str) -> None:
@@ -106,7 +106,7 @@ class TieredStore:
 
 
 def _both(own: Found | Missing, other: Missing) -> Found | Missing:
-    """Return why the near store has no entry, with what a tier says of itself."""
+    """Return the reason that the near store has no entry, with a tier's word on itself."""
     if isinstance(own, Found) or not other.reason.elsewhere:
         return own
     return Missing(own.reason._replace(elsewhere=other.reason.elsewhere))

@@ -23,23 +23,23 @@ from opbuild.platform.digest import is_digest
 from opbuild.platform.locks import Lock
 from opbuild.platform.paths import Path
 from opbuild.store.blobs import Folder, LocalBlobs, LocalMemos
-from opbuild.store.items import REFUSED, Form, reason_of
+from opbuild.store.items import REFUSED, FileForm, reason_of
 
 _DIGEST = "[0-9a-f]{64}"
 
-WEIGHTS = Form("weight", (".bin",), _DIGEST)
+WEIGHTS = FileForm("weight", (".bin",), _DIGEST)
 _REFERENCE = ".json"
 
-REFERENCES = Form("reference", (_REFERENCE,), _DIGEST)
+REFERENCES = FileForm("reference", (_REFERENCE,), _DIGEST)
 """What says which weights a source packs to."""
 
 
-class Weights:
+class StoredWeights:
     """Weights as blobs of this machine. Threads and processes may share it.
 
     What a process still uses is returned instead of another mapping or copy of the same: it maps those of a network
     once, however many sizes it is bound to. Each time it is asked whether the blob is still what it was. Those that
-    came from elsewhere and can not be kept are held here.
+    came from elsewhere and cannot be kept are held here.
 
     Args:
         blobs: Where they lie: ``network_meta/weights``.
@@ -81,7 +81,7 @@ class Weights:
         return self._one(Weight(digest, array if self.blobs.copies else there[0], there[1]))
 
     def find(self, source: str, nbytes: int) -> Weight | Reason:
-        """Return what a source was packed to."""
+        """Return the packed weight of a source."""
         stored = self._references.stored(source)
         try:
             return stored if isinstance(stored, Reason) else self.get(str(stored["blake3"]), nbytes, stored["state"])
@@ -89,7 +89,7 @@ class Weights:
             return reason_of(error)
 
     def remember(self, source: str, weight: Weight) -> str | None:
-        """Write down what a source packs to; return None, or why the storage refused."""
+        """Write down the packed weight of a source; return None, or why the storage refused."""
         memo = {"blake3": weight.digest, "nbytes": weight.array.nbytes, "state": weight.state}
         problem = self._references.write(source, memo)
         return None if problem is None else problem.text
@@ -115,9 +115,9 @@ class Weights:
             return found
 
 
-def weights_in(folder: Path, *, trust: Trust = PRIVATE, copies: bool = False) -> Weights:
+def weights_in(folder: Path, *, trust: Trust = PRIVATE, copies: bool = False) -> StoredWeights:
     """Return the weights in a folder; see ``Folder``."""
-    return Weights(Folder(folder, trust, copies=copies))
+    return StoredWeights(Folder(folder, trust, copies=copies))
 
 
 def weights_file(digest: str) -> str:
@@ -129,7 +129,7 @@ def read_reference(path: Path, trust: Trust) -> tuple[str, int]:
     """Return the digest and the bytes of the weights to which a file says that its source packs.
 
     Raises:
-        OSError: If it can not be read or others can write to it.
+        OSError: If it cannot be read or others can write to it.
         ValueError: If it says nothing of the kind, or is not signed; or ``KeyError``, ``TypeError``.
     """
     content = trust.read_memo(path)
@@ -140,7 +140,7 @@ def read_reference(path: Path, trust: Trust) -> tuple[str, int]:
 
 
 def remove_references(folder: Path, weights: set[str]) -> None:
-    """Remove what says, whoever wrote it, that a source packs to weights which are gone."""
+    """Remove the references, of whichever writer, from sources to weights which are gone."""
     if not weights:
         return
     with contextlib.suppress(OSError):

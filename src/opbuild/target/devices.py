@@ -17,7 +17,7 @@ class DeviceClass(Protocol):
     """What serves a class of devices; this package knows none of the types that it returns."""
 
     def target(self) -> Target:
-        """Return what code is made for on this machine.
+        """Return the target of code on this machine.
 
         Raises:
             TargetError: If the machine has no such device.
@@ -27,10 +27,10 @@ class DeviceClass(Protocol):
         """Return the kinds of artifacts that its devices run (``kernel.artifact.ArtifactKind``), by name."""
 
     def compiler(self) -> Any:
-        """Return what makes its artifacts (``kernel.interfaces.Compiler``)."""
+        """Return the compiler of its artifacts (``kernel.interfaces.Compiler``)."""
 
     def kernel(self, desc: Any, /) -> Any:
-        """Return the descriptor with which a device computes what a CPU's kernel does, on the same operands.
+        """Return the descriptor with which a device computes a CPU's kernel, on the same operands.
 
         None if it has none: then the CPU computes it. The kernel is for any extents and strides that the CPU's is for.
         """
@@ -65,7 +65,7 @@ def is_known(name: str) -> bool:
 
 
 def device_class(name: str) -> DeviceClass:
-    """Return what serves a class of devices.
+    """Return the record of a class of devices.
 
     Raises:
         LookupError: If there is none of this name.

@@ -1,4 +1,4 @@
-"""This machine: its level, whether code for a level runs on it, and what of it decides when a kernel is called.
+"""This machine: its level, whether code for a level runs on it, and its facts that decide when a kernel is called.
 
 The level is read from ``/proc/cpuinfo`` rather than by asking Halide, because a network that is already built starts
 without importing it. The operating system's list is also the safer one: it leaves out what the kernel or the hypervisor
@@ -47,7 +47,7 @@ def host_level() -> Level:
 
 @lru_cache(maxsize=1)
 def host_flags() -> frozenset[str]:
-    """Return what ``/proc/cpuinfo`` lists for all cores."""
+    """Return the flags that ``/proc/cpuinfo`` lists for all cores."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -56,14 +56,14 @@ def host_flags() -> frozenset[str]:
 
 
 def flags_in(cpuinfo: str) -> frozenset[str]:
-    """Return what the text of a ``/proc/cpuinfo`` lists; cores of several kinds give what all have."""
+    """Return the flags in the text of a ``/proc/cpuinfo``; of cores of several kinds those that all have."""
     lines = (line.partition(":") for line in cpuinfo.split("\n"))
     lists = {said for name, colon, said in lines if colon and name.rstrip() in ("flags", "Features")}
     return frozenset.intersection(*(frozenset(said.split()) for said in lists)) if lists else frozenset()
 
 
 def runs_here(level: Level) -> str | None:
-    """Return why code for a level can not run on this machine, or None if it can.
+    """Return the reason that code for a level cannot run on this machine, or None if it can.
 
     Code that uses an instruction that this machine lacks dies with SIGILL, so this is asked before an object is loaded.
     """
@@ -76,7 +76,7 @@ def runs_here(level: Level) -> str | None:
 
 
 def needed_of_machine(level: Level) -> tuple[str, ...]:
-    """Return what code for a level needs: the machine as ``uname -m`` calls it, then words of ``/proc/cpuinfo``."""
+    """Return the needs of code for a level: the machine as ``uname -m`` calls it, then words of ``/proc/cpuinfo``."""
     machine = next(name for name, triple in _TRIPLES.items() if triple == level.triple)
     return (machine, *sorted(level.flags))
 
@@ -98,8 +98,8 @@ def compared(level: Level, asked: Level | None = None, why: str = "") -> str:
 
 
 @lru_cache(maxsize=1)
-def here() -> Machine:
-    """Return this machine, as far as it is known; what is not is what its level has.
+def host_machine() -> Machine:
+    """Return this machine, as far as it is known; unknown parts are those of its level.
 
     Only what is called may depend on it, never what a key holds.
     """

@@ -1,4 +1,4 @@
-"""Machine: what schedules and choices look at; nothing else knows a processor.
+"""Machine: the numbers that schedules and choices look at; nothing else knows a processor.
 
 What reaches a key depends on ``Machine.of(level)`` alone, so that all machines of a level share kernels. What this host
 adds (``target.host.here``: its caches, its cores, what waking a thread costs) decides only when a kernel is called.
@@ -45,7 +45,7 @@ class Machine:
 
     @staticmethod
     def of(level: Level) -> Machine:
-        """Return what all machines of a level have."""
+        """Return the machine that stands for all of a level."""
         return _of_level(level.name)
 
     def tasks(self, work: int, threads: int) -> int:

@@ -1,4 +1,4 @@
-"""How users name a level: by its name, as ``host``, or, as before there were levels, by Halide's features."""
+"""Users' names of levels: a level's name, ``host``, or, as before there were levels, Halide's features."""
 
 from __future__ import annotations
 

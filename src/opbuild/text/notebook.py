@@ -1,4 +1,4 @@
-"""What notebooks show instead of a ``repr``: small tables, in the colours of the page around them."""
+"""Views for notebooks instead of a ``repr``: small tables, in the colours of the page around them."""
 
 from __future__ import annotations
 

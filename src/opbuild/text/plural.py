@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def counted(number: int, thing: str, things: str = "") -> str:
-    """Return a number with what it counts: ``1 operator``, ``2 operators``.
+    """Return a number with the counted noun: ``1 operator``, ``2 operators``.
 
     Args:
         number: How many.

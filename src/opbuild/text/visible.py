@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def visible(text: str) -> str:
-    """Return a text in which what does not print is written as Python's ``repr`` writes it, but for ends of lines."""
+    """Return a text in which unprintable letters are written as in Python's ``repr``, but for ends of lines."""
     if text.isprintable() or text.replace("\n", "").isprintable():
         return text
     return "".join(each if each == "\n" or each.isprintable() else _escaped(each) for each in text)

@@ -28,7 +28,7 @@ class OperatorArtifact(CacheArtifact):
 
     @staticmethod
     def type() -> str:
-        """Return what torch calls such artifacts."""
+        """Return torch's name of such artifacts."""
         return _TYPE
 
     def populate_cache(self) -> None:
@@ -37,7 +37,7 @@ class OperatorArtifact(CacheArtifact):
         An operator for a machine that this one is not is left out.
 
         Raises:
-            BuildError: If it is damaged, or the store can not be written.
+            BuildError: If it is damaged, or the store cannot be written.
         """
         from opbuild.config import Config
         from opbuild.pipeline.setup import set_up
@@ -50,7 +50,7 @@ class OperatorArtifact(CacheArtifact):
         folder = setup.config.network_meta if _is_runtime(self.key) else setup.config.kernel_meta
         problem = operators_in(folder, trust=setup.trust).publish(entry)
         if problem:
-            raise BuildError(f"the store {folder} can not be written: {problem}", "make room or name another store")
+            raise BuildError(f"the store {folder} cannot be written: {problem}", "make room or name another store")
 
 
 class Recorder:

@@ -15,7 +15,7 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 
-from opbuild.torch.ahead import is_ahead_of_time, require_plain, storable, without_own_cache
+from opbuild.torch.aot import is_ahead_of_time, require_plain, storable, without_own_cache
 from opbuild.torch.artifacts import Recorder
 from opbuild.torch.decompositions import attention_written_out, decompositions, kept_whole
 from opbuild.torch.flat import Flat, flat_of
@@ -30,7 +30,7 @@ _FRAMES = re.compile(r'File "(.*)", line \d+, in (.*)')
 
 
 def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
-    """Return what runs a graph of torch's; ``torch.compile(model, backend="opbuild")`` calls it.
+    """Return a runner of a graph of torch's; ``torch.compile(model, backend="opbuild")`` calls it.
 
     Where gradients are needed, it is a forward and a backward graph, between which torch's min-cut partitioner chooses
     what is kept and what is computed again.
@@ -38,12 +38,12 @@ def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappi
     Args:
         gm: The graph that Dynamo found.
         example_inputs: What it was called with.
-        options: ``on_error``: ``"raise"`` (the default) raises what opbuild can not build, ``"eager"`` leaves it to
+        options: ``on_error``: ``"raise"`` (the default) raises what opbuild cannot build, ``"eager"`` leaves it to
             torch with a warning. And the options of ``opbuild.compile``: ``cache_path``, ``num_threads``, ...
 
     Raises:
         OptionError: If an option is at fault.
-        ModelError, BuildError: A call, if a part can not be built.
+        ModelError, BuildError: A call, if a part cannot be built.
     """
     settings = read_settings(options)
     graph = _graph_of(gm, example_inputs)
@@ -93,7 +93,7 @@ def _compile(settings: Settings, graph: Graph, role: Role, flat: list[Flat] | No
 
 
 def _boxed(module: fx.GraphModule, graph: Graph) -> Any:
-    """Return what runs a module and keeps what is reported of it."""
+    """Return a runner of a module that keeps what is reported of it."""
     module.meta["opbuild"] = graph
     return make_boxed_func(module.forward)
 
@@ -121,7 +121,7 @@ def _frozen_names(gm: fx.GraphModule) -> set[str]:
 
 
 def _replaced(gm: fx.GraphModule) -> dict[int, str]:
-    """Return the placeholders that outputs replace, by the outputs' positions: what the graph writes to in place."""
+    """Return the placeholders that outputs replace, by the outputs' positions: the graph's writes in place."""
     metadata = _metadata()
     placeholders = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
     if metadata is None or len(placeholders) != len(metadata.input_info):
@@ -134,6 +134,6 @@ def _replaced(gm: fx.GraphModule) -> dict[int, str]:
 
 
 def _metadata() -> Any:
-    """Return what ``aot_autograd`` found out about the graph; None if there is none."""
+    """Return the metadata that ``aot_autograd`` found out about the graph; None if there is none."""
     context = TracingContext.try_get()
     return None if context is None else context.fw_metadata

@@ -1,4 +1,4 @@
-"""What torch writes out in simpler operators before the rules see it, and what it does not."""
+"""Operators that torch writes out in simpler ones before the rules see them, and those that it does not."""
 
 from __future__ import annotations
 

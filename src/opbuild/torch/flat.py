@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from opbuild.errors import InvalidModelError, OpbuildError, RunError, UnsupportedOperatorError
-from opbuild.frontend.torch.program import Program, Ref, program_from_json, program_to_json
+from opbuild.frontend.torch.program import AtenProgram, Ref, program_from_json, program_to_json
 from opbuild.frontend.torch.sizes import FUNCTIONS
 from opbuild.platform.records import NamedTuple
 from opbuild.torch.overloads import TORCHS, overload
@@ -57,7 +57,7 @@ class Flat(NamedTuple):
     """
 
     inputs: tuple[str, ...]
-    programs: Mapping[str, Program]
+    programs: Mapping[str, AtenProgram]
     steps: tuple[FlatStep, ...]
     outputs: Sequence[Any]
 
@@ -69,7 +69,7 @@ class Flat(NamedTuple):
 
     @classmethod
     def from_json(cls, found: Any) -> Flat:
-        """Return what ``to_json`` wrote.
+        """Return the symbolic part that ``to_json`` wrote.
 
         Raises:
             ValueError, TypeError, LookupError, AttributeError: If it is something else.
@@ -126,7 +126,7 @@ class Runner:
             inputs: A value for each input.
 
         Raises:
-            ModelError, BuildError: If a part can not be built.
+            ModelError, BuildError: If a part cannot be built.
             RunError: If one fails while it runs, or an operator of torch does.
         """
         values = dict(zip(self._inputs, inputs, strict=True))
@@ -147,7 +147,7 @@ def _called(call: Callable[..., Any], step: FlatStep, values: Mapping[str, Any])
         raise RunError(f"{step.target} fails at {step.name!r:.200}: {error!s:.500}", hint) from error
 
 
-def flat_of(module: torch.fx.GraphModule, programs: Mapping[str, Program]) -> Flat:
+def flat_of(module: torch.fx.GraphModule, programs: Mapping[str, AtenProgram]) -> Flat:
     """Return a graph after partitioning as plain data.
 
     Args:
@@ -155,7 +155,7 @@ def flat_of(module: torch.fx.GraphModule, programs: Mapping[str, Program]) -> Fl
         programs: The parts by the names of the submodules.
 
     Raises:
-        UnsupportedOperatorError: If it can not be written down.
+        UnsupportedOperatorError: If it cannot be written down.
     """
     inputs, steps, outputs = list[str](), list[FlatStep](), list[Any]()
     for node in module.graph.nodes:
@@ -264,11 +264,7 @@ def _filled(value: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _function(target: str, namespaces: Collection[str] | None) -> Callable[..., Any]:
-    """Return what a step calls.
-
-    Raises:
-        InvalidModelError: If there is no such function, or a stored graph may not call it.
-    """
+    """Return the function that a step calls."""
     if target == "sym.getitem":
         return operator.getitem
     found: Callable[..., Any] = (target.startswith(_SYM) and FUNCTIONS.get(target)) or overload(target, namespaces)
@@ -280,4 +276,4 @@ def _nothing(*_: Any) -> Any:
 
 
 def _unsupported(what: str) -> UnsupportedOperatorError:
-    return UnsupportedOperatorError(f"{what} can not be saved", "use torch.compile for this model")
+    return UnsupportedOperatorError(f"{what} cannot be saved", "use torch.compile for this model")

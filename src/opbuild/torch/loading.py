@@ -1,4 +1,4 @@
-"""Loading a saved module: what runs it without Dynamo."""
+"""Loading a saved module: its runner without Dynamo."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load(
     options: Mapping[str, Any] | None = None,
     namespaces: Collection[str] = (),
 ) -> Loaded:
-    """Load what ``save`` wrote. The file runs no code: it can only call torch's own operators, which compute results.
+    """Load a file of ``save``. The file runs no code: it can only call torch's own operators, which compute results.
 
     The weights are those of ``model``, which need not be the ones that it was saved with: kernels do not depend on
     them. They are read again when they change.
@@ -47,7 +47,7 @@ def load(
         What is called as the module is, for inference.
 
     Raises:
-        FileError: If the file can not be read.
+        FileError: If the file cannot be read.
         InvalidModelError: If it is no saved module, damaged, of another module, calls what it may not, is not signed,
             or others can write to it.
         OptionError: If an option is at fault.
@@ -85,14 +85,14 @@ class Loaded:
             constants = {name: _constant(*each) for name, each in saved.constants.items()}
             self._sources = [_source(each, model, constants) for each in saved.given]
         except REFUSED as error:
-            raise InvalidModelError(f"the saved module can not be used: {error!s:.500}", "save it again") from error
+            raise InvalidModelError(f"the saved module cannot be used: {error!s:.500}", "save it again") from error
         if model.training != saved.training:
             mode = "train" if saved.training else "eval"
             raise InvalidModelError(f"the module was saved in the mode of {mode}()", f"call {mode}() of this one")
 
     @property
     def report(self) -> Any:
-        """What became of its graph: a ``Graph``."""
+        """The report of its graph: a ``Graph``."""
         return self._run.graph
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -104,7 +104,7 @@ class Loaded:
 
         Raises:
             InputError: If an argument is not as it was saved for.
-            ModelError, BuildError: If a part can not be built.
+            ModelError, BuildError: If a part cannot be built.
             RunError: If one fails while it runs.
         """
         leaves, spec = pytree.tree_flatten((args, kwargs))
@@ -125,7 +125,7 @@ class Loaded:
         try:
             return pytree.tree_unflatten(outputs, self._returned)
         except Exception as error:  # of a class of the process's own, which the file tells its fields
-            raise InvalidModelError(f"the results can not be made: {error!s:.500}", "save the module again") from error
+            raise InvalidModelError(f"the results cannot be made: {error!s:.500}", "save the module again") from error
 
 
 def check_leaves(saved: Saved, leaves: Sequence[Any]) -> None:
@@ -195,7 +195,7 @@ def _constant(dtype: str, shape: Sequence[int], text: str) -> torch.Tensor:
 def _source(
     given: Given, model: torch.nn.Module, constants: Mapping[str, torch.Tensor]
 ) -> Callable[[Sequence[Any]], Any]:
-    """Return what gives the value of an input for the leaves of a call.
+    """Return a getter of the value of an input for the leaves of a call.
 
     Raises:
         LookupError, ValueError: If the module does not have it.

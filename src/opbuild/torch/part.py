@@ -1,4 +1,4 @@
-"""Part: what runs in the place of operators that opbuild computes."""
+"""Part: the runner in the place of operators that opbuild computes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opbuild.api import compile_source
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ChangesError, OpbuildError
 from opbuild.frontend.torch.builder import output_sizes
-from opbuild.frontend.torch.program import Input, Output, Program, floats_in_doubles, size_shape
+from opbuild.frontend.torch.program import AtenProgram, Input, Output, floats_in_doubles, size_shape
 from opbuild.graph.types import MOST_ELEMENTS, Array
 from opbuild.platform.locks import Lock
 from opbuild.report import Report
@@ -48,7 +48,7 @@ class Part:
 
     def __init__(
         self,
-        program: Program,
+        program: AtenProgram,
         eager: Callable[..., Any],
         settings: Settings,
         graph: Graph,
@@ -85,7 +85,7 @@ class Part:
         of Python's, which comes with all its digits where torch declared float32, if they would be seen.
 
         Raises:
-            ModelError, BuildError: If it can not be built.
+            ModelError, BuildError: If it cannot be built.
             RunError: If it fails while it runs.
         """
         if self._failed or self._is_out_of_range(args):
@@ -100,7 +100,7 @@ class Part:
 
     @property
     def report(self) -> Report:
-        """What the build did for the sizes and weights that it was called with last."""
+        """The report of the build for the sizes and weights that it was called with last."""
         return Report(self._program.name) if self._network is None else self._network.report
 
     @property
@@ -137,7 +137,7 @@ class Part:
         ]
         return found[0] if len(found) == 1 else tuple(found)
 
-    def _current(self, args: Sequence[Any]) -> tuple[Program, Network]:
+    def _current(self, args: Sequence[Any]) -> tuple[AtenProgram, Network]:
         """Return the program and its network for the weights as they are now."""
         with self._lock:
             tensors = [args[index] for index in self._program.frozen]
@@ -173,7 +173,7 @@ class Part:
             self._program = self._program.thawed(often)
             self._changes.clear()
 
-    def _output_sizes(self, program: Program, arrays: Sequence[Any], args: Sequence[Any]) -> list[int]:
+    def _output_sizes(self, program: AtenProgram, arrays: Sequence[Any], args: Sequence[Any]) -> list[int]:
         if len(program.tensors) == len(program.outputs):
             return []
         shapes = tuple(array.shape for array in arrays)

@@ -17,7 +17,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ModelError
 from opbuild.frontend.torch.builder import build_graph
 from opbuild.frontend.torch.capture import capture, target_of, why_not
-from opbuild.frontend.torch.program import Program, floats_in_doubles, size_shape
+from opbuild.frontend.torch.program import AtenProgram, floats_in_doubles, size_shape
 from opbuild.platform.records import replace
 
 MOVEMENT = frozenset(
@@ -43,7 +43,7 @@ class _Support(OperatorSupportBase):
         self._found: dict[fx.Node, str] = {}
 
     def why_not(self, node: fx.Node) -> str:
-        """Return why a node is left to torch; empty if it is not."""
+        """Return the reason that a node is left to torch; empty if it is not."""
         if node not in self._found:
             source = node.args[0] if target_of(node) == "sym.getitem" else node
             name = source.name if isinstance(source, fx.Node) else node.name
@@ -80,7 +80,7 @@ class Partitioned:
         is_stored: bool = False,
     ) -> None:
         self.module = module
-        self.programs: dict[str, Program] = {}
+        self.programs: dict[str, AtenProgram] = {}
         self.left: list[tuple[str, str]] = []
         self.compiled: list[str] = []
         self._frozen = frozen
@@ -144,7 +144,7 @@ class Partitioned:
             self.programs[str(node.target)] = program
 
     def _replace(self, replaced: Mapping[int, str]) -> None:
-        """Let parts replace what they alone read and what the graph is to replace."""
+        """Let parts replace the tensors that they alone read and that the graph is to replace."""
         results: Any = self.module.graph.output_node().args[0]
         placeholders = {node.name: node for node in self.module.graph.nodes if node.op == "placeholder"}
         for place, name in replaced.items():
@@ -158,7 +158,7 @@ class Partitioned:
                 self.programs[str(part.target)] = replace(program, updates=(*program.updates, update))
 
 
-def _is_alike(program: Program, output: int, given: int) -> bool:
+def _is_alike(program: AtenProgram, output: int, given: int) -> bool:
     """Return whether an output is in memory as an input is."""
     wanted, made = program.inputs[given], program.outputs[output]
     types = {each.name: each.types[0] for each in program.steps if len(each.types) == 1}
@@ -186,6 +186,6 @@ def _copied(nodes: Sequence[fx.Node]) -> fx.Graph:
     return graph
 
 
-def _example(program: Program, examples: Sequence[Any], index: int) -> tuple[int, ...]:
+def _example(program: AtenProgram, examples: Sequence[Any], index: int) -> tuple[int, ...]:
     each = program.inputs[index]
     return size_shape(examples[index]) if each.kind == "size" else tuple(examples[index][axis] for axis in each.order)

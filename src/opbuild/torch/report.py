@@ -1,4 +1,4 @@
-"""What became of the graphs that torch handed over: operators compiled, operators left to torch and why."""
+"""Reports of the graphs that torch handed over: operators compiled, operators left to torch and why."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Built(Protocol):
 
     @property
     def report(self) -> BuildReport:
-        """What the build did for the sizes and weights that it was called with last."""
+        """The report of the build for the sizes and weights that it was called with last."""
 
     @property
     def built(self) -> int:
@@ -51,12 +51,12 @@ class Graph:
 
     @property
     def builds(self) -> tuple[BuildReport, ...]:
-        """What the build of each part did, for the sizes and weights that it was called with last."""
+        """The reports of the build of each part, for the sizes and weights that it was called with last."""
         return tuple(part.report for part in self.parts)
 
     @property
     def built(self) -> int:
-        """Operators that were compiled for it, for all its sizes and weights; what the store had is not among them."""
+        """Operators that were compiled for it, for all its sizes and weights; not those that the store had."""
         return sum(part.built for part in self.parts)
 
     def belongs_to(self, tensors: Sequence[torch.Tensor], code: Any) -> bool:
@@ -69,7 +69,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a model's graphs.
+    """The report of a model's graphs.
 
     Attributes:
         graphs: The graphs, in the order in which torch handed them over.
@@ -110,20 +110,20 @@ _LOCK = Lock()
 
 
 def add(graph: Graph) -> None:
-    """Take note of a graph, for as long as what was compiled of it is there."""
+    """Take note of a graph, for as long as its compiled code is there."""
     with _LOCK:
         _GRAPHS[:] = [each for each in _GRAPHS if each() is not None]
         _GRAPHS.append(weakref.ref(graph))
 
 
 def reset() -> None:
-    """Forget all graphs, as ``torch.compiler.reset`` forgets what was compiled."""
+    """Forget all graphs, as ``torch.compiler.reset`` forgets compiled code."""
     with _LOCK:
         _GRAPHS.clear()
 
 
 def report(model: Any = None) -> Report:
-    """Return what became of a model's graphs, those that torch has not dropped since.
+    """Return the report of a model's graphs, those that torch has not dropped since.
 
     Args:
         model: A module or a function, compiled or not; None: all that was compiled in this process.

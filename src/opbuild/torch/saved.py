@@ -1,4 +1,4 @@
-"""A module as ``opbuild.torch.save`` writes it: its graph, and what its calls must be like."""
+"""A module as ``opbuild.torch.save`` writes it: its graph, and the form of its calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LIMIT = 2**63
 
 
 class Given(NamedTuple):
-    """What one input of the graph is.
+    """One input of the graph.
 
     Attributes:
         kind: ``state``: a parameter or buffer of the module; ``constant``: a tensor in the file; ``tensor`` or
@@ -47,7 +47,7 @@ class Given(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What becomes of one result of the graph.
+    """One result of the graph.
 
     Attributes:
         kind: ``output``: a leaf of what the call returns; ``state`` or ``leaf``: it is written into a buffer of the
@@ -94,7 +94,7 @@ def write_saved(path: Path, saved: Saved, trust: Trust = PRIVATE) -> None:
         trust: What it is signed with.
 
     Raises:
-        FileError: If it can not be written.
+        FileError: If it cannot be written.
         UnsupportedOperatorError: If it is larger than what is read.
     """
     data = seal(saved._asdict() | {"graph": saved.graph.to_json()}, _FORM, trust)
@@ -106,7 +106,7 @@ def write_saved(path: Path, saved: Saved, trust: Trust = PRIVATE) -> None:
     try:
         publish(path, data)
     except OSError as error:
-        raise FileError(f"{path} can not be written: {error.strerror or error}", "give another path") from error
+        raise FileError(f"{path} cannot be written: {error.strerror or error}", "give another path") from error
 
 
 def read_saved(path: Path, trust: Trust = PRIVATE) -> Saved:
@@ -117,7 +117,7 @@ def read_saved(path: Path, trust: Trust = PRIVATE) -> Saved:
         trust: Whose file is believed, and what it must be signed with.
 
     Raises:
-        FileError: If it can not be read.
+        FileError: If it cannot be read.
         InvalidModelError: If it is none, damaged or not signed, or others can write to it.
     """
     try:
@@ -126,7 +126,7 @@ def read_saved(path: Path, trust: Trust = PRIVATE) -> Saved:
         raise InvalidModelError(f"{path} is not used: {error.strerror}", "copy it to a file of yours") from None
     except OSError as error:
         raise FileError(
-            f"{path} can not be read: {error.strerror or error}", "give the path of a saved module"
+            f"{path} cannot be read: {error.strerror or error}", "give the path of a saved module"
         ) from error
     try:
         return _saved(unseal(data, _FORM, trust))
@@ -145,7 +145,7 @@ def _is_old(data: bytes) -> bool:
 
 
 def _saved(found: Any) -> Saved:
-    """Return what a file holds, each field of the kind that it has.
+    """Return the content of a file, each field of the kind that it has.
 
     Raises:
         One of ``REFUSED``: If it is something else.
@@ -170,7 +170,7 @@ def _saved(found: Any) -> Saved:
 
 
 def is_target(given: Given, result: Result) -> bool:
-    """Return whether a result is written into what an input is."""
+    """Return whether a result is written into an input."""
     if result.kind == "leaf":
         return given.leaf == result.leaf and given.kind == "tensor"
     return given.kind == "state" and given.name == result.name

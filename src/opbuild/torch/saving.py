@@ -55,9 +55,9 @@ def save(
         The module as ``load`` returns it; its first call builds what the store lacks.
 
     Raises:
-        InvalidModelError: If torch can not export the module.
-        UnsupportedOperatorError: If it does what can not be saved.
-        FileError: If the file can not be written.
+        InvalidModelError: If torch cannot export the module.
+        UnsupportedOperatorError: If it does what cannot be saved.
+        FileError: If the file cannot be written.
         OptionError: If an option is at fault.
     """
     saved = _saved(model, args, dict(kwargs or {}), dynamic_shapes)
@@ -73,7 +73,7 @@ def _saved(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
             exported = exported.run_decompositions(decompositions())
     except Exception as error:  # what torch raises here is of every kind
         raise InvalidModelError(
-            f"torch.export can not export the module: {error}", "use torch.compile, which runs what it can"
+            f"torch.export cannot export the module: {error}", "use torch.compile, which runs what it can"
         ) from error
     signature = exported.graph_signature
     if not isinstance(exported.graph_module, torch.fx.GraphModule):
@@ -130,7 +130,7 @@ def _shape(extents: Sequence[Any]) -> list[int | str]:
     for each in extents:
         if isinstance(each, torch.SymInt) and not each.node.expr.is_number:
             if not each.node.expr.is_symbol:
-                raise _unsupported(f"an extent that is {each}")
+                raise _unsupported(f"a dimension that is {each}")
             found.append(str(each.node.expr))
         else:
             found.append(int(each))
@@ -169,4 +169,4 @@ def _constant(tensor: Any) -> tuple[str, list[int], str]:
 
 
 def _unsupported(what: str) -> UnsupportedOperatorError:
-    return UnsupportedOperatorError(f"{what} can not be saved", "use torch.compile for this model")
+    return UnsupportedOperatorError(f"{what} cannot be saved", "use torch.compile for this model")

@@ -14,11 +14,11 @@ OnError = Literal["raise", "eager"]
 
 
 class Settings(NamedTuple):
-    """How torch's graphs are built.
+    """The settings for building torch's graphs.
 
     Attributes:
         config: Settings of the build.
-        on_error: What becomes of a part that opbuild can not build: ``raise`` raises the error, ``eager`` leaves the
+        on_error: What becomes of a part that opbuild cannot build: ``raise`` raises the error, ``eager`` leaves the
             part to torch with a warning, and the report counts it.
     """
 
@@ -27,7 +27,7 @@ class Settings(NamedTuple):
 
 
 def read_settings(options: Mapping[str, Any] | None) -> Settings:
-    """Return what options say.
+    """Return the settings in options.
 
     Raises:
         OptionError: If there is no such option, or a value is not allowed.

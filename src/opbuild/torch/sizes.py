@@ -1,4 +1,4 @@
-"""Which code was built for one size before: what Dynamo hands over again, then with open sizes."""
+"""Code that was built for one size before: Dynamo hands it over again, then with open sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BUILT: set[tuple[int, Role]] = set()
 
 
 def was_built(role: Role) -> bool:
-    """Return whether Dynamo handed over the code that is compiled now before; ``role`` is what the graph is of it."""
+    """Return whether Dynamo handed over the present code before; ``role`` is the graph's part of it."""
     compile_id = CompileContext.current_compile_id()
     if compile_id is None or compile_id.frame_id is None:
         return False

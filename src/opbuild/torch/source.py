@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.torch.builder import build_graph
-from opbuild.frontend.torch.program import Program
+from opbuild.frontend.torch.program import AtenProgram
 from opbuild.graph.constants import array_digest
 from opbuild.graph.types import Array, Graph
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 
@@ -29,14 +29,14 @@ class ProgramSource:
 
     edited = False
 
-    def __init__(self, program: Program, frozen: Sequence[Array]) -> None:
+    def __init__(self, program: AtenProgram, frozen: Sequence[Array]) -> None:
         self.program = program
         self.frozen = frozen
         self.keeps = False
 
-    @lazily
+    @lazy_property
     def declaration(self) -> Declaration:
-        """What the network is called, and its inputs."""
+        """The declaration of the network: its name, and its inputs."""
         program = self.program
         inputs = tuple(
             Declared(program.inputs[index].name, kind.dtype, kind.shape)
@@ -46,13 +46,13 @@ class ProgramSource:
         outputs = tuple(Declared(f"y{index}", "", None) for index in program.tensors)
         return Declaration(program.name, inputs, outputs, ())
 
-    @lazily
+    @lazy_property
     def digest(self) -> str:
         """Digest of the program and its weights."""
         return blake3_of("\n".join((self.program.digest, *map(array_digest, self.frozen))).encode())
 
     def graph(self, shapes: Shapes, clock: Clock) -> Graph:
-        """Return the graph for the shapes of what the program is given.
+        """Return the graph for the shapes of the program's inputs.
 
         Raises:
             ModelError: As ``build_graph``.

@@ -117,7 +117,7 @@ def _is_key(key: Any) -> bool:
 
 
 def _is_fields(fields: Any, depth: int = 0) -> bool:
-    """Return whether these are texts and numbers in lists: what a class is told of its fields."""
+    """Return whether these are texts and numbers in lists: the fields of a class."""
     if isinstance(fields, list) and depth < 2:
         return all(_is_fields(each, depth + 1) for each in fields)
     return fields is None or isinstance(fields, (str, int))
@@ -125,7 +125,7 @@ def _is_fields(fields: Any, depth: int = 0) -> bool:
 
 def _unsupported(kind: Any) -> UnsupportedOperatorError:
     return UnsupportedOperatorError(
-        f"arguments or results with {getattr(kind, '__name__', kind)} can not be saved",
+        f"arguments or results with {getattr(kind, '__name__', kind)} cannot be saved",
         "take and give tensors, lists, tuples, dictionaries, or classes that torch.utils._pytree knows by name; or "
         "use torch.compile for this model",
     )

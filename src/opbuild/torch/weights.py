@@ -1,4 +1,4 @@
-"""Weights: whether the tensors that a network was built with are still what they were."""
+"""Weights: whether the tensors that a network was built with are unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INTEGERS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 class Weights:
-    """What some tensors were when a network took their values.
+    """The values of some tensors when a network took them.
 
     A tensor is another one if it lies elsewhere, or if torch counted a change of it. What is written through ``data``
     or through an array on the same memory is counted nowhere: so some elements of each are compared too, which shows

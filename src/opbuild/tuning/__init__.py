@@ -1,1 +1,1 @@
-"""Tuning: candidates of a network's calls, measured where they run, and what is kept of them."""
+"""Tuning: candidates of a network's calls, measured where they run, and the records kept of them."""

@@ -12,12 +12,12 @@ import numpy as np
 from opbuild.backend.evaluate import evaluate
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, RunError
-from opbuild.families.knowledge import Question, Variant
+from opbuild.families.tuning_query import TuningQuery, Variant
 from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array, Graph
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
-from opbuild.lowering.tuned import Asked, FixedAnswers, Tuned, kernels_of
+from opbuild.lowering.tuned import FixedAnswers, LoweringQuery, Tuned, kernels_of
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import planned
 from opbuild.pipeline.steps import lowering_options
@@ -31,7 +31,7 @@ from opbuild.session import Session
 from opbuild.tuning.search import Choices
 
 
-class Form:
+class NetworkForm:
     """A built network whose calls can be timed and looked at.
 
     Args:
@@ -45,7 +45,7 @@ class Form:
         nbytes: Bytes of weights and of memory for what lies between calls.
     """
 
-    def __init__(self, executor: Executor, asked: Mapping[Question, Asked], inputs: Sequence[Array]) -> None:
+    def __init__(self, executor: Executor, asked: Mapping[TuningQuery, LoweringQuery], inputs: Sequence[Array]) -> None:
         self.asked, self._executor = asked, executor
         self._memory = anonymous(executor.arena_size)
         self._arena = executor.prepare(self._memory)
@@ -57,7 +57,7 @@ class Form:
         self.nbytes = executor.arena_size + int(executor.record.constants.nbytes.sum())
 
     def run(self, clock: Callable[[], int]) -> list[int]:
-        """Run it once and return what each call took.
+        """Run it once and return the time of each call.
 
         Raises:
             RunError: If a call fails.
@@ -72,7 +72,7 @@ class Form:
         return times
 
     def results(self, sites: Sequence[frozenset[str]]) -> tuple[list[Array | None], list[Array]]:
-        """Run it once; return what is written last for sets of nodes, None where the host does, and the outputs."""
+        """Run it once; return the arrays written last for sets of nodes, None where the host does, and the outputs."""
         last = [max((place for place, nodes in enumerate(self.nodes) if nodes & site), default=-1) for site in sites]
         found: dict[int, Array] = {}
         for place, (function, arguments) in enumerate(self._arena.steps):
@@ -112,7 +112,7 @@ class Forms:
         self._options = lowering_options(setup.config)
 
     def compile(self, turns: Sequence[Choices]) -> None:
-        """Compile the kernels of several forms together, so that making each finds them; what fails, fails there."""
+        """Compile the kernels of several forms together, so that making each finds them; failures fail there."""
         kernels: dict[OpDesc, tuple[str, ...]] = {}
         for choices in turns:
             with suppress(AssertionError):  # a variant that is not legal
@@ -120,11 +120,11 @@ class Forms:
         with self._session.builder() as builder, suppress(BuildError):
             builder.build(kernels, self._graph.name)
 
-    def make(self, choices: Choices) -> Form:
+    def make(self, choices: Choices) -> NetworkForm:
         """Return the form with some answers, built.
 
         Raises:
-            BuildError: If a kernel can not be built.
+            BuildError: If a kernel cannot be built.
         """
         asked, program = self._lowered(choices)
         needed = planned([self._graph], [program])
@@ -132,9 +132,9 @@ class Forms:
             (network,) = self._session.build(needed, builder, self._packer, Clock())
         modules = load_code(network.built.code, self._setup.config.num_threads)
         executor = Executor(network.record, modules, network.constants.arrays, evaluate)
-        return Form(executor, asked, self._inputs)
+        return NetworkForm(executor, asked, self._inputs)
 
-    def kernels(self, question: Question, variants: Sequence[Variant | None]) -> dict[str, str]:
+    def kernels(self, question: TuningQuery, variants: Sequence[Variant | None]) -> dict[str, str]:
         """Return the digests of the pipelines of kernels of some variants, by the operators' names."""
         kernels: dict[OpDesc, None] = {}
         for variant in variants:
@@ -143,17 +143,17 @@ class Forms:
         with self._session.builder() as builder:
             return dict(builder.defined(kernels).values())
 
-    def _lowered(self, choices: Choices) -> tuple[dict[Question, Asked], Program]:
+    def _lowered(self, choices: Choices) -> tuple[dict[TuningQuery, LoweringQuery], Program]:
         found = Tuned(FixedAnswers(choices))
         program = lower(self._graph, self._setup.level, replace(self._options, chooser=found))
         return found.asked, program
 
 
-def sites_of(asked: Mapping[Question, Asked], question: Question) -> frozenset[str]:
+def sites_of(asked: Mapping[TuningQuery, LoweringQuery], question: TuningQuery) -> frozenset[str]:
     """Return the nodes for which a question was asked; none if it was not."""
     return frozenset(asked[question].sites) if question in asked else frozenset()
 
 
-def all_sites(asked: Mapping[Question, Asked], questions: Sequence[Question]) -> list[frozenset[str]]:
+def all_sites(asked: Mapping[TuningQuery, LoweringQuery], questions: Sequence[TuningQuery]) -> list[frozenset[str]]:
     """Return the nodes of some questions, each alone."""
     return [frozenset({node}) for node in sorted(set(chain.from_iterable(sites_of(asked, q) for q in questions)))]

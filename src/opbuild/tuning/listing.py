@@ -1,4 +1,4 @@
-"""What a bank holds, for readers; and carrying it from one machine to others."""
+"""A tuning database for readers; and carrying it from one machine to others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import applying, is_current
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, replace
-from opbuild.store.bank import Record, append_records, line_of, merged, read_bank
+from opbuild.store.tuning_database import TuningRecord, append_records, line_of, merged, read_database
 from opbuild.target.host import host_level, runs_here
 from opbuild.target.level import BY_NAME
 from opbuild.text.plural import counted
@@ -22,13 +22,13 @@ from opbuild.text.plural import counted
 class Listed(NamedTuple):
     """A record, and whether it counts here: ``counts``, ``stale``, ``elsewhere``, or ``open`` until a build asks it."""
 
-    record: Record
+    record: TuningRecord
     state: str
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What a bank holds.
+    """The content of a tuning database.
 
     Attributes:
         path: Its file.
@@ -42,13 +42,13 @@ class Listing:
 
 
 def listed(config: Config) -> Listing:
-    """Return what the bank holds.
+    """Return the listing of the tuning database.
 
     Raises:
-        OptionError: If it can not be read.
+        OptionError: If it cannot be read.
     """
     setup = set_up(config, host_level(), None)
-    bank = read_bank(config.tune_bank, setup.trust)
+    bank = read_database(config.tune_bank, setup.trust)
     counts = {(each.level, each.threads) for each in bank.records}
     setups = [
         replace(setup, level=BY_NAME[level], config=replace(setup.config, num_threads=threads))
@@ -69,26 +69,26 @@ def listed(config: Config) -> Listing:
     return Listing(config.tune_bank, tuple(rows), tuple(filter(None, problems)))
 
 
-def export_bank(config: Config, file: Path) -> int:
+def export_database(config: Config, file: Path) -> int:
     """Write the records that count for their places into a file, and return how many there are.
 
     Raises:
-        OptionError: If the bank can not be read, or the file not be written.
+        OptionError: If the bank cannot be read, or the file not be written.
     """
     trust = make_trust(config)
-    records = read_bank(config.tune_bank, trust).latest().values()
+    records = read_database(config.tune_bank, trust).latest().values()
     try:
         publish(file.absolute(), b"".join(line_of(each, trust) + b"\n" for each in records))
     except OSError as error:
-        raise OptionError(f"{str(file)!r} can not be written: {error.strerror or error}") from error
+        raise OptionError(f"{str(file)!r} cannot be written: {error.strerror or error}") from error
     return len(records)
 
 
-def import_banks(config: Config, files: Sequence[Path]) -> tuple[int, int]:
-    """Add what other banks have; return how many records were added, and how many lines were left out.
+def import_databases(config: Config, files: Sequence[Path]) -> tuple[int, int]:
+    """Add the records of other databases; return how many were added, and how many lines were left out.
 
     Raises:
-        OptionError: If one can not be read, or the bank not be written.
+        OptionError: If one cannot be read, or the bank not be written.
     """
     trust = make_trust(config)
     for file in files:
@@ -97,7 +97,7 @@ def import_banks(config: Config, files: Sequence[Path]) -> tuple[int, int]:
             is_there = file.is_file()
         if not is_there:
             raise OptionError(f"there is no file {str(file)!r}", "give the files that 'opbuild bank export' wrote")
-    others = [read_bank(file.absolute(), trust) for file in files]
-    added = merged(read_bank(config.tune_bank, trust), others)
+    others = [read_database(file.absolute(), trust) for file in files]
+    added = merged(read_database(config.tune_bank, trust), others)
     append_records(config.tune_bank, added, trust)
     return len(added), sum(each.damaged + each.unsigned for each in others)

@@ -1,4 +1,4 @@
-"""Measuring a machine by what opbuild builds for it: the rate of its products at each level."""
+"""Measuring a machine by opbuild's own kernels: the rate of its products at each level."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.records import replace
-from opbuild.store.machine_class import Measured, read_measured, system_class
+from opbuild.store.machine_class import MeasuredMachine, read_measured, system_class
 from opbuild.target.host import host_level
 from opbuild.target.level import Level
 from opbuild.tuning.forms import Forms
@@ -23,21 +23,21 @@ LEAST_FLAGS = 8
 """Words of ``/proc/cpuinfo`` that a level of x86-64 needs to be worth measuring: those before it have no FMA."""
 
 
-def measure_machine(setup: Setup) -> Measured:
+def measure_machine(setup: Setup) -> MeasuredMachine:
     """Measure this machine; it takes seconds, and kernels are built through the store.
 
     Whatever level a setup is for, each that is worth building for is measured. A class that was measured before stays
     the machine's unless a rate is clearly out of it.
 
     Raises:
-        BuildError: If they can not be built.
+        BuildError: If they cannot be built.
     """
     setup = replace(setup, level=host_level())
     config = replace(setup.config, num_threads=1)
     peak = {level.name: _rate(replace(setup, config=config, level=level)) for level in worth_building(setup.level)}
     rates = {name: round(rate, 1) for name, rate in peak.items()}
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return Measured(system_class(), rates, date).after(read_measured(setup.config, setup.trust))
+    return MeasuredMachine(system_class(), rates, date).after(read_measured(setup.config, setup.trust))
 
 
 def worth_building(level: Level) -> list[Level]:

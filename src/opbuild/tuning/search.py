@@ -1,4 +1,4 @@
-"""The search: successive halving among candidates, and what counts as faster beyond noise.
+"""The search: successive halving among candidates, and the test of being faster beyond noise.
 
 All candidates are run a few times beside what is known to be best; the better half goes on, with twice as many runs,
 until one is left. What decides is measured anew, so that the luck which brought a candidate so far is not counted: as
@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from math import comb, inf
 
-from opbuild.families.knowledge import Question, Variant
+from opbuild.families.tuning_query import TuningQuery, Variant
 from opbuild.platform.records import NamedTuple
 
 FIRST_RUNS = 2
@@ -26,17 +26,17 @@ DECIDING_RUNS = 24
 CONFIDENCE, GAIN = 0.99, 0.98
 """Ratios of a candidate's times must have a median below ``GAIN`` with this confidence."""
 
-Choices = Mapping[Question, Variant | None]
+Choices = Mapping[TuningQuery, Variant | None]
 Pair = tuple[float, float]
 """Seconds of what is known to be best and of the candidate, one run after the other."""
 
-Measure = Callable[[Choices, int], Mapping[Question, Sequence[Pair]]]
+Measure = Callable[[Choices, int], Mapping[TuningQuery, Sequence[Pair]]]
 """Runs a network with other answers to some questions beside the network as it is, so many times, and returns the times
-of the calls of each question. A question is missing if its answer can not be built or computes something else."""
+of the calls of each question. A question is missing if its answer cannot be built or computes something else."""
 
 
 class Finding(NamedTuple):
-    """What was found for a question.
+    """The result of tuning for a query.
 
     Attributes:
         choice: The candidate that is faster beyond noise.
@@ -62,12 +62,12 @@ Prepare = Callable[[Sequence[Choices]], None]
 
 
 def search(
-    candidates: Mapping[Question, Sequence[Variant | None]],
+    candidates: Mapping[TuningQuery, Sequence[Variant | None]],
     measure: Measure,
     prepare: Prepare = lambda turns: None,
     is_spent: Callable[[], bool] = lambda: False,
-) -> dict[Question, Finding]:
-    """Return what was found for each question; of those that were not searched to the end only what is faster.
+) -> dict[TuningQuery, Finding]:
+    """Return the result for each query; of those that were not searched to the end only faster variants.
 
     Args:
         candidates: For each question the answers to try, without the one that is known to be best.
@@ -76,7 +76,7 @@ def search(
         is_spent: Whether there is no time for further candidates: the best so far are decided on.
     """
     left = {question: list(answers) for question, answers in candidates.items()}
-    scores: dict[Question, float] = dict.fromkeys(left, inf)
+    scores: dict[TuningQuery, float] = dict.fromkeys(left, inf)
     runs = FIRST_RUNS
     open_ = {question: answers for question, answers in left.items() if answers}
     while open_ and not is_spent():
@@ -95,7 +95,7 @@ def search(
 
 
 def judged(choice: Variant | None, pairs: Sequence[Pair]) -> Finding:
-    """Return what pairs of runs say of a candidate."""
+    """Return the judgement that pairs of runs give of a candidate."""
     if not pairs:
         return Finding(None, False, 0.0, 0.0, inf, 0.0, 0)
     ratios = [after / before if before else 1.0 for before, after in pairs]
@@ -106,7 +106,7 @@ def judged(choice: Variant | None, pairs: Sequence[Pair]) -> Finding:
 
 
 def median_bound(values: Sequence[float], confidence: float = CONFIDENCE) -> float:
-    """Return what the median of a distribution is below with some confidence; infinite if values are too few.
+    """Return an upper bound of a distribution's median at some confidence; infinite if values are too few.
 
     The k-th smallest of n values is below the median only if at least k are, each with a chance of a half.
     """
@@ -120,14 +120,14 @@ def median_bound(values: Sequence[float], confidence: float = CONFIDENCE) -> flo
 
 
 def _ratios(
-    answers: Mapping[Question, Sequence[Variant | None]],
+    answers: Mapping[TuningQuery, Sequence[Variant | None]],
     measure: Measure,
     prepare: Prepare,
     is_spent: Callable[[], bool],
     runs: int,
-) -> dict[Question, list[float]]:
+) -> dict[TuningQuery, list[float]]:
     """Return the median ratio of each answer; infinite for one that is of no use."""
-    ratios: dict[Question, list[float]] = {question: [inf] * len(each) for question, each in answers.items()}
+    ratios: dict[TuningQuery, list[float]] = {question: [inf] * len(each) for question, each in answers.items()}
     places = range(max(map(len, answers.values())))
     turns = [{q: each[place] for q, each in answers.items() if place < len(each)} for place in places]
     prepare(turns)

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from opbuild.errors import BuildError
-from opbuild.families.knowledge import Question
+from opbuild.families.tuning_query import TuningQuery
 from opbuild.graph.types import Array
 from opbuild.runtime.accuracy import relative_error
-from opbuild.tuning.forms import Form, Forms, all_sites, sites_of
+from opbuild.tuning.forms import Forms, NetworkForm, all_sites, sites_of
 from opbuild.tuning.search import Choices, Pair
 
 TOLERANCES = {"float16": 5e-2, "bfloat16": 5e-2}
@@ -41,7 +41,7 @@ class Trials:
     def __init__(
         self,
         forms: Forms,
-        base: Form,
+        base: NetworkForm,
         choices: Choices,
         threads: int,
         clock: Callable[[], int] | None = None,
@@ -50,9 +50,9 @@ class Trials:
         self._forms, self._base, self._choices, self._tell = forms, base, choices, tell
         self._clock = clock or (time.thread_time_ns if threads == 1 else time.perf_counter_ns)
         self.measured = 0
-        self.refused: list[tuple[Question, str]] = []
+        self.refused: list[tuple[TuningQuery, str]] = []
 
-    def measure(self, choices: Choices, runs: int) -> dict[Question, list[Pair]]:
+    def measure(self, choices: Choices, runs: int) -> dict[TuningQuery, list[Pair]]:
         """Return the times of the calls of each question, as ``search`` asks for them."""
         if not choices:
             return {}
@@ -74,13 +74,13 @@ class Trials:
             groups = [culprits[:half], culprits[half:]]
         else:
             groups = [culprits, [each for each in choices if each not in culprits]]
-        found: dict[Question, list[Pair]] = {}
+        found: dict[TuningQuery, list[Pair]] = {}
         for group in groups:
             found |= self.measure({each: choices[each] for each in group}, runs)
         return found
 
-    def _different(self, form: Form, questions: list[Question]) -> list[Question]:
-        """Return whose calls are the first to compute something else; all if only the network's outputs tell."""
+    def _different(self, form: NetworkForm, questions: list[TuningQuery]) -> list[TuningQuery]:
+        """Return the queries whose calls are the first to compute something else; all if only the outputs tell."""
         asked = self._base.asked
         sites = sorted(all_sites(asked, questions), key=self._base.first_call)
         expected, outputs = self._base.results(sites)
@@ -91,7 +91,7 @@ class Trials:
         same = not any(_differ(*pair) for pair in zip(own_outputs, outputs, strict=True))
         return [] if same else questions
 
-    def _timed(self, form: Form, questions: Sequence[Question], runs: int) -> dict[Question, list[Pair]]:
+    def _timed(self, form: NetworkForm, questions: Sequence[TuningQuery], runs: int) -> dict[TuningQuery, list[Pair]]:
         """Run both in turn."""
         asked = self._base.asked
         places = [
@@ -101,7 +101,7 @@ class Trials:
             ]
             for question in questions
         ]
-        pairs: dict[Question, list[Pair]] = {question: [] for question in questions}
+        pairs: dict[TuningQuery, list[Pair]] = {question: [] for question in questions}
         for number in range(runs):
             times: dict[int, list[int]] = {}
             for which in (0, 1) if number % 2 else (1, 0):
@@ -113,7 +113,7 @@ class Trials:
         return pairs
 
 
-def whole_times(one: Form, other: Form, runs: int, threads: int) -> list[Pair]:
+def whole_times(one: NetworkForm, other: NetworkForm, runs: int, threads: int) -> list[Pair]:
     """Return the seconds of whole runs of two forms, in turn."""
     clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
     pairs = []
@@ -125,15 +125,15 @@ def whole_times(one: Form, other: Form, runs: int, threads: int) -> list[Pair]:
     return pairs
 
 
-def _run(form: Form, clock: Callable[[], int]) -> list[int]:
-    """Return the times of a run; what a cache may hold of a network it finds there, since in use it follows itself."""
+def _run(form: NetworkForm, clock: Callable[[], int]) -> list[int]:
+    """Return the times of a run; a cache may hold data of a network, which in use follows itself, too."""
     if form.nbytes < CACHED:
         form.run(clock)
     return form.run(clock)
 
 
 def _in_common(one: Array, other: Array) -> tuple[Array, Array]:
-    """Return what lies in both: rows may be written up to whole tiles."""
+    """Return the part that both arrays have: rows may be written up to whole tiles."""
     within = tuple(slice(0, min(extents)) for extents in zip(one.shape, other.shape, strict=True))
     return one[within], other[within]
 

@@ -9,10 +9,10 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from opbuild.errors import OptionError, ShapeError
-from opbuild.families.knowledge import Question, Variant
+from opbuild.families.tuning_query import TuningQuery, Variant
 from opbuild.files.writing import unwritable_folder
 from opbuild.graph.types import Graph
-from opbuild.lowering.tuned import Asked
+from opbuild.lowering.tuned import LoweringQuery
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import Model, open_model
 from opbuild.pipeline.setup import Setup, set_up
@@ -22,10 +22,10 @@ from opbuild.pipeline.tuned import applying, family_sources, is_current
 from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.report import Clock
 from opbuild.runtime.profile import random_inputs
-from opbuild.store.bank import Record, append_records, read_bank
 from opbuild.store.machine_class import read_measured, system_class, write_measured
+from opbuild.store.tuning_database import TuningRecord, append_records, read_database
 from opbuild.target.level import Level
-from opbuild.tuning.forms import Form, Forms
+from opbuild.tuning.forms import Forms, NetworkForm
 from opbuild.tuning.machine import measure_machine
 from opbuild.tuning.search import DECIDING_RUNS, Choices, Finding, Pair, judged, median_bound, search
 from opbuild.tuning.trial import Trials, whole_times
@@ -46,8 +46,8 @@ LEAST_SHARE = 0.003
 _FIRST_LOOKS = 5
 
 
-class Progress(NamedTuple):
-    """How far tuning is.
+class TuningProgress(NamedTuple):
+    """The progress of tuning.
 
     Attributes:
         network: The network.
@@ -76,7 +76,7 @@ class Row(NamedTuple):
         choice: What it is now.
     """
 
-    question: Question
+    question: TuningQuery
     nodes: tuple[str, ...]
     default: Variant | None
     finding: Finding
@@ -86,7 +86,7 @@ class Row(NamedTuple):
 
 @dataclass
 class TunedNetwork:
-    """What tuning a network came to.
+    """The result of tuning a network.
 
     Attributes:
         network: Its name.
@@ -110,13 +110,13 @@ class TunedNetwork:
     nodes: int = 0
     whole: list[Pair] = field(default_factory=list)
     ended: str = ""
-    refused: list[tuple[Question, str]] = field(default_factory=list)
+    refused: list[tuple[TuningQuery, str]] = field(default_factory=list)
     seconds: float = 0.0
     cut: bool = False
 
     @property
     def verdict(self) -> Finding:
-        """What the whole network's times say."""
+        """The judgement of the whole network's times."""
         return judged({}, self.whole)
 
     @property
@@ -135,9 +135,9 @@ def tune_model(
     operators: Sequence[str] = (),
     again: bool = False,
     observer: Observer | None = None,
-    tell: Callable[[Progress], None] = lambda progress: None,
+    tell: Callable[[TuningProgress], None] = lambda progress: None,
 ) -> TunedNetwork:
-    """Tune the calls of a network on this machine, and keep what is found in the bank.
+    """Tune the calls of a network on this machine, and keep the results in the tuning database.
 
     Args:
         model: As ``opbuild.compile`` takes it.
@@ -152,9 +152,9 @@ def tune_model(
 
     Raises:
         ModelError: If the model is at fault, or a shape is open.
-        OptionError: If the bank can not be written.
-        TargetError: If the level is unknown, or its code can not run here.
-        BuildError: If the network can not be built.
+        OptionError: If the bank cannot be written.
+        TargetError: If the level is unknown, or its code cannot run here.
+        BuildError: If the network cannot be built.
     """
     setup = set_up(config, target, observer, stores_networks=False)
     _check_bank(setup)
@@ -185,7 +185,7 @@ class Tuner:
         setup: Setup,
         budget: float,
         operators: Sequence[str],
-        tell: Callable[[Progress], None],
+        tell: Callable[[TuningProgress], None],
     ) -> None:
         self._graph, self._setup, self._tell = graph, setup, tell
         self._started = time.monotonic()
@@ -202,16 +202,16 @@ class Tuner:
         self.result = TunedNetwork(
             graph.name, self._measured or system_class(setup.level), setup.level.name, nodes=len(self._nodes)
         )
-        self._last = Progress(graph.name, 0, 0, 0, 0)
+        self._last = TuningProgress(graph.name, 0, 0, 0, 0)
 
     def run(self, *, again: bool) -> None:
         """Search until all is known, or the budget is spent."""
-        bank = read_bank(self._setup.config.tune_bank, self._setup.trust)
+        bank = read_database(self._setup.config.tune_bank, self._setup.trust)
         known = {} if again else applying(bank, self._setup)
         table = base = self._forms.make({})
         shares = _shares(table)
-        choices: dict[Question, Variant | None] = {}
-        done: set[Question] = set()
+        choices: dict[TuningQuery, Variant | None] = {}
+        done: set[TuningQuery] = set()
         while True:
             for question, asked in base.asked.items():
                 record = known.get(question)
@@ -240,7 +240,7 @@ class Tuner:
         self.result.rows.sort(key=lambda row: -_share(shares, row.nodes))
         self.result.seconds = time.monotonic() - self._started
 
-    def _tells(self, record: Record, question: Question, asked: Asked) -> bool:
+    def _tells(self, record: TuningRecord, question: TuningQuery, asked: LoweringQuery) -> bool:
         """Return whether a record still tells of a question: its kernels are defined as those that were measured."""
         if record.default != asked.default or record.choice not in asked.candidates:
             return False
@@ -249,15 +249,15 @@ class Tuner:
             return self._forms.kernels(question, (record.default, record.choice)) == record.kernels
         return counts
 
-    def _is_open(self, question: Question, asked: Asked, done: set[Question]) -> bool:
+    def _is_open(self, question: TuningQuery, asked: LoweringQuery, done: set[TuningQuery]) -> bool:
         return question not in done and len(asked.candidates) > 1 and bool(asked.sites & self._nodes)
 
     def _group(
-        self, asked: Mapping[Question, Asked], done: set[Question], shares: Mapping[str, float]
-    ) -> list[Question]:
+        self, asked: Mapping[TuningQuery, LoweringQuery], done: set[TuningQuery], shares: Mapping[str, float]
+    ) -> list[TuningQuery]:
         """Return the next questions to search at once: the most expensive ones, no two of one node."""
         open_ = [(_share(shares, each.sites), q) for q, each in asked.items() if self._is_open(q, each, done)]
-        group: list[Question] = []
+        group: list[TuningQuery] = []
         taken: set[str] = set()
         for share, question in sorted(open_, key=lambda each: -each[0]):
             sites = asked[question].sites
@@ -266,11 +266,11 @@ class Tuner:
                 taken |= sites
         return group
 
-    def _candidates(self, base: Form, group: Sequence[Question]) -> dict[Question, list[Variant | None]]:
+    def _candidates(self, base: NetworkForm, group: Sequence[TuningQuery]) -> dict[TuningQuery, list[Variant | None]]:
         asked = base.asked
         return {q: [each for each in asked[q].candidates if each != asked[q].answer][:MOST] for q in group}
 
-    def _trials(self, base: Form, choices: Choices) -> Trials:
+    def _trials(self, base: NetworkForm, choices: Choices) -> Trials:
         def tell(_: int) -> None:
             self._last = self._last._replace(forms=self._last.forms + 1)
             self._tell(self._last)
@@ -285,8 +285,8 @@ class Tuner:
     def _prepare(self, choices: Choices) -> Callable[[Sequence[Choices]], None]:
         return lambda turns: self._forms.compile([{**choices, **turn} for turn in turns])
 
-    def _keep(self, asked: Mapping[Question, Asked], found: Mapping[Question, Finding]) -> None:
-        """Write what was found to the bank, and remember it."""
+    def _keep(self, asked: Mapping[TuningQuery, LoweringQuery], found: Mapping[TuningQuery, Finding]) -> None:
+        """Write the result to the tuning database, and remember it."""
         for question, finding in found.items():
             each = asked[question]
             choice = finding.choice if finding.found else each.answer
@@ -300,9 +300,9 @@ class Tuner:
                 self._write(row.question, row.finding, row.default, row.default)
                 self.result.rows[number] = row._replace(choice=row.default)
 
-    def _write(self, question: Question, finding: Finding, default: Variant | None, choice: Variant | None) -> None:
+    def _write(self, question: TuningQuery, finding: Finding, default: Variant | None, choice: Variant | None) -> None:
         config = self._setup.config
-        record = Record(
+        record = TuningRecord(
             *question, self._setup.level.name, self._measured, system_class(self._setup.level), config.num_threads,
             family_sources(question.family), default, choice, 1e6 * finding.before, 1e6 * finding.after,
             min(finding.bound, 99.0), finding.spread, finding.pairs,
@@ -311,19 +311,23 @@ class Tuner:
         )  # fmt: skip
         append_records(config.tune_bank, [record], self._setup.trust)
 
-    def _add(self, question: Question, asked: Asked, finding: Finding, *, known: bool, choice: Variant | None) -> None:
+    def _add(
+        self, question: TuningQuery, asked: LoweringQuery, finding: Finding, *, known: bool, choice: Variant | None
+    ) -> None:
         self.result.rows.append(Row(question, tuple(sorted(asked.sites)), asked.default, finding, known, choice))
 
-    def _progress(self, asked: Mapping[Question, Asked], done: set[Question], shares: Mapping[str, float]) -> None:
+    def _progress(
+        self, asked: Mapping[TuningQuery, LoweringQuery], done: set[TuningQuery], shares: Mapping[str, float]
+    ) -> None:
         left = sum(
             self._is_open(q, each, done) and _share(shares, each.sites) >= LEAST_SHARE for q, each in asked.items()
         )
         found = sum(row.finding.found and not row.known for row in self.result.rows)
-        self._last = Progress(self._graph.name, len(done), len(done) + left, found, self._last.forms)
+        self._last = TuningProgress(self._graph.name, len(done), len(done) + left, found, self._last.forms)
         self._tell(self._last)
 
 
-def _shares(form: Form) -> dict[str, float]:
+def _shares(form: NetworkForm) -> dict[str, float]:
     """Return each node's share of the network's time."""
     runs = [form.run(time.perf_counter_ns) for _ in range(_FIRST_LOOKS)]
     times = [min(each) for each in zip(*runs, strict=True)]
@@ -338,7 +342,7 @@ def _share(shares: Mapping[str, float], nodes: Sequence[str] | set[str]) -> floa
     return sum(shares.get(node, 0.0) for node in nodes)
 
 
-def _remembered(record: Record) -> Finding:
+def _remembered(record: TuningRecord) -> Finding:
     before, after = record.before / 1e6, record.after / 1e6
     return Finding(record.choice, record.is_tuned, before, after, record.bound, record.spread, record.pairs)
 
@@ -347,7 +351,7 @@ def _check_bank(setup: Setup) -> None:
     """Refuse a bank that could not be written once all is measured.
 
     Raises:
-        OptionError: If the folder is missing that ``TUNE_BANK_PATH`` names, or can not be written.
+        OptionError: If the folder is missing that ``TUNE_BANK_PATH`` names, or cannot be written.
     """
     folder = setup.config.tune_bank.parent
     if setup.config.tune_bank_path.strip() and not folder.is_dir():
@@ -357,9 +361,9 @@ def _check_bank(setup: Setup) -> None:
         raise OptionError(f"TUNE_BANK_PATH is {str(folder)!r}, and {what}", hint)
     problem = unwritable_folder(folder)
     if not problem and setup.config.tune_bank.exists() and not os.access(setup.config.tune_bank, os.W_OK):
-        problem = f"{setup.config.tune_bank} can not be written"
+        problem = f"{setup.config.tune_bank} cannot be written"
     if problem:
-        raise OptionError(f"what tuning finds can not be kept: {problem}", "set TUNE_BANK_PATH to another folder")
+        raise OptionError(f"what tuning finds cannot be kept: {problem}", "set TUNE_BANK_PATH to another folder")
 
 
 def _machine(setup: Setup) -> str:

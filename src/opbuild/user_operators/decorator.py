@@ -21,7 +21,7 @@ Shape = Callable[..., "tuple[int, ...] | TensorType"]
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """What ``@operator`` makes of a function.
+    """The operator that ``@operator`` makes of a function.
 
     Attributes:
         function: The function itself; calling the operator calls it, so that one definition may use another.
@@ -60,7 +60,7 @@ def operator(
             ``hl.TailStrategy.GuardWithIf``: kernels have no checks.
 
     Raises:
-        OptionError: If a name is not allowed or taken, or if the source can not be carried by text.
+        OptionError: If a name is not allowed or taken, or if the source cannot be carried by text.
     """
     if not op_type.isidentifier() or not domain or domain in ("ai.onnx", "opbuild"):
         raise OptionError(
@@ -104,7 +104,7 @@ def _arity(function: FunctionType) -> int | None:
 
 
 def _register_shape(definition: UserOperator) -> None:
-    def typed(call: shape_rules.Call) -> shape_rules.Types:
+    def typed(call: shape_rules.ShapeCall) -> shape_rules.Types:
         types = [call.type(index) for index in range(len(call.types))]
         if definition.arity is not None and len(types) != definition.arity:
             call.fail(f"it takes {counted(definition.arity, 'input')}, not {len(types)}")

@@ -19,27 +19,27 @@ _UNSEEN = frozenset({"__import__", "compile", "eval", "exec", "globals", "input"
 
 
 def source_of(*functions: FunctionType) -> str:
-    """Return the text that defines functions: themselves, and what they mention of their module, transitively.
+    """Return the text that defines functions: themselves, and the names of their module they mention, transitively.
 
     Raises:
-        OptionError: If the source can not be found, or if the function uses what no text can carry: variables of an
+        OptionError: If the source cannot be found, or if the function uses what no text can carry: variables of an
             enclosing function, modules other than halide, math and numpy, objects that are no plain constants, files,
             or two things of one name.
     """
-    texts: dict[str, _Text] = {}
+    texts: dict[str, _NamedText] = {}
     for function in functions:
         _collect(function, texts)
     return "\n".join(texts[name].text for name in sorted(texts))
 
 
-class _Text(NamedTuple):
+class _NamedText(NamedTuple):
     """The text that defines a name, and what the name stands for."""
 
     text: str
     value: Any
 
 
-def _collect(function: FunctionType, texts: dict[str, _Text]) -> None:
+def _collect(function: FunctionType, texts: dict[str, _NamedText]) -> None:
     name = function.__name__
     if name in texts:
         _check_same(name, function, texts)
@@ -52,13 +52,13 @@ def _collect(function: FunctionType, texts: dict[str, _Text]) -> None:
         )
     tree = _parsed(function)
     _check_seen(name, tree)
-    texts[name] = _Text(ast.unparse(tree), function)
+    texts[name] = _NamedText(ast.unparse(tree), function)
     for mentioned in sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}):
         if mentioned in function.__globals__ and mentioned not in _local_names(tree):
             _collect_global(mentioned, function.__globals__[mentioned], name, texts)
 
 
-def _collect_global(name: str, value: Any, user: str, texts: dict[str, _Text]) -> None:
+def _collect_global(name: str, value: Any, user: str, texts: dict[str, _NamedText]) -> None:
     value = getattr(value, "function", value)
     if name in texts:
         _check_same(name, value, texts)
@@ -74,7 +74,7 @@ def _collect_global(name: str, value: Any, user: str, texts: dict[str, _Text]) -
             raise OptionError(f"operator function {user} uses {value.__name__} as {name}", "use it under its own name")
         _collect(value, texts)
     elif _is_plain(value):
-        texts[name] = _Text(f"{name} = {value!r}", value)
+        texts[name] = _NamedText(f"{name} = {value!r}", value)
     else:
         raise OptionError(
             f"operator function {user} uses {name}, a {type(value).__name__}",
@@ -82,7 +82,7 @@ def _collect_global(name: str, value: Any, user: str, texts: dict[str, _Text]) -
         )
 
 
-def _check_same(name: str, value: Any, texts: dict[str, _Text]) -> None:
+def _check_same(name: str, value: Any, texts: dict[str, _NamedText]) -> None:
     """Refuse a name that stands for different things in different modules: in the text it is one."""
     known = texts[name].value
     if known is not value and (isinstance(value, FunctionType) or repr(known) != repr(value)):
@@ -92,7 +92,7 @@ def _check_same(name: str, value: Any, texts: dict[str, _Text]) -> None:
 
 
 def _check_seen(name: str, tree: ast.FunctionDef) -> None:
-    """Refuse what would make the operator depend on something that is not in its text, and so not in its key."""
+    """Refuse names that would make the operator depend on something that is not in its text, and so not in its key."""
     for node in ast.walk(tree):
         modules: list[str] = []
         if isinstance(node, ast.Import):
@@ -116,7 +116,7 @@ def _parsed(function: FunctionType) -> ast.FunctionDef:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError) as error:
         raise OptionError(
-            f"the source of operator function {function.__name__} can not be read: {error}",
+            f"the source of operator function {function.__name__} cannot be read: {error}",
             "define it with def in a file",
         ) from error
     definition = tree.body[0]
@@ -146,7 +146,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def text_of(function: object) -> str:
-    """Return what identifies a function that is called in this process only: its source, or else its code."""
+    """Return the identity of a function that is called in this process only: its source, or else its code."""
     try:
         return inspect.getsource(function)  # type: ignore[arg-type]  # anything else raises TypeError
     except (OSError, TypeError):

@@ -230,7 +230,7 @@ def _masked_fill_by_tensor(draw: Draw) -> Call:
 
 @calls("_to_copy.default", "to.dtype", "prims.convert_element_type.default")
 def _cast(draw: Draw) -> Call:
-    """Draw a cast; numbers that an integer can not hold have no value that anything says."""
+    """Draw a cast; numbers that an integer cannot hold have no value that anything says."""
     source, target = draw.one_of(ANY), draw.one_of(ANY)
     x = draw.tensor(draw.shape(), source)
     if source.is_floating_point and not target.is_floating_point and target is not torch.bool:

@@ -75,7 +75,7 @@ def _arg(draw: Draw) -> Call:
 
 
 def _scores(draw: Draw) -> torch.Tensor:
-    """Return what softmax takes: ordinary numbers, or infinite ones and rows of -inf alone."""
+    """Return the operand of softmax: ordinary numbers, or infinite ones and rows of -inf alone."""
     x = draw.tensor(draw.shape(), draw.one_of(FLOATS), special=0, spread=draw.choice((1.0, 30.0)))
     if x.numel() and draw.some(0.4):
         x = torch.where(draw.tensor(draw.beside(x.shape), torch.bool), x, draw.choice((-float("inf"), float("inf"))))
@@ -112,7 +112,7 @@ def _product_of_all(draw: Draw) -> Call:
 
 
 def _factor(draw: Draw) -> torch.Tensor:
-    """Return what products are made of; those of 16 bits do not leave the type's range, in which torch multiplies."""
+    """Return a factor of products; those of 16 bits do not leave the type's range, in which torch multiplies."""
     dtype = draw.one_of((*_SUMS, *INTEGERS, torch.bool))
     is_narrow = dtype in (torch.float16, torch.bfloat16)
     return draw.tensor(draw.shape(0, 2 if is_narrow else 4), dtype, special=0 if is_narrow else 0.03, spread=1.2)

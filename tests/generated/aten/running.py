@@ -19,7 +19,7 @@ from opbuild.config import Config
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.torch.builder import build_graph
 from opbuild.frontend.torch.capture import capture, why_not
-from opbuild.frontend.torch.program import Program
+from opbuild.frontend.torch.program import AtenProgram
 from opbuild.torch.memory import to_array, to_tensor
 from opbuild.torch.source import ProgramSource
 from support.graph_runner import run_graph
@@ -108,7 +108,7 @@ def refusal(given: Asked) -> str:
     return next(filter(None, (why_not(each) for each in given.graph.nodes if each.op == "call_function")), "")
 
 
-def frozen_program(given: Asked, draw: Draw) -> tuple[Program, list[Any], list[Any]]:
+def frozen_program(given: Asked, draw: Draw) -> tuple[AtenProgram, list[Any], list[Any]]:
     """Return a call as a program, the arrays that it is given, and those of its tensors that are constants."""
     constants = [f"x{number}" for number in range(len(given.tensors)) if draw.some(0.3)]
     program, _ = capture(given.graph, "call", constants)
@@ -117,14 +117,14 @@ def frozen_program(given: Asked, draw: Draw) -> tuple[Program, list[Any], list[A
     return program, feeds, frozen
 
 
-def by_host(program: Program, feeds: Sequence[Any], frozen: Sequence[Any]) -> list[Any]:
-    """Return what a program's graph gives, node by node on the host."""
+def by_host(program: AtenProgram, feeds: Sequence[Any], frozen: Sequence[Any]) -> list[Any]:
+    """Return the results of a program's graph, node by node on the host."""
     graph = build_graph(program, [array.shape for array in feeds], frozen, evaluate)
     return list(run_graph(graph, dict(zip(graph.inputs, feeds, strict=True))))
 
 
-def by_kernels(program: Program, feeds: Sequence[Any], frozen: Sequence[Any], cache: Path) -> list[Any]:
-    """Return what its network gives, compiled as any."""
+def by_kernels(program: AtenProgram, feeds: Sequence[Any], frozen: Sequence[Any], cache: Path) -> list[Any]:
+    """Return the results of its network, compiled as any."""
     config = Config.from_environment(cache_path=cache, num_threads=1)
     network = compile_source(ProgramSource(program, list(frozen)), config, image=False)
     found = network(*feeds)
@@ -132,7 +132,7 @@ def by_kernels(program: Program, feeds: Sequence[Any], frozen: Sequence[Any], ca
 
 
 def outcome(name: str, seed: int, cache: Path | None) -> tuple[str, str]:
-    """Return what became of a call: ``no call``, ``left to torch`` and why, or ``same``.
+    """Return the outcome of a call: ``no call``, ``left to torch`` and why, or ``same``.
 
     Args:
         name: The operator.

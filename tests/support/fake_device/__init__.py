@@ -34,7 +34,7 @@ class FakeClass:
         return {KIND: PythonSource()}
 
     def compiler(self) -> PythonCompiler:
-        """Return what makes it."""
+        """Return its compiler."""
         return PythonCompiler()
 
     def kernel(self, desc: OpDesc, /) -> OpDesc | None:

@@ -65,7 +65,7 @@ class PythonCompiler:
         return "1.0"
 
     def library(self) -> Any:
-        """Return what writes the source."""
+        """Return the identity of the source's writer."""
         from opbuild.platform.paths import Path as OwnPath
 
         return OwnPath(str(Path(kernels.__file__)))
@@ -82,7 +82,7 @@ class PythonCompiler:
         """Load nothing."""
 
     def define(self, desc: OpDesc, _: Target, /) -> PythonPipeline:
-        """Return what is compiled."""
+        """Return the pipeline."""
         return PythonPipeline(desc)
 
     def inspect(self, desc: OpDesc, symbol: str, _: Target, /, options: Collection[str]) -> Mapping[str, bytes]:

@@ -20,7 +20,7 @@ class _Waiting:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return what loads the driver and changes what it names."""
+        """Return the spec that loads the driver and changes what it names."""
         spec = PathFinder.find_spec(name, path, target) if name == DRIVER else None
         loader: Any = spec and spec.loader
         if loader is not None:

@@ -12,7 +12,7 @@ import pytest
 
 from opbuild.bench import converted
 from opbuild.bench.child import LEAST_CALLS, turn
-from opbuild.bench.job import Job
+from opbuild.bench.job import BenchJob
 from opbuild.bench.measure import Figures
 from opbuild.bench.runtimes import RUNTIMES, Runtime
 from opbuild.cli import bench
@@ -108,7 +108,7 @@ def test_a_runtime_that_computes_something_else_is_not_the_best() -> None:
 
 
 def test_a_runtime_without_its_converter_is_not_installed() -> None:
-    """So nobody waits for what can not be made."""
+    """So nobody waits for what cannot be made."""
     assert Runtime("json", "json", RUNTIMES["opbuild"].load).is_installed
     assert not Runtime("json", "json", RUNTIMES["opbuild"].load, needs="no_such_converter").is_installed
 
@@ -116,10 +116,10 @@ def test_a_runtime_without_its_converter_is_not_installed() -> None:
 def test_a_converter_that_fails_says_why_and_leaves_nothing_that_looks_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A network that a runtime can not take is told with the converter's last line."""
+    """A network that a runtime cannot take is told with the converter's last line."""
     (tmp_path / "m.onnx").write_bytes(b"(")  # no program either
     monkeypatch.setattr(converted, "_program", lambda name: sys.executable)
-    job = Job(str(tmp_path / "m.onnx"), {"x": np.zeros((1, 2), np.float32)}, 1, str(tmp_path / "cache"))
+    job = BenchJob(str(tmp_path / "m.onnx"), {"x": np.zeros((1, 2), np.float32)}, 1, str(tmp_path / "cache"))
     with pytest.raises(RuntimeError, match=r"python.*:"):
         converted._pnnx(job)
     assert not (tmp_path / "cache" / "pnnx" / "done").exists()

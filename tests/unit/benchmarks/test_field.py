@@ -43,7 +43,7 @@ print(json.dumps({"features": features, "others": list(found), "number": library
 
 
 def answers(library: Path, level: str) -> dict:
-    """Return what a library is told, at a level if one is named."""
+    """Return the answers that a library gets, at a level if one is named."""
     variables = {**os.environ, **({"LD_PRELOAD": str(limited_cpu._handler(level))} if level else {})}
     command = [sys.executable, "-c", CALLS, str(library)]
     found = json.loads(subprocess.run(command, env=variables, capture_output=True, check=True).stdout)
@@ -51,7 +51,7 @@ def answers(library: Path, level: str) -> dict:
 
 
 def arguments(folder: Path, **other: object) -> argparse.Namespace:
-    """Return what a run is asked."""
+    """Return the arguments of a run."""
     asked = {"results": folder, "own_bank": None, "gaps": [5], "rounds": 2, "seconds": 0.1, "limit": ""}
     return argparse.Namespace(**{**asked, **other})
 

@@ -23,7 +23,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators, operators_in
 from opbuild.store.pack import Pack
-from opbuild.store.pack_file import Object, Sources, pack_bytes
+from opbuild.store.pack_file import FamilySources, Object, pack_bytes
 from opbuild.store.tiers import TieredStore
 from support.edited_compiler import SOURCES, EditedCompiler
 from support.fake_compiler import FakeCompiler, fake_object
@@ -197,7 +197,7 @@ def packed(folder: Path, descs: Sequence[OpDesc], defined: str) -> Pack:
         objects.append(Object(desc.components(), key.operator, digest, fake_object(b"packed", (key.symbol,))))
     path = folder / LEVEL.name / "conv.pack"
     path.parent.mkdir(parents=True)
-    path.write_bytes(pack_bytes(LEVEL.name, "conv", IDENTITY, Sources("code", "text"), objects))
+    path.write_bytes(pack_bytes(LEVEL.name, "conv", IDENTITY, FamilySources("code", "text"), objects))
     return Pack(LEVEL.name, folder)
 
 

@@ -15,7 +15,7 @@ from opbuild import events
 from opbuild.builder import build
 from opbuild.builder.build import Builder
 from opbuild.builder.client import CompileServer
-from opbuild.builder.resting import Resting
+from opbuild.builder.idle_server import IdleServer
 from opbuild.config import Config
 from opbuild.errors import BuildError, CompileError
 from opbuild.kernel.opdesc import OpDesc
@@ -31,7 +31,7 @@ from support.until import children_of, is_gone, until
     ("mode", "text"),
     [
         ("crash", "step compile: the compiler crashed: signal 11 (SIGSEGV)"),
-        ("raise", "step compile: ArithmeticError: this operator can not be compiled (at fake_compiler.py:"),
+        ("raise", "step compile: ArithmeticError: this operator cannot be compiled (at fake_compiler.py:"),
         ("hang", "step compile: it took more than 1 s and was ended"),
         ("empty", "step check: the compiler delivered no usable object: it is empty"),
         ("garbage", "step check: the compiler delivered no usable object: it does not begin as an ELF file"),
@@ -60,7 +60,7 @@ def test_what_a_network_can_do_without_fails_no_build(config: Config) -> None:
         assert list(result.entries) == [conv(1), conv(3)]
         assert result.built == 2
         (told,) = seen.of(events.Warned)
-        assert "this operator can not be compiled" in told.message
+        assert "this operator cannot be compiled" in told.message
         with pytest.raises(CompileError):
             builder.start(needed(bad), "net", needed(bad)).result()
 
@@ -148,7 +148,7 @@ def test_a_server_nobody_needs_is_ended(config: Config, monkeypatch: pytest.Monk
     """A server that was warmed up in vain ends when the build turns out to need no compile."""
     with disk_builder(config) as builder:
         builder.build(needed(conv()), "net")
-    monkeypatch.setattr(build, "RESTING", Resting())  # without what rests from the build before
+    monkeypatch.setattr(build, "IDLE_SERVER", IdleServer())  # without what rests from the build before
     builder = disk_builder(config)
     builder.warm_up()
     pid = server_pid(builder)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from opbuild.builder import queue
-from opbuild.builder.job import Job
+from opbuild.builder.job import OperatorJob
 from opbuild.builder.queue import Queue
 from opbuild.cli.progress import LineProgress
 from opbuild.events import BuildStarted, CompileFinished, Taken, Waiting
@@ -50,7 +50,7 @@ class World:
         self.store = Operators(Memory())
         self.entries = [entry_of(conv(tile)) for tile in range(count)]
         self.jobs = [
-            Job(conv(tile), key, f"conv_{tile}_0", ("node",), self.store, Reason("absent", "not in the store"))
+            OperatorJob(conv(tile), key, f"conv_{tile}_0", ("node",), self.store, Reason("absent", "not in the store"))
             for tile, (key, _) in enumerate(self.entries)
         ]
         self.queue = Queue(self.jobs, self.claims, limit, patience, lambda: self.now)

@@ -13,7 +13,7 @@ import pytest
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.builder import build as build_module
 from opbuild.builder.build import Builder
-from opbuild.builder.resting import Resting
+from opbuild.builder.idle_server import IdleServer
 from opbuild.config import Config
 from opbuild.kernel.identity import files_state, identify
 from opbuild.kernel.key import CompilerIdentity
@@ -152,14 +152,14 @@ class Replaced(FakeCompiler):
 
 
 @pytest.fixture
-def resting(monkeypatch: pytest.MonkeyPatch) -> Resting:
+def resting(monkeypatch: pytest.MonkeyPatch) -> IdleServer:
     """No server rests from tests before."""
-    resting = Resting()
-    monkeypatch.setattr(build_module, "RESTING", resting)
+    resting = IdleServer()
+    monkeypatch.setattr(build_module, "IDLE_SERVER", resting)
     return resting
 
 
-def test_an_object_of_a_compiler_that_was_replaced_meanwhile_is_not_stored(config: Config, resting: Resting) -> None:
+def test_an_object_of_a_compiler_that_was_replaced_meanwhile_is_not_stored(config: Config, resting: IdleServer) -> None:
     """The server says which files it loaded; if they are not those of the key, the object is used once (F28, F34)."""
     store = Operators(Memory())
     with Builder(store, Replaced(), LEVEL, config) as builder:
@@ -171,7 +171,7 @@ def test_an_object_of_a_compiler_that_was_replaced_meanwhile_is_not_stored(confi
 
 
 def test_a_server_that_rested_while_the_compiler_was_replaced_is_not_used(
-    config: Config, resting: Resting, tmp_path: Path
+    config: Config, resting: IdleServer, tmp_path: Path
 ) -> None:
     """A server of the old compiler ends; with the new one everything is certain again (F28)."""
     library = tmp_path / "lib.so"

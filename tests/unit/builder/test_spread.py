@@ -101,7 +101,7 @@ class Fated(Executor):
 
     @staticmethod
     def answer(fate: str, asked: list[dict[str, Any]]) -> Any:
-        """Return what a worker says."""
+        """Return the answer of a worker."""
         if fate == "refused":
             return {"where": "process 7 on node9", "refused": "it has another fake"}
         if fate == "garbage":
@@ -130,7 +130,7 @@ class Here:
         self.ready.append(delivered(request, compiled(request)))
 
     def receive(self, timeout: float | None = None) -> list[Any]:
-        """Return what is ready."""
+        """Return the messages that are ready."""
         ready, self.ready = self.ready, []
         return ready
 
@@ -245,7 +245,7 @@ def test_a_build_over_an_executor_has_the_objects_of_one_without(config: Config)
 
 def test_an_operator_that_fails_everywhere_is_this_hosts_error(config: Config) -> None:
     """The others are built, and the error is the one that a build without an executor ends with."""
-    with ThreadPoolExecutor(1) as pool, pytest.raises(CompileError, match="this operator can not be compiled"):
+    with ThreadPoolExecutor(1) as pool, pytest.raises(CompileError, match="this operator cannot be compiled"):
         build(config, pool, 1, fake="raise")
 
 
@@ -275,7 +275,7 @@ def request_of(builder: Builder, **changes: Any) -> dict[str, Any]:
     ],
 )
 def test_a_worker_refuses_what_it_would_compile_otherwise(config: Config, changes: dict[str, Any], why: str) -> None:
-    """Another compiler, other sources, or a batch that it can not read: it says so, and compiles nothing."""
+    """Another compiler, other sources, or a batch that it cannot read: it says so, and compiles nothing."""
     with Builder(Operators(Memory()), FakeCompiler(), LEVEL, config) as builder:
         answer = compile_batch(request_of(builder, **changes))
     assert why in answer["refused"]

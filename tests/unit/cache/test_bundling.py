@@ -149,7 +149,7 @@ def test_a_damaged_content_is_named(bundle: Path, elsewhere: Config) -> None:
     ],
 )
 def test_a_name_that_no_cache_has_is_refused(tmp_path: Path, elsewhere: Config, name: str) -> None:
-    """F58: a bundle with right digests can not name a place outside, or a file that an import does not bring."""
+    """F58: a bundle with right digests cannot name a place outside, or a file that an import does not bring."""
     path = tmp_path / "evil.bundle"
     write_bundle(path, LEVEL.name, [IDENTITY], [(name, b"x")])
     with pytest.raises(BuildError, match="the name"):
@@ -211,10 +211,10 @@ def test_an_empty_cache_can_not_be_exported(elsewhere: Config, tmp_path: Path) -
 
 def test_a_bundle_that_can_not_be_written_leaves_nothing(config: Config, tmp_path: Path, bundle: Path) -> None:
     """The error names the file; no private file stays."""
-    with pytest.raises(OpbuildError, match="can not be written"):
+    with pytest.raises(OpbuildError, match="cannot be written"):
         export_cache(tmp_path / "absent" / "x.bundle", config, LEVEL)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OpbuildError, match="can not be written"):
+    with pytest.raises(OpbuildError, match="cannot be written"):
         export_cache(tmp_path / "folder", config, LEVEL)
     assert not list(tmp_path.glob(".*"))
 

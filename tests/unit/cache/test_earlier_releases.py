@@ -9,7 +9,7 @@ import pytest
 
 from opbuild.cache.folder import Cache
 from opbuild.program import HostCall
-from opbuild.runtime.image import Image
+from opbuild.runtime.stored_network import LoadedNetwork
 from support.handmade import image_store
 from support.stored_network import KEY, SIZE, WEIGHT, store_network
 
@@ -24,7 +24,7 @@ def stored(tmp_path: Path) -> Path:
 def test_a_network_that_an_earlier_release_stored_is_read(stored: Path) -> None:
     """Record, library, constants and weights, under the name that its key has always had."""
     image = image_store(stored).load(KEY)
-    assert isinstance(image, Image), image
+    assert isinstance(image, LoadedNetwork), image
     assert image.library == b"library"
     large, small = image.constants
     np.testing.assert_array_equal(large.view(np.float32), np.arange(SIZE, dtype=np.float32))

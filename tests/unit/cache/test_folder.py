@@ -60,7 +60,7 @@ def test_nothing_counted_is_zero(tmp_path: Path) -> None:
     ["", "{", "[1]", "null", '{"hits":1}', '{"time":1,"hits":"x","saved_ms":1,"spent_ms":1,"misses":{}}', "\0\0"],
 )
 def test_a_broken_line_is_left_out(tmp_path: Path, line: str) -> None:
-    """What a torn write left does not spoil the others."""
+    """A line of a torn write does not spoil the others."""
     count_build(tmp_path, [1.0], [])
     with (tmp_path / counters.FILE).open("a") as file:
         file.write("\n" + line)
@@ -97,7 +97,7 @@ def test_a_folder_that_can_not_be_written_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_sound_entries_are_no_problem(cache: Cache) -> None:
-    """What a look-up accepts, verifying accepts, and it does not change the time of the last use."""
+    """Verifying accepts all that a look-up accepts, and does not change the time of the last use."""
     before = [item.last_use for item in cache.items("operator")]
     assert list(cache.problems()) == []
     assert summarize(looked_at(cache.kernel_meta), name_of(2)).milliseconds == 20.0
@@ -131,7 +131,7 @@ def test_damage_is_found_and_repaired(cache: Cache, suffix: str, content: bytes 
 
 
 def test_an_entry_of_another_release_is_not_damaged(cache: Cache) -> None:
-    """Its key has another format, which this release can not check: it stays."""
+    """Its key has another format, which this release cannot check: it stays."""
     path = cache.kernel_meta / f"{name_of(1)}.info"
     info = json.loads(path.read_bytes())
     info["key"]["components"]["format"] = 999

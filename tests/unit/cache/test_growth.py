@@ -109,7 +109,7 @@ def test_neither_a_start_nor_a_look_up_lists_the_cache(
 
 
 def test_builds_beside_one_that_clears_the_cache(small_network: SmallNetwork, tmp_path: Path) -> None:
-    """What a build has looked up it holds: whatever is removed under it, the network is right, without a word (F52)."""
+    """A build holds all that it has looked up: whatever is removed under it, the network is right, silently (F52)."""
     rank, stop = tmp_path / "rank_0", threading.Event()
 
     def clear() -> None:

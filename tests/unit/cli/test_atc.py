@@ -24,7 +24,7 @@ from opbuild.frontend.input_shape import InputShapeError
 STARTED = "ATC start working now, please wait for a moment."
 SUCCEEDED = "ATC run success, welcome to the next use."
 NEVER_BUILDING = (OpbuildError, errors.RunError, errors.OutOfRangeError, errors.ChangesError, errors.RankError)
-"""Kinds of errors that a build can not end with."""
+"""Kinds of errors that a build cannot end with."""
 
 FAILED = "ATC run failed, Please check the detail log, Try 'atc --help' for more information"
 

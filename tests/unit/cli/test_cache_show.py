@@ -23,7 +23,7 @@ from support.small_network import SmallNetwork
 
 
 def du(folder: Path) -> int:
-    """Return what ``du`` says of a folder."""
+    """Return the size of a folder by ``du``."""
     done = subprocess.run(["du", "-s", "--block-size=1", folder], capture_output=True, text=True, check=True)
     return int(done.stdout.split()[0])
 
@@ -115,7 +115,7 @@ def test_show_says_what_a_network_takes_gives_and_is_made_of(kept: Path, capsys:
 def test_show_of_a_damaged_network_says_so(
     kept: Path, content: bytes | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What can not be read is left out, and the state says why."""
+    """What cannot be read is left out, and the state says why."""
     (record,) = (path for path in (kept / "network_meta").glob("small_*.json"))
     record.write_bytes(record.read_bytes()[:-30] if content is None else content)
     assert main(["cache", "show", "small"]) == 0

@@ -12,7 +12,7 @@ from opbuild.cli.atc import atc
 from opbuild.cli.atc_options import FOREIGN
 from opbuild.cli.compile import compile as compile_command
 from opbuild.cli.compile import make_config
-from opbuild.cli.compile_options import Request
+from opbuild.cli.compile_options import CompileRequest
 from opbuild.cli.main import main
 
 GIVEN = {
@@ -30,7 +30,7 @@ BAD: dict[str, tuple[list[str], str, str]] = {
     "input_shape": (["--input_shape=data:1,x"], "'x'", "a whole number, -1 for any, or a range"),
     "dynamic_batch_size": (["--dynamic_batch_size=1,0"], "'1,0'", "2 to 100 different sizes"),
     "dynamic_image_size": (["--dynamic_image_size=224;448"], "'224;448'", "2 to 100 different heights and widths"),
-    "dynamic_dims": (["--dynamic_dims=1,2;3"], "'1,2;3'", "2 to 100 different lists of extents"),
+    "dynamic_dims": (["--dynamic_dims=1,2;3"], "'1,2;3'", "2 to 100 different lists of dimensions"),
     "om": (["--mode=6", "--om=none.om"], "'none.om'", "the path of an offline model"),
     "json": (["--mode=1", "--om=m.onnx", "--json=no/such.json"], "'no/such.json'", "the JSON file to write"),
     "check_report": (["--mode=3", "--check_report=no/such.json"], "'no/such.json'", "the JSON file to write"),
@@ -191,15 +191,15 @@ def test_atc_asks_for_what_atc_asks_for(folder: Path, option: str, capsys: pytes
 
 
 @pytest.fixture
-def requested(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+def requested(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[CompileRequest]:
     """Return the list of what command lines asked for; nothing is carried out."""
-    found: list[Request] = []
+    found: list[CompileRequest] = []
     for module in ("opbuild.cli.compile", "opbuild.cli.atc"):
         monkeypatch.setattr(f"{module}.carry_out", found.append)
     return found
 
 
-def test_compile_needs_nothing_but_a_model(requested: list[Request], user_store: Path) -> None:
+def test_compile_needs_nothing_but_a_model(requested: list[CompileRequest], user_store: Path) -> None:
     """The output is named after the model, the target is this machine, the store is the user's own."""
     assert main(["compile", "--model=m.onnx"]) == 0
     (request,) = requested
@@ -209,7 +209,9 @@ def test_compile_needs_nothing_but_a_model(requested: list[Request], user_store:
     assert config.cache_path == user_store
 
 
-def test_atc_has_atcs_defaults(requested: list[Request], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_atc_has_atcs_defaults(
+    requested: list[CompileRequest], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The cache is off and in ATC's place, and only warnings are said; each can be changed."""
     assert main(["atc", *GIVEN["atc"]]) == 0
     assert main(["atc", *GIVEN["atc"], "--op_compiler_cache_mode=enable", "--log=info"]) == 0
@@ -219,14 +221,14 @@ def test_atc_has_atcs_defaults(requested: list[Request], folder: Path, capsys: p
 
 
 @pytest.mark.parametrize("spelling", [["--model=m.onnx"], ["--model", "m.onnx"], ["m.onnx"]])
-def test_the_model_may_be_an_argument(requested: list[Request], spelling: list[str]) -> None:
+def test_the_model_may_be_an_argument(requested: list[CompileRequest], spelling: list[str]) -> None:
     """``opbuild compile m.onnx -o out`` is what ``--model`` and ``--output`` say; so it is for ``atc``."""
     assert main(["compile", *spelling, "-o", "out"]) == 0
     assert main(["atc", *spelling, "-oout", "--framework=5", "--soc_version=host"]) == 0
     assert [(request.model, request.output) for request in requested] == [(Path("m.onnx"), Path("out"))] * 2
 
 
-def test_every_setting_reaches_the_build(requested: list[Request], folder: Path) -> None:
+def test_every_setting_reaches_the_build(requested: list[CompileRequest], folder: Path) -> None:
     """Options of the cache, of debugging and of precision are the build's settings, spelled either way."""
     (folder / "debug.cfg").write_text("op_debug_config=oom\n")
     options = {
@@ -243,7 +245,7 @@ def test_every_setting_reaches_the_build(requested: list[Request], folder: Path)
         assert found == {**options, "optypelist_for_implmode": ("Conv", "Add")}
 
 
-def test_batch_sizes_become_variants_of_the_open_batch(requested: list[Request]) -> None:
+def test_batch_sizes_become_variants_of_the_open_batch(requested: list[CompileRequest]) -> None:
     """Each size stands for the -1 that comes first; inputs without one keep their shape."""
     arguments = ["--dynamic_batch_size=1, 2,8", "--input_shape=x:-1,3;y:-1;z:4,5"]
     assert main(["compile", "--model=m.onnx", *arguments]) == 0
@@ -252,7 +254,7 @@ def test_batch_sizes_become_variants_of_the_open_batch(requested: list[Request])
     assert request.input_shapes == {"x": (-1, 3), "y": (-1,), "z": (4, 5)}
 
 
-def test_image_sizes_and_lists_of_extents_become_variants(requested: list[Request]) -> None:
+def test_image_sizes_and_lists_of_extents_become_variants(requested: list[CompileRequest]) -> None:
     """Height and width are those of every open image; a list's extents go to each -1 in the order of the inputs."""
     arguments = ["--dynamic_image_size=8,9;16,16", "--input_shape=x:1,3,-1,-1;y:1,1,-1,-1;z:4,5"]
     assert main(["compile", "--model=m.onnx", *arguments]) == 0
@@ -263,7 +265,7 @@ def test_image_sizes_and_lists_of_extents_become_variants(requested: list[Reques
     assert lists == ({"x": (2, 3, 8), "y": (7, 9)}, {"x": (4, 3, 16), "y": (7, 16)})
 
 
-def test_ranges_are_passed_on(requested: list[Request]) -> None:
+def test_ranges_are_passed_on(requested: list[CompileRequest]) -> None:
     """Open extents reach the build as they are written."""
     assert main(["compile", "--model=m.onnx", "--input_shape=x:-1,3,1~640,1~640"]) == 0
     assert requested[0].input_shapes == {"x": (-1, 3, (1, 640), (1, 640))}

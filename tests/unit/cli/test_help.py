@@ -12,7 +12,7 @@ import click
 import pytest
 
 from opbuild.cli.compile import make_config
-from opbuild.cli.compile_options import Request
+from opbuild.cli.compile_options import CompileRequest
 from opbuild.cli.main import COMMANDS, GROUPS, main, opbuild
 from opbuild.config import Config
 
@@ -29,7 +29,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 
 def helped(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return what ``--help`` prints, as one line of words."""
+    """Return the output of ``--help``, as one line of words."""
     assert main([*arguments, "--help"]) == 0
     return " ".join(capsys.readouterr().out.split())
 
@@ -71,7 +71,7 @@ def shown_defaults(command: click.Command) -> dict[str, str]:
 
 
 def held(text: str, environ: dict[str, str]) -> str:
-    """Return what a default such as ``$NAME/folder, else ~/folder`` stands for in an environment."""
+    """Return the value of a default such as ``$NAME/folder, else ~/folder`` in an environment."""
     for part in text.split(", else "):
         variable = re.match(r"\$([A-Z_]+)", part)
         if variable is None:
@@ -123,7 +123,7 @@ def test_plain_defaults_are_those_that_hold(name: str, tmp_path: Path, monkeypat
     """What the help of ``compile`` and ``atc`` calls a default is what a command line without the option gives."""
     monkeypatch.chdir(tmp_path)
     Path("m.onnx").write_bytes(b"\x08\x08")
-    found: list[Request] = []
+    found: list[CompileRequest] = []
     monkeypatch.setattr(f"opbuild.cli.{name}.carry_out", found.append)
     given = ["--framework=5", "--output=m", "--soc_version=host"] if name == "atc" else []
     assert main([name, "m.onnx", *given]) == 0

@@ -87,7 +87,7 @@ def test_an_input_file_that_is_no_plain_array_is_refused(tmp_path: Path) -> None
 
 
 def test_an_input_given_twice_is_refused(tmp_path: Path) -> None:
-    """Two files for one input can not both be meant."""
+    """Two files for one input cannot both be meant."""
     np.save(tmp_path / "a.npy", np.arange(3))
     with pytest.raises(OptionError, match="twice"):
         read_inputs((f"x={tmp_path}/a.npy", f"x={tmp_path}/a.npy"))
@@ -96,7 +96,7 @@ def test_an_input_given_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_outputs_stay_in_their_folder_whatever_their_names(tmp_path: Path) -> None:
-    """Names are data: a path in one can not leave the folder, and two that look alike as files are both kept."""
+    """Names are data: a path in one cannot leave the folder, and two that look alike as files are both kept."""
     outputs = {"../../evil": np.zeros(1), "a/b": np.ones(1), "a:b": np.full(1, 2.0), "x" * 400: np.full(1, 3.0)}
     write_outputs(outputs, tmp_path / "new" / "out")
     files = {path.name: float(np.load(path)[0]) for path in (tmp_path / "new" / "out").iterdir()}

@@ -1,4 +1,4 @@
-"""What a user must know is said by every command that builds, or looks at what would be built."""
+"""Every command that builds, or looks at what would be built, tells the user all that he must know."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 import opbuild.families
 from opbuild.families import catalogue
-from opbuild.families.family import Family, Part
+from opbuild.families.family import Family, VariantPart
 from opbuild.graph.passes import fuse
 
 FOLDER = Path(opbuild.families.__file__).parent
@@ -20,7 +20,7 @@ PARTS = {"family.py": "FAMILY", "definition.py": "define", "schedule.py": "sched
 
 
 def missing(folder: Path) -> list[str]:
-    """Return what a family's folder lacks, in words."""
+    """Return the parts that a family's folder lacks, in words."""
     found = []
     for file, name in PARTS.items():
         path = folder / file
@@ -61,7 +61,7 @@ def test_a_part_that_is_left_out_is_named(tmp_path: Path, part: str) -> None:
 
 def test_a_descriptor_holds_only_what_its_family_declares() -> None:
     """A misspelt attribute or part of a variant would be a key of its own that no definition reads."""
-    family = Family("one", choose=dict, attributes=("kernel",), variant={"width": Part()})
+    family = Family("one", choose=dict, attributes=("kernel",), variant={"width": VariantPart()})
     assert family.desc(("One",), (), (), {"kernel": 3}, {"width": 4}).family == "one"
     with pytest.raises(AssertionError, match="one has no kernl"):
         family.desc(("One",), (), (), {"kernl": 3}, {"width": 4})
@@ -71,7 +71,7 @@ def test_a_descriptor_holds_only_what_its_family_declares() -> None:
 
 def test_a_part_that_only_some_variants_have_is_not_in_the_one_without_limits() -> None:
     """Else it would be another kernel than that of a variant which never had it, and compile to the same."""
-    parts = {"width": Part(least=1), "joined": Part(is_extra=True)}
+    parts = {"width": VariantPart(least=1), "joined": VariantPart(is_extra=True)}
     family = Family("one", choose=dict, variant=parts)
     with_it = family.desc(("One",), (), (), {}, {"width": 4, "joined": True})
     assert family.without_limits(with_it) == family.desc(("One",), (), (), {}, {"width": 1})

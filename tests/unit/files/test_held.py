@@ -56,7 +56,7 @@ def write(folder: Path, nbytes: int = SIZE) -> tuple[Path, bytes]:
 
 
 def may_write(path: Path) -> bool:
-    """Return whether the file can be opened for writing without waiting; who can not is waiting from now on."""
+    """Return whether the file can be opened for writing without waiting; who cannot is waiting from now on."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
     except BlockingIOError:
@@ -280,7 +280,7 @@ def test_a_cut_or_damaged_file_is_what_its_bytes_are(disk: Path, monkeypatch: py
 
 
 def of_source(source: ModelSource) -> object:
-    """Return what a model is: its digest, ports and weights, or the kind of error that it gives."""
+    """Return the facts of a model: its digest, ports and weights, or the kind of error that it gives."""
     try:
         names = [name for name, *_ in source.declaration.inputs]
         graph = source.graph((SHAPE,) * len(names), Clock())

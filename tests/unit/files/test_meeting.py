@@ -28,8 +28,8 @@ from opbuild.ranks.hub import Hub, short_path
 from opbuild.ranks.local import LocalTransport
 from opbuild.ranks.progress import Snapshot, read_snapshot, write_snapshot
 from opbuild.store.claims import FolderClaims, sweep_claims
+from opbuild.store.flights import Flights
 from opbuild.store.peers import Peers, announce, job_problem
-from opbuild.store.turns import Turns
 from support.samples import conv, key_of
 
 SOMEBODY = 12345
@@ -106,7 +106,7 @@ def _tell_and_ask(job: Path, folder: Path) -> None:
     claim = FolderClaims(job / "claims").take(key_of(conv()))
     assert claim is UNCLAIMED or hasattr(claim, "release")
     claim.release()
-    with Turns(job / "claims").turn("network"):
+    with Flights(job / "claims").turn("network"):
         pass
     sweep_claims(job / "claims")
 
@@ -140,7 +140,7 @@ def test_a_build_leaves_alone_folders_that_are_not_its_own(name: str, kind: str,
 
 
 def _exchanged(job: Path) -> dict[int, Any]:
-    """Return what two ranks get of adding up their numbers, or are told."""
+    """Return the results of two ranks that add up their numbers, or their errors."""
     found: dict[int, Any] = {}
 
     def work(rank: int) -> None:

@@ -23,11 +23,11 @@ from opbuild.files.trust import PRIVATE, SHORTEST_KEY, SignatureError, Trust, ma
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing
-from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.networks import NetworkKey
 from opbuild.kernel.reason import Reason
 from opbuild.offline.format import SIGNATURE, WEIGHTS, Section, open_container, write_container
 from opbuild.pipeline.setup import set_up
-from opbuild.runtime.image import Image, ImageStore
+from opbuild.runtime.stored_network import LoadedNetwork, StoredNetworks
 from opbuild.store import inspect
 from opbuild.store.blobs import Folder
 from opbuild.store.bundle import read_bundle, write_bundle
@@ -37,7 +37,7 @@ from support.samples import IDENTITY, LEVEL, Recorder, conv, disk_builder, entry
 
 SECRET = "a secret of many letters"
 MINE, THEIRS = Trust(key=SECRET.encode()), Trust(key=b"another secret of theirs")
-KEY = ImageKey("chain", {"model": "m", "inputs": [["x", "float32", [64 * 1024]]]}, lambda: "halide-1")
+KEY = NetworkKey("chain", {"model": "m", "inputs": [["x", "float32", [64 * 1024]]]}, lambda: "halide-1")
 SIZE = 64 * 1024
 
 
@@ -98,7 +98,7 @@ def test_any_change_of_a_record_breaks_the_signature(tmp_path: Path, change: Any
 
 
 def test_another_object_under_a_right_digest_breaks_the_signature(tmp_path: Path) -> None:
-    """F59: who can write all three files, and so make them agree, can not sign them."""
+    """F59: who can write all three files, and so make them agree, cannot sign them."""
     key, entry = entry_of(conv())
     _, forged = entry_of(conv(), code=b"evil")
     store = operators_in(tmp_path, trust=MINE)
@@ -110,7 +110,7 @@ def test_another_object_under_a_right_digest_breaks_the_signature(tmp_path: Path
 
 
 def test_a_signed_entry_does_not_serve_under_another_name(tmp_path: Path) -> None:
-    """F59: the name is signed too, so a signed entry can not be passed off as another device's."""
+    """F59: the name is signed too, so a signed entry cannot be passed off as another device's."""
     key, entry = entry_of(conv())
     store = operators_in(tmp_path, trust=MINE)
     store.publish(entry)
@@ -136,7 +136,7 @@ def test_without_a_key_nothing_is_signed_and_files_are_as_ever(tmp_path: Path) -
     assert found.entry.object == entry.object
 
 
-def stored_network(folder: Path, trust: Trust) -> ImageStore:
+def stored_network(folder: Path, trust: Trust) -> StoredNetworks:
     """Store a network with a file of weights."""
     store = image_store(folder, trust=trust)
     weights = store.packer()
@@ -154,8 +154,8 @@ def test_a_network_must_be_signed_with_this_key(tmp_path: Path) -> None:
     assert isinstance(answer, Reason)
     assert answer.code == "wrong-signature"
     mine = stored_network(tmp_path, MINE)
-    assert isinstance(mine.load(KEY), Image)
-    assert isinstance(image_store(tmp_path).load(KEY), Image)
+    assert isinstance(mine.load(KEY), LoadedNetwork)
+    assert isinstance(image_store(tmp_path).load(KEY), LoadedNetwork)
 
 
 def test_what_is_remembered_of_weights_is_signed_too(tmp_path: Path) -> None:
@@ -165,12 +165,12 @@ def test_what_is_remembered_of_weights_is_signed_too(tmp_path: Path) -> None:
     weights.write_bytes(bytes(weights.stat().st_size))
     seen = tmp_path / f"{KEY.stem}.seen"
     seen.write_bytes(PRIVATE.write_memo(seen, {weights.stem: map_file(weights, weights.stat().st_size)[1]}))
-    assert isinstance(image_store(tmp_path).load(KEY), Image)  # whom nobody told of a key
+    assert isinstance(image_store(tmp_path).load(KEY), LoadedNetwork)  # whom nobody told of a key
     assert "digest" in str(store.load(KEY))
 
 
 def test_a_reference_to_weights_does_not_serve_under_another_name(tmp_path: Path) -> None:
-    """F59: a signed file that says what a source packs to can not stand for another source."""
+    """F59: a signed file that says what a source packs to cannot stand for another source."""
     store = stored_network(tmp_path, MINE)
     (reference,) = (tmp_path / "weights").glob("*.json")
     assert MINE.read_memo(reference)["nbytes"] == 4 * SIZE
@@ -270,7 +270,7 @@ def test_parts_of_what_is_signed_do_not_run_together() -> None:
 
 @pytest.mark.parametrize("text", ["short", "x" * (SHORTEST_KEY - 1), "file:/nonexistent", "file:", "file:a\0b"])
 def test_a_bad_key_is_an_error_that_does_not_show_it(tmp_path: Path, text: str) -> None:
-    """The message says how long it is, not what it is; of a file it says why it can not be used."""
+    """The message says how long it is, not what it is; of a file it says why it cannot be used."""
     with pytest.raises(OptionError, match="OPBUILD_SIGNING_KEY") as caught:
         set_up(Config(cache_path=tmp_path, signing_key=text), None, Recorder())
     assert text.startswith("file:") or text not in str(caught.value)
@@ -307,7 +307,7 @@ def test_without_a_key_nothing_of_openssl_is_loaded() -> None:
     """A start without a key pays nothing: neither hmac nor OpenSSL is imported."""
     program = (
         "import sys; from opbuild.config import Config; from opbuild.files.trust import trusted\n"
-        "import opbuild.runtime.image\n"
+        "import opbuild.runtime.stored_network\n"
         "trusted(Config())[1].sign('a')\n"
         "print([name for name in ('hmac', '_hashlib') if name in sys.modules])"
     )
@@ -318,5 +318,5 @@ def test_without_a_key_nothing_of_openssl_is_loaded() -> None:
 def test_a_network_of_a_signed_cache_computes_the_same(tmp_path: Path) -> None:
     """Signing changes no value."""
     image = stored_network(tmp_path, MINE).load(KEY)
-    assert isinstance(image, Image)
+    assert isinstance(image, LoadedNetwork)
     np.testing.assert_array_equal(image.constants[0].view(np.float32), np.arange(SIZE, dtype=np.float32))

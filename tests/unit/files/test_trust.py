@@ -16,10 +16,10 @@ from opbuild.files.trust import MEMO, PRIVATE, SETTING, Trust, UntrustedError, m
 from opbuild.files.writing import create, inside, write_new
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing
-from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.networks import NetworkKey
 from opbuild.offline.format import WEIGHTS, Section, open_container, write_container
 from opbuild.pipeline.setup import set_up
-from opbuild.runtime.image import Image
+from opbuild.runtime.stored_network import LoadedNetwork
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.operators import operators_in
 from opbuild.store.policy import SIZE, read_policy
@@ -28,7 +28,7 @@ from support.samples import IDENTITY, Recorder, conv, entry_of
 
 STRANGER = 12345
 SHARED = Trust(shared=True)
-KEY = ImageKey("chain", {"model": "m", "inputs": [["x", "float32", [64 * 1024]]]}, lambda: "halide-1")
+KEY = NetworkKey("chain", {"model": "m", "inputs": [["x", "float32", [64 * 1024]]]}, lambda: "halide-1")
 Spoil = Callable[[Path], None]
 
 
@@ -242,10 +242,10 @@ def test_a_network_that_others_can_write_to_is_a_miss(tmp_path: Path) -> None:
         path.chmod(0o666)
         only_remembers = path.suffix == ".seen" or (path.suffix == ".json" and path.parent.name == "weights")
         image = store.load(KEY)
-        assert isinstance(image, Image) if only_remembers else "everybody may write" in str(image), path
-        assert isinstance(image_store(tmp_path, trust=SHARED).load(KEY), Image)
+        assert isinstance(image, LoadedNetwork) if only_remembers else "everybody may write" in str(image), path
+        assert isinstance(image_store(tmp_path, trust=SHARED).load(KEY), LoadedNetwork)
         path.chmod(mode)
-        assert isinstance(store.load(KEY), Image)
+        assert isinstance(store.load(KEY), LoadedNetwork)
 
 
 def test_a_cache_that_others_can_write_to_is_left_alone_with_one_warning(config: Config) -> None:

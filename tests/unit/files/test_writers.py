@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from opbuild.files import writers
-from opbuild.files.mapping import Known, digest_of, state_of
+from opbuild.files.mapping import KnownFile, digest_of, state_of
 from opbuild.files.writers import is_unwritten
 from opbuild.platform.digest import blake3_of
 
@@ -104,6 +104,6 @@ def test_the_digest_of_a_file_that_is_mapped_for_writing_is_not_remembered(path:
 def test_a_change_that_moves_no_time_is_noticed_at_the_end_of_a_build(path: Path) -> None:
     """F34, F82: what was read while somebody may have written is read again, and compared, before it is stored."""
     old = blake3_of(b"what it was")
-    assert Known(old, state_of(path), lasts=False).is_outdated(path)
-    assert not Known(old, state_of(path), lasts=True).is_outdated(path)
-    assert not Known(blake3_of(bytes(8192)), state_of(path), lasts=False).is_outdated(path)
+    assert KnownFile(old, state_of(path), lasts=False).is_outdated(path)
+    assert not KnownFile(old, state_of(path), lasts=True).is_outdated(path)
+    assert not KnownFile(blake3_of(bytes(8192)), state_of(path), lasts=False).is_outdated(path)

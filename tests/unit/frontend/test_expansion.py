@@ -29,7 +29,7 @@ def bound(text: str) -> Graph:
 
 @pytest.fixture
 def decide(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return what decides of operator types, whatever else does, whether their functions take their places."""
+    """Return a function that decides for operator types, whatever else does, whether functions take their places."""
 
     def decided(takes: bool, *op_types: str) -> None:
         for op_type in op_types:

@@ -28,6 +28,6 @@ def test_an_extent_of_another_form_is_refused_with_the_part_at_fault(extent: str
 @pytest.mark.parametrize("text", ["x:-1,3", "x:1~4,3"])
 def test_shapes_that_must_be_known_take_no_open_extent(text: str) -> None:
     """Commands that build for one size say that they need numbers."""
-    with pytest.raises(OptionError, match="has the extent") as caught:
+    with pytest.raises(OptionError, match="has the dimension") as caught:
         parse_input_shape(text)
     assert "give a number" in caught.value.hint

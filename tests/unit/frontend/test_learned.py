@@ -42,7 +42,7 @@ def learned_node(op_type: str, inputs: list[str], outputs: list[str], **attrs: A
 
 
 def of_runtime(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
-    """Return what ONNX Runtime gives."""
+    """Return the outputs of ONNX Runtime."""
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return list(session.run(None, feeds))
 
@@ -237,7 +237,7 @@ clean (x) => (y) {{
 
 @pytest.mark.parametrize(("last", "version"), [("Abs", 18), ("ReduceMax", 16)])
 def test_a_function_of_an_older_operator_set_is_taken_as_it_is_where_nothing_changed(last: str, version: int) -> None:
-    """What the inliner of onnx need not convert it can not fail on; ReduceMax of set 18 has another form."""
+    """What the inliner of onnx need not convert it cannot fail on; ReduceMax of set 18 has another form."""
     found = with_common_versions(parser.parse_model(FUNCTION.format(last=last)))
     assert [each.version for each in found.functions[0].opset_import] == [version]
 

@@ -42,7 +42,7 @@ def model(
 
 
 def search(op_type: str, inputs: list[Array | None], outputs: int = 1, **attrs: Any) -> list[Any]:
-    """Return what a search gives on the host."""
+    """Return the outputs of a search on the host."""
     decoder = gpt_decoder(SIZES, np.random.default_rng(0))
     made, feeds = model(op_type, inputs, {"decoder": decoder, "eos_token_id": 1, "pad_token_id": 0} | attrs, outputs)
     return WalkRunner(made)(**feeds)

@@ -1,4 +1,4 @@
-"""Attributes of a wrong kind, and nodes that ask for what can not be: one clear line, never numpy's or onnx's."""
+"""Attributes of a wrong kind, and nodes that ask for what cannot be: one clear line, never numpy's or onnx's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.errors import InvalidModelError, ModelError, RunError
 from opbuild.frontend.onnx_model import load_model
-from opbuild.graph.passes import blame, bounded, pipeline
+from opbuild.graph.passes import bounded, node_error_context, pipeline
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
 FLOAT = TensorProto.FLOAT
@@ -214,10 +214,13 @@ def test_what_other_packages_raise_for_a_node_names_it() -> None:
     """Whatever the type is; errors of opbuild and interrupts pass."""
     node = Node("Elu", ("x",), ("y",), {}, "n")
     for error in (TypeError("t"), ValueError("v"), KeyError("k"), OverflowError("o"), MemoryError(), RecursionError()):
-        with pytest.raises(InvalidModelError, match=r"Elu node 'n'.*" + type(error).__name__), blame.blaming(node):
+        with (
+            pytest.raises(InvalidModelError, match=r"Elu node 'n'.*" + type(error).__name__),
+            node_error_context.node_error_context(node),
+        ):
             raise error
     for passing in (ModelError("m"), KeyboardInterrupt()):
-        with pytest.raises(type(passing)), blame.blaming(node):
+        with pytest.raises(type(passing)), node_error_context.node_error_context(node):
             raise passing
 
 

@@ -35,7 +35,7 @@ thread.join()
 
 
 def said(program: str, **variables: str) -> str:
-    """Return what a fresh process prints."""
+    """Return the output of a fresh process."""
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=os.environ | variables
     )

@@ -33,7 +33,7 @@ def test_numbers_one_by_one_are_read_as_onnx_reads_them(number: int, shape: tupl
     ],
 )  # fmt: skip
 def test_the_ends_of_each_types_range_survive(number: int, values: list[float]) -> None:
-    """No number passes through a type that can not hold it."""
+    """No number passes through a type that cannot hold it."""
     tensor = helper.make_tensor("t", number, (2,), values)
     assert to_array(tensor, DataFiles()).tobytes() == np.asarray(numpy_helper.to_array(tensor)).tobytes()
 

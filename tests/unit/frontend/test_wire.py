@@ -72,7 +72,7 @@ def test_what_is_small_is_passed_on_byte_for_byte() -> None:
 
 
 def test_a_tensor_that_names_a_place_outside_the_file_is_refused() -> None:
-    """A file can not make the reader look outside its own bytes."""
+    """A file cannot make the reader look outside its own bytes."""
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
     for place in ("1000000 16", "-16 16", "x", "0 99999999"):
         del tensor.external_data[:]

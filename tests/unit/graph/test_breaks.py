@@ -205,7 +205,7 @@ def test_a_stored_break_that_names_what_nothing_assigns_is_refused() -> None:
 
 
 def test_turns_that_collect_different_shapes_are_an_error() -> None:
-    """They can not be stacked."""
+    """They cannot be stacked."""
     proto = model("""g (float[2] x, int64 n) => (float[] y, float[] all) {
         y, all = Loop <body = b (int64 i, bool c, float[k] a) => (bool d, float[m] e, float[l] f) {
             d = Identity(c)  e = Concat <axis = 0> (a, x)  f = Identity(e) }> (n, , x) }""")

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph import constants as module
-from opbuild.graph.constants import Constants, Deferred, array_digest, remembered_digests
+from opbuild.graph.constants import ConstantValues, Deferred, array_digest, remembered_digests
 from opbuild.graph.passes import batchnorm
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph, TensorType
@@ -82,7 +82,7 @@ def test_every_part_of_a_deferred_constant_changes_its_digest() -> None:
         deferred(one.reshape(2, 2), one, two),
         deferred(one.astype(np.float64), one, two),
     ]
-    digests = [Constants({}) for _ in variants]
+    digests = [ConstantValues({}) for _ in variants]
     for constants, variant in zip(digests, variants, strict=True):
         constants["w"] = variant
     assert len({constants.digest("w") for constants in digests}) == len(variants)
@@ -96,9 +96,9 @@ def test_a_copy_keeps_deferred_constants_deferred() -> None:
         made.append(1)
         return np.zeros(3, np.float32)
 
-    constants = Constants({"a": np.ones(2, np.float32)})
+    constants = ConstantValues({"a": np.ones(2, np.float32)})
     constants["w"] = Deferred(TensorType("float32", (3,)), "r", (), make)
-    copy = Constants(constants)
+    copy = ConstantValues(constants)
     copy.keep({"w"})
     assert ("w" in copy, "a" in copy, len(copy), list(constants)) == (True, False, 1, ["a", "w"])
     assert not made

@@ -10,7 +10,7 @@ import numpy as np
 
 from opbuild.graph.breaks import Answer
 from opbuild.graph.expressions import DerivedValue, derived, expression, filled
-from opbuild.graph.extents import Extent, Extents
+from opbuild.graph.extents import Extents, SymbolicExtent
 from opbuild.graph.undecided import greater, is_equal, is_less, lesser, quotient
 
 
@@ -43,7 +43,7 @@ def test_a_number_is_the_same_from_its_expression_at_any_size() -> None:
             assert filled(found, sizes) == wanted, f"seed {seed} at {sizes}"
             other = Extents()
             again = filled(found, [other.input(size) for size in sizes])
-            assert (again.value if isinstance(again, Extent) else again) == wanted
+            assert (again.value if isinstance(again, SymbolicExtent) else again) == wanted
 
 
 def test_a_value_is_of_objects_only_where_it_is_open() -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from opbuild.graph.extents import (
     ClosedError,
-    Extent,
     Extents,
+    SymbolicExtent,
     always_equal,
     at_most,
     divides,
@@ -203,7 +203,7 @@ def test_nothing_is_decided_after_the_conditions_were_taken() -> None:
 
 
 def test_extents_of_two_lowerings_do_not_meet() -> None:
-    """A number that one lowering left in a cache can not slip into another one."""
+    """A number that one lowering left in a cache cannot slip into another one."""
     with pytest.raises(ClosedError):
         Extents().input(2) + Extents().input(2)
 
@@ -227,7 +227,7 @@ def test_formulas_of_a_damaged_file_are_refused(change: str) -> None:
 def test_an_extent_says_what_it_is() -> None:
     """For who debugs: the value at hand and the polynomial."""
     assert repr(Extents().input(7) * 2) == "Extent(14: (((0,), 2),))"
-    assert isinstance(Extents().input(7), Extent)
+    assert isinstance(Extents().input(7), SymbolicExtent)
 
 
 @given(PROGRAMS, SIZES, SIZES)
@@ -238,13 +238,16 @@ def test_no_result_is_below_what_is_the_least_of_it(
     """Wherever the conditions hold, also for quotients and remainders, which lie near what is divided."""
     extents = Extents()
     results = run(program, (extents.input(first[0]), extents.input(first[1])))
-    bounds = [(extents.least(each.polynomial), at_most(each)) if isinstance(each, Extent) else None for each in results]
+    bounds = [
+        (extents.least(each.polynomial), at_most(each)) if isinstance(each, SymbolicExtent) else None
+        for each in results
+    ]
     if Numbers(extents).formulas()(second) is None:
         return
     for bound, value in zip(bounds, run(program, second), strict=True):
         if bound is not None:
             assert bound[0] <= value
-            assert isinstance(bound[1], Extent) or value <= bound[1]
+            assert isinstance(bound[1], SymbolicExtent) or value <= bound[1]
 
 
 def test_what_a_stride_leaves_over_is_less_than_the_stride() -> None:

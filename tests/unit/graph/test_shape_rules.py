@@ -149,7 +149,7 @@ def kinds(*shapes: tuple[int, ...], dtype: str = "float32") -> list[TensorType |
     ("op_type", "shapes", "attrs", "problem"),
     [
         ("Add", [(2, 3), (4, 3)], {}, "do not broadcast"),
-        ("MatMul", [(2, 3), (4, 5)], {}, "inner extents 3 and 4 differ"),
+        ("MatMul", [(2, 3), (4, 5)], {}, "inner dimensions 3 and 4 differ"),
         ("Gemm", [(2, 3), (3, 5), (4, 5)], {}, "not broadcast"),
         ("Conv", [(1, 3, 8, 8), (4, 2, 3, 3)], {}, "3 input channels do not fit"),
         ("ConvInteger", [(1, 3, 8, 8), (4, 2, 3, 3)], {}, "3 input channels do not fit"),

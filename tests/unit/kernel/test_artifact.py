@@ -23,7 +23,7 @@ SOURCE = Artifact(f"def {KEY.symbol}(x, y):\n    y[...] = x\n".encode(), "", KIN
 
 
 def read(entry: Entry, **changes: Any) -> Entry | Reason:
-    """Return what an entry's files hold, some fields of its record changed."""
+    """Return the content of an entry's files, some fields of its record changed."""
     record = {name: each for name, each in {**entry.record, **changes}.items() if each is not None}
     return read_entry(KEY, entry.name, entry.object, entry.info, json.loads(json.dumps(record)))
 

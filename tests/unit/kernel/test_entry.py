@@ -58,7 +58,7 @@ def test_free_extents_are_shown_with_their_range() -> None:
 
 
 def test_undefined_symbols_are_listed() -> None:
-    """What an object expects from others is in its record: the runtime library is linked only where it must be."""
+    """Symbols that an object expects from others are in its record: the runtime library is linked only as needed."""
     desc = conv()
     key = key_of(desc)
     entry = make_entry(desc, key, 0, Artifact(fake_object(b"", (key.symbol,), ("tanhf", "halide_malloc"))), 1.0)

@@ -94,7 +94,7 @@ def test_a_compiler_without_its_library_is_an_error(tmp_path: Path) -> None:
         def library(self) -> Path:
             return tmp_path / "gone.so"
 
-    with pytest.raises(BuildError, match=r"gone\.so can not be read"):
+    with pytest.raises(BuildError, match=r"gone\.so cannot be read"):
         identify(Broken())
 
 
@@ -112,7 +112,7 @@ def test_a_compiler_that_is_gone_is_remembered(memo: Path) -> None:
 
 
 def test_an_imported_identity_does_not_outlive_an_installed_compiler(memo: Path) -> None:
-    """What an import wrote down counts only where no compiler is installed."""
+    """The identity that an import wrote down counts only where no compiler is installed."""
     imported = CompilerIdentity("fake", "9.9", "9" * 64)
     remember(memo, imported)
     assert identify(Removed(), memo) == imported

@@ -54,7 +54,7 @@ def test_long_fused_names_stay_short_and_unique() -> None:
 
 
 def test_names_are_c_identifiers_whatever_the_operator_is_called() -> None:
-    """A user's operator type never makes a path or a symbol that can not be."""
+    """A user's operator type never makes a path or a symbol that cannot be."""
     assert file_op_type(["../..", "Ünicode op"]) == "nicode_op"
     assert file_op_type(["3D-Conv"]) == "op_3d_conv"
     assert file_op_type(["//"]) == "op"

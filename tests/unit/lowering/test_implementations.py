@@ -121,7 +121,7 @@ def test_what_nobody_serves_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_function_that_is_registered_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a mistaken copy of a decorator would do is told where it is made."""
+    """The fault of a mistaken copy of a decorator is told where it is made."""
     monkeypatch.setattr(
         implementations, "IMPLEMENTATIONS", type(IMPLEMENTATIONS)("implementation", join=implementations._joined)
     )

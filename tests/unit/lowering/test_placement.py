@@ -94,7 +94,7 @@ def drawn(draw: random.Random) -> Program:
 
 
 def ran(program: Program) -> list[Any]:
-    """Return what a program computes: each device has memory of its own, in the places that are planned."""
+    """Return the outputs of a program: each device has memory of its own, in the places that are planned."""
     planned, memory = plan(program), {}
     sizes = {CPU: planned.size, **{name: size for name, (size, _) in planned.others.items()}}
     arenas = {name: np.zeros(size, np.uint8) for name, size in sizes.items()}

@@ -248,7 +248,7 @@ def test_jit_traces_a_function(graphs):
 
 
 def test_a_tensor_kept_from_tracing_is_refused_later(graphs):
-    """An attribute that held a traced tensor can not be read as data."""
+    """An attribute that held a traced tensor cannot be read as data."""
 
     class Keeps(nn.Cell):
         def construct(self, x):

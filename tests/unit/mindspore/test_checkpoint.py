@@ -102,7 +102,7 @@ def test_what_is_missing_is_returned_and_said(capsys):
 
 
 def test_a_prefix_more_in_the_file_is_left_out_unless_strict(capsys):
-    """What a training cell saved as ``network.0.weight`` is ``0.weight`` of the network itself."""
+    """A weight saved as ``network.0.weight`` by a training cell is ``0.weight`` of the network itself."""
     net = small()
     data = {f"network.{p.name}": Parameter(np.ones(p.shape, np.float32)) for p in net.get_parameters()}
     assert len(ms.load_param_into_net(net, data, strict_load=True)[0]) == 7
@@ -207,7 +207,7 @@ def test_files_that_are_not_there_or_can_not_be_written(tmp_path):
         ms.load_checkpoint(str(tmp_path / "folder.ckpt"))
     with pytest.raises(ValueError, match="is a folder"):
         ms.save_checkpoint(small(), str(tmp_path / "folder.ckpt"))
-    with pytest.raises(ValueError, match="can not be written"):
+    with pytest.raises(ValueError, match="cannot be written"):
         ms.save_checkpoint(small(), str(tmp_path / "nowhere" / "net.ckpt"))
     assert [path.name for path in tmp_path.iterdir()] == ["folder.ckpt"]
 
@@ -254,7 +254,7 @@ def test_the_files_of_each_rank_are_converted(tmp_path):
         (("net.ckpt", None, None, "("), "file_name_regex"),
         (("net.ckpt", None, None, "^other"), "is not found"),
         ((3,), "file_path"),
-        (("net.ckpt", "net.txt/below"), "can not be made"),
+        (("net.ckpt", "net.txt/below"), "cannot be made"),
     ],
 )
 def test_what_can_not_be_converted_is_a_clear_error(tmp_path, monkeypatch, arguments, says):

@@ -15,7 +15,7 @@ def _ones(*shape: int) -> Tensor:
 
 
 def _both_modes(compute) -> list[np.ndarray]:
-    """Return what a function gives in each mode, from the same seed."""
+    """Return the results of a function in each mode, from the same seed."""
     found = []
     for mode in (ms.GRAPH_MODE, ms.PYNATIVE_MODE):
         ms.set_context(mode=mode)

@@ -159,7 +159,7 @@ def test_a_graph_says_its_own_shapes(config: Config) -> None:
 
 
 def test_a_network_that_starts_from_its_image_says_the_same(cache: Path) -> None:
-    """What a model declares is remembered with it: the model is not read again."""
+    """The declaration of a model is remembered with it: the model is not read again."""
     first, again = (opbuild.compile(model((2, 4), (2, 3)), cache_path=cache) for _ in range(2))
     assert again.report.image
     assert (first.inputs, first.outputs) == (again.inputs, again.outputs)

@@ -34,7 +34,7 @@ def pool() -> Iterator[Pool]:
 
 @pytest.fixture(params=["emptied", "kept"])
 def forked_pool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pool]:
-    """The same, also as it is where the system can not empty its memory in a child of a fork."""
+    """The same, also as it is where the system cannot empty its memory in a child of a fork."""
     with new_pool(without_madvise(tmp_path) if request.param == "kept" else None) as made:
         yield made
         made.close()

@@ -155,5 +155,5 @@ def test_the_threads_take_no_signals(make: Make) -> None:
     ours = tasks_of_process() - before
     masks = [Path(f"/proc/self/task/{task}/status").read_text().split("SigBlk:")[1].split()[0] for task in ours]
     assert len(masks) == 2
-    # SIGKILL (9), SIGSTOP (19) and the C library's own 32 and 33 can not be blocked.
+    # SIGKILL (9), SIGSTOP (19) and the C library's own 32 and 33 cannot be blocked.
     assert all(int(mask, 16) | 1 << 8 | 1 << 18 | 3 << 31 == (1 << 64) - 1 for mask in masks)

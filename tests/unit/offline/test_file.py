@@ -170,7 +170,7 @@ def test_sections_that_are_sealed_but_wrong_are_refused(tmp_path: Path) -> None:
         parts = {ABOUT: json.dumps(about).encode(), MACHINE: b"", PLAN: plan, PROGRAM: b""}
         sections = [Section(kind, 0, [content]) for kind, content in parts.items()]
         offline_format.write_container(path, sections)
-        with pytest.raises(InvalidModelError, match="can not be used"):
+        with pytest.raises(InvalidModelError, match="cannot be used"):
             load(path)
 
 

@@ -19,7 +19,7 @@ from opbuild.config import Config
 from opbuild.errors import OptionError, UnsupportedOperatorError
 from opbuild.frontend import microsoft_examples
 from opbuild.frontend.expansion import has_body
-from opbuild.frontend.onnx_examples import Example, operator_types
+from opbuild.frontend.onnx_examples import OperatorExample, operator_types
 from opbuild.frontend.rewritten import LEARNED, MICROSOFT
 from opbuild.frontend.rewritten import REWRITES as REWRITTEN
 from opbuild.graph.passes import quantization
@@ -36,7 +36,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "operators.m
 TRIED = {"no host": 8, "host": 16, "refused": 8}
 
 
-def chosen() -> list[Example]:
+def chosen() -> list[OperatorExample]:
     """Some examples of each claim; in a campaign all of them."""
     by_claim = defaultdict(list)
     for example in all_examples():
@@ -174,7 +174,7 @@ def test_the_command_shows_a_table_and_json(capsys: pytest.CaptureFixture[str]) 
     assert "not in .om files" in table
     assert "NonZero" in table
     assert "what it gives decides the shapes" in table
-    assert "operators: 4; with kernels: 2; on the host only: 2" in table
+    assert "operators: 4; with kernels: 2; numpy only: 2" in table
     for options, expected in (
         (["--kernel"], {"LSTM", "Relu"}),
         (["--host"], {"LSTM", "RandomNormalLike", "NonZero"}),
@@ -210,18 +210,18 @@ def page() -> str:
 _HEAD = """# Operators
 
 Which operators of ONNX, of its domain `ai.onnx.ml` and of ONNX Runtime's domains have kernels, for which element types,
-and which run on the host. `opbuild operators` prints this table for the `onnx` package that is installed;
+and which fall back to numpy. `opbuild operators` prints this table for the `onnx` package that is installed;
 [`opbuild.operators()`](python_api.md#operators) returns it. Each operator is asked about by a small network in its
 usual form: other attributes and shapes may be served otherwise, which `opbuild explain` and `net.report.host` tell of a
 network.
 
 `uint*` is uint8, uint16, uint32, uint64; `int*` is int8, int16, int32, int64; `float*` is float16, float32, float64
 and bfloat16; `float8*` is float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz and float8_e8m0fnu.
-What runs on the host has no kernel: numpy computes it, or, where it says "not in .om files", the `onnx` package.
+What falls back has no kernel: numpy computes it, or, where it says "not in .om files", the `onnx` package.
 
 With onnx {onnx}: {summary}.
 
-| operator | kernels for | on the host | remarks |
+| operator | kernels for | falls back to numpy | remarks |
 |---|---|---|---|"""
 
 

@@ -119,7 +119,7 @@ def test_options_that_change_results_are_refused() -> None:
         options.register_custom_ops_library("/no/such.so")
     with pytest.raises(state.NotImplemented, match="NOT_IMPLEMENTED : the initializer W"):
         options.add_initializer("W", None)
-    with pytest.raises(state.NotImplemented, match="NOT_IMPLEMENTED : initializers can not be given: A, B"):
+    with pytest.raises(state.NotImplemented, match="NOT_IMPLEMENTED : initializers cannot be given: A, B"):
         options.add_external_initializers(["A", "B"], [])
     options.optimized_model_filepath = "written.onnx"
     with pytest.raises(state.Fail, match="Unable to serialize model as it contains compiled nodes"):
@@ -161,7 +161,7 @@ def test_a_value_shares_an_arrays_memory() -> None:
     assert array[0, 0] == 1
     assert np.asarray(value) is array
     assert np.from_dlpack(value).base is not None
-    with pytest.raises(RuntimeError, match="can not be updated"):
+    with pytest.raises(RuntimeError, match="cannot be updated"):
         value.update_inplace(array[0])
 
 

@@ -49,7 +49,7 @@ def test_what_the_first_call_of_a_structure_with_open_extents_asks_for_is_planne
 
 
 def plan_one(name: str, level: Level) -> list[dict[str, Any]]:
-    """Return what is planned for a structure and a level."""
+    """Return the plan for a structure and a level."""
     return _plan_one(name, (level.name,))[level.name]
 
 
@@ -130,7 +130,7 @@ def test_kernels_of_training_do_not_depend_on_sizes_that_are_not_listed() -> Non
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_no_two_kernels_of_the_pack_are_compiled_from_one_pipeline(level: str) -> None:
-    """What a descriptor says beyond what decides the code is a kernel more to build, to ship and to store.
+    """Parts of a descriptor beyond what decides the code would be a kernel more to build, to ship and to store.
 
     But for names that people look for: a square is written as a power, too.
     """

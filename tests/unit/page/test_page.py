@@ -10,31 +10,31 @@ from types import SimpleNamespace
 from typing import Any
 
 from opbuild.events import PACKING, PREPARING, CompileFinished, CompileStarted, Event, Working
-from opbuild.page.contents import Contents, gather, memory_of
-from opbuild.page.recording import Recording, Span
+from opbuild.page.contents import PageContents, gather, memory_of
+from opbuild.page.recording import EventRecording, Span
 from opbuild.page.render import render
 from opbuild.page.trace import trace
 from opbuild.report import OperatorReport, Report
-from opbuild.runtime.calls import Call
+from opbuild.runtime.calls import NetworkCall
 from opbuild.runtime.profile import Profile, ProfileRow
 
 
-def recorded(*events: tuple[float, Event]) -> Recording:
+def recorded(*events: tuple[float, Event]) -> EventRecording:
     """Return a recording of events at given seconds."""
     times = iter([0.0, *(time for time, _ in events)])
-    recording = Recording(clock=lambda: next(times))
+    recording = EventRecording(clock=lambda: next(times))
     for _, event in events:
         recording(event)
     return recording
 
 
-def contents(count: int, network: str = "net") -> Contents:
+def contents(count: int, network: str = "net") -> PageContents:
     """Return the contents of a page of so many calls, the last one on the host."""
     calls = [
-        Call("conv_1__kernel0", (f"layer{n}",), "conv", {"width": 4}, (1, 8), 2000, 64, (n, n + 1))
+        NetworkCall("conv_1__kernel0", (f"layer{n}",), "conv", {"width": 4}, (1, 8), 2000, 64, (n, n + 1))
         for n in range(count)
     ]
-    calls.append(Call("", ("odd<node>",), "Unique", {}, (3,), 0, 12, (count,)))
+    calls.append(NetworkCall("", ("odd<node>",), "Unique", {}, (3,), 0, 12, (count,)))
     runner: Any = SimpleNamespace(
         call_of=lambda step: calls[step], step_count=len(calls), temporaries=dict.fromkeys(range(count + 1), 100)
     )
@@ -87,7 +87,7 @@ def test_memory_is_what_is_alive_in_each_call() -> None:
     """A buffer lives from its first use to its last; what lies elsewhere does not count."""
     touched = [(0, 9), (0, 1), (1, 2), (0, 2)]
     runner: Any = SimpleNamespace(
-        call_of=lambda step: Call("k__kernel0", ("n",), "", {}, (), 0, 0, touched[step]),
+        call_of=lambda step: NetworkCall("k__kernel0", ("n",), "", {}, (), 0, 0, touched[step]),
         step_count=4,
         temporaries={0: 1, 1: 10, 2: 100},
     )
@@ -131,7 +131,7 @@ def test_a_trace_has_a_thread_for_each_worker_and_the_calls_one_after_the_other(
 def test_what_follows_in_a_trace_begins_where_the_last_ended() -> None:
     """Nothing overlaps by a rounded nanosecond, which viewers would draw as one within the other."""
     times = [random.Random(5).uniform(1e-4, 3) for _ in range(300)]
-    calls = [Call("conv", (f"layer{n}",), "conv", {}, (1,), 0, 8, (n,)) for n in range(len(times))]
+    calls = [NetworkCall("conv", (f"layer{n}",), "conv", {}, (1,), 0, 8, (n,)) for n in range(len(times))]
     rows = tuple(ProfileRow(call, time, 0.1) for call, time in zip(calls, times, strict=True))
     began = list(accumulate(times, initial=3.3))
     spans = [Span("steps", f"step{n}", begin, end - begin) for n, (begin, end) in enumerate(pairwise(began))]

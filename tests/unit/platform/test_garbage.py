@@ -69,7 +69,7 @@ def test_who_has_thresholds_of_his_own_keeps_them(own: tuple[int, int, int]) -> 
 
 
 class _Made:
-    """What a build makes."""
+    """The product of a build."""
 
 
 def test_what_was_made_is_old_afterwards_and_garbage_is_still_found() -> None:

@@ -58,7 +58,7 @@ def test_what_is_done_inside_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_a_function_of_the_users_is_shown(tmp_path: Path) -> None:
-    """What an observer was doing is his: it may be what does not end."""
+    """The work of an observer is his: it may be what does not end."""
     with pytest.raises(KeyboardInterrupt) as caught:
         opbuild.compile_graph(GRAPH, observer=pressed, config=Config(cache_path=tmp_path))
     assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "pressed"

@@ -29,7 +29,7 @@ from support.forked import in_fork
 def test_what_the_system_refuses_names_the_limit(error: Exception, flag: str) -> None:
     """The flag of ``ulimit`` that raises it, in an error of opbuild (F06, F65)."""
     assert flag in hint_for(error)
-    with pytest.raises(BuildError, match="it can not be built") as caught, named(BuildError, "it can not be built"):
+    with pytest.raises(BuildError, match="it cannot be built") as caught, named(BuildError, "it cannot be built"):
         raise error
     assert flag in caught.value.hint
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from opbuild.platform import records
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.records import NamedTuple, dataclass
 
 Decorator = Callable[[type], type]
@@ -29,9 +29,9 @@ def _plain(decorate: Decorator, field: Field) -> type:
         first: int
         second: str = "b"
 
-        @lazily
+        @lazy_property
         def third(self) -> object:
-            """Return what is kept in the object."""
+            """Return the value that is kept in the object."""
             return [self.first]
 
     return Example

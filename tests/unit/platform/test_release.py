@@ -1,4 +1,4 @@
-"""What a release says of its sources: their code, whatever is written about it."""
+"""The digest of a release's sources: their code, whatever is written about it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import opbuild
 from opbuild.platform.imports import Modules
-from opbuild.platform.sources import MANIFEST, Sources
+from opbuild.platform.sources import MANIFEST, SourceFiles
 from support.fuzzing import CAMPAIGN
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -31,11 +31,11 @@ class Bare(ast.NodeTransformer):
 
 
 def tree(source: bytes) -> str:
-    """Return what a source does, as a tree without places."""
+    """Return the code of a source, as a tree without places."""
     return ast.dump(Bare().visit(ast.parse(source)))
 
 
-SOURCES = sorted(path for path in Sources(PACKAGE).states if path.endswith(".py"))
+SOURCES = sorted(path for path in SourceFiles(PACKAGE).states if path.endswith(".py"))
 
 
 def test_what_is_digested_is_the_same_program() -> None:
@@ -85,15 +85,17 @@ def test_an_edit_of_code_is_digested(before: str, after: str) -> None:
 
 def test_a_manifest_gives_every_family_what_its_sources_give(tmp_path: Path) -> None:
     """F30: in a release an operator depends on the same modules as in a checkout, and each has a digest."""
-    here, names = Modules(Sources(PACKAGE)), ("opbuild.backend.halide.emission", "opbuild.builder.server")
+    here, names = Modules(SourceFiles(PACKAGE)), ("opbuild.backend.halide.emission", "opbuild.builder.server")
     closure = here.closure(names)
     assert len(closure) > 10
     modules = dict(
         SETUP["describe"](found.path, (PACKAGE / found.path).read_bytes(), here) for found in closure.values()
     )
     (tmp_path / MANIFEST).write_text(json.dumps(modules | {"opbuild": ["0" * 32, []]}))
-    release = Modules(Sources(tmp_path))
+    release = Modules(SourceFiles(tmp_path))
     released = release.closure(names)
     assert set(released) == set(closure)
     assert all(module.digest for module in released.values())
-    assert release.digest(names) == Modules(Sources(PACKAGE), digested=code).digest(names)  # what packs are made for
+    assert release.digest(names) == Modules(SourceFiles(PACKAGE), digested=code).digest(
+        names
+    )  # what packs are made for

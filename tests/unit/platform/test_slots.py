@@ -34,7 +34,7 @@ def taken(slots: Slots) -> list[int]:
 
 
 def test_two_processes_share_the_slots_of_a_host(tmp_path: Path) -> None:
-    """What one has the other can not take, until it is given back."""
+    """What one has the other cannot take, until it is given back."""
     first, second = Slots(URGENT, 2, tmp_path / "s"), Slots(URGENT, 2, tmp_path / "s")
     one = first.take()
     assert one is not None
@@ -126,7 +126,7 @@ def test_a_holder_that_was_stopped_holds_up_nobody_for_ever(monkeypatch: pytest.
     """A server whose workers are idle for a while goes on without a slot."""
     others = Slots(URGENT, 1, tmp_path / "s")
     others.take()
-    server = server_module.Server.__new__(server_module.Server)
+    server = server_module.ServerLoop.__new__(server_module.ServerLoop)
     server._slots, server._children, server._crowded = Slots(URGENT, 1, tmp_path / "s"), {}, 0.0
     now = 100.0
     monkeypatch.setattr(server_module.time, "monotonic", lambda: now)

@@ -17,7 +17,7 @@ def prose(path: Path) -> str:
 
 
 def anchors(path: Path) -> set[str]:
-    """Return what a link can name of a document: its headings, as GitHub writes them."""
+    """Return the anchors that a link can name of a document: its headings, as GitHub writes them."""
     headings = re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

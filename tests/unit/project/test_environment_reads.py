@@ -100,7 +100,7 @@ REVIEWED = {
     ("builder/queue.py", "random"): "when, and in which order, others are asked",
     ("builder/queue.py", "random.sample"): "in which order others are asked",
     ("builder/queue.py", "random.uniform"): "how long to wait for others",
-    ("builder/resting.py", "sys.executable"): "whether a resting server is of this interpreter",
+    ("builder/idle_server.py", "sys.executable"): "whether a resting server is of this interpreter",
     ("builder/spread.py", "time.monotonic"): "how long workers elsewhere have been silent",
     ("builder/tasks.py", "os.getpid"): "who answers or refuses, for messages",
     ("builder/tasks.py", "os.uname"): "who answers or refuses, for messages",
@@ -124,7 +124,7 @@ where the key has it. Whoever adds a line here has asked which of the two it is.
 
 
 def surroundings(source: str) -> set[str]:
-    """Return what a program asks of machine, user, process or clock."""
+    """Return the facts of machine, user, process or clock that a program asks for."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

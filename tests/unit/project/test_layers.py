@@ -24,7 +24,7 @@ ONNX = "Only the front end, the host backend, the interface of onnx and peers in
 
 
 def lint(root: Path) -> str:
-    """Return what lint-imports says of the package in ``root/src``, with the project's own contracts."""
+    """Return the output of lint-imports for the package in ``root/src``, with the project's own contracts."""
     environment = {**os.environ, "PYTHONPATH": str(root / "src"), "COLUMNS": "200"}
     done = subprocess.run(
         [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"],
@@ -74,7 +74,7 @@ VIOLATIONS = [
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return what lint-imports says, by contract, of a package with all the violations, each inside a function."""
+    """Return the output of lint-imports, by contract, for a package with all the violations, each inside a function."""
     root = copy_to(tmp_path_factory.mktemp("layers"))
     for importer, imported, _ in VIOLATIONS:
         place = root / "src" / importer.replace(".", "/")

@@ -24,7 +24,7 @@ SUM = Collective("AllReduce", "float32", (4,), "sum")
 
 
 def on_all_ranks(folder: Path, work: Callable[[LocalTransport], Any], timeout: float = 120.0) -> list[Any]:
-    """Return what each rank's ``work`` gave, or the error that it raised."""
+    """Return the result of each rank's ``work``, or the error that it raised."""
     results: list[Any] = [None] * SIZE
 
     def run(rank: int) -> None:
@@ -196,9 +196,7 @@ def test_a_hub_that_fails_tells_all_and_takes_nobody_else(tmp_path: Path, monkey
     hub = Hub(tmp_path, 2)
     monkeypatch.setattr(hub, "_take", fail)
     for _ in range(2):
-        with pytest.raises(
-            RankError, match=r"can not meet any more: RuntimeError: no luck|does not reach its launcher"
-        ):
+        with pytest.raises(RankError, match=r"cannot meet any more: RuntimeError: no luck|does not reach its launcher"):
             LocalTransport(Config(rank_id=0, rank_size=2, connect_timeout=1e6), tmp_path)
     assert "RuntimeError: no luck" in hub.problem
 
@@ -220,7 +218,7 @@ def test_the_results_types_are_known_before_they_run() -> None:
     assert infer("Broadcast", "bool", 3) == TensorType("bool", (3,))
     assert infer("AllGather", "int32", 3, 5) == TensorType("int32", (6, 5))
     assert infer("ReduceScatter", "float16", 4, 5) == TensorType("float16", (2, 5))
-    with pytest.raises(ShapeError, match="3 rows can not be divided among 2 ranks"):
+    with pytest.raises(ShapeError, match="3 rows cannot be divided among 2 ranks"):
         infer("ReduceScatter", "float16", 3, 5)
     with pytest.raises(DTypeError, match="bool is not reduced"):
         infer("AllReduce", "bool", 3)

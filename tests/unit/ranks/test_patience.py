@@ -12,7 +12,7 @@ import pytest
 from opbuild.errors import RankError
 from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Taken, Waiting
 from opbuild.ranks.patience import Patience
-from opbuild.ranks.progress import NOT_WAITING, Progress, Snapshot, read_snapshot
+from opbuild.ranks.progress import NOT_WAITING, RankProgress, Snapshot, read_snapshot
 
 RUNS = Snapshot()
 BUILDS = Snapshot(state="building", network="net", compiling=("conv_relu",), done=3, to_compile=12, changes=7)
@@ -100,7 +100,7 @@ def test_ranks_that_are_all_there_are_not_waited_for_without_end() -> None:
 
 def test_what_a_rank_says_of_itself_follows_its_build(tmp_path: Path) -> None:
     """Events of a build become one small file, replaced at each; a wait for another process is told and no progress."""
-    progress = Progress(tmp_path, 3)
+    progress = RankProgress(tmp_path, 3)
 
     def after(event: object) -> Snapshot:
         progress.observe(event)  # type: ignore[arg-type]
@@ -136,4 +136,4 @@ def test_a_file_of_progress_that_is_no_such_file_says_nothing(tmp_path: Path, co
 
 def test_progress_that_can_not_be_written_is_no_failure(tmp_path: Path) -> None:
     """A job's folder may be gone when its last rank builds."""
-    Progress(tmp_path / "gone" / "far", 0).observe(BuildStarted("net", 1, 1))
+    RankProgress(tmp_path / "gone" / "far", 0).observe(BuildStarted("net", 1, 1))

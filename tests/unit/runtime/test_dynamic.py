@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from opbuild.graph.extents import Extents
 from opbuild.graph.formulas import Formulas, Numbers
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
-from opbuild.runtime.dynamic import ChosenKernel, Decision, Kernel, _Limits
+from opbuild.runtime.dynamic import ChosenKernel, Decision, LoadedKernel, _Limits
 from opbuild.runtime.memory_plan import Lives, Stack
 from opbuild.runtime.record import ALIGNMENT, DimsTable
 
@@ -37,7 +37,7 @@ def test_all_limits_at_once_are_those_of_one_after_the_other(operands: list[list
     places = iter(range(len(numbers)))
     table = DimsTable.of([[(next(places), next(places)) for _ in each] for each in pairs])
     network: Any = SimpleNamespace(dims=table, rows=[[*range(len(pairs))]], room=table.rank.tolist())
-    kernel: Any = Kernel(desc, "s", None, None)  # type: ignore[arg-type]
+    kernel: Any = LoadedKernel(desc, "s", None, None)  # type: ignore[arg-type]
     limits = _Limits(network, Decision((ChosenKernel(kernel, 0),), frozenset(), suits=True), {0})
     assert limits.keep(numbers) == (desc.problem(pairs) is None)
 

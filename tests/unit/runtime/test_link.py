@@ -146,7 +146,7 @@ def test_a_library_loads_where_memory_files_are_forbidden(monkeypatch: pytest.Mo
 def test_a_damaged_library_is_a_link_error() -> None:
     """Bytes that are no library do not load, and nothing stays open."""
     before = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(LinkError, match="can not be loaded"):
+    with pytest.raises(LinkError, match="cannot be loaded"):
         Library(b"\x7fELF" + bytes(100), 1)
     assert len(list(Path("/proc/self/fd").iterdir())) <= before  # what earlier tests left may be collected meanwhile
 

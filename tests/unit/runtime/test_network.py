@@ -136,7 +136,7 @@ class Foreign:
 
 
 class Refusing(Foreign):
-    """A tensor that can not be shared, as torch's are that need a gradient."""
+    """A tensor that cannot be shared, as torch's are that need a gradient."""
 
     def __dlpack__(self, **options: Any) -> Any:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
@@ -231,8 +231,8 @@ def test_a_torch_tensor_of_another_type_is_told_how_to_become_an_integer() -> No
         ((X.astype(object),), {}, "'x' is an array of objects"),
         ((X.astype("U8"),), {}, "'x' is an array of text or times"),
         (("text",), {}, "'x' is a str, not an array"),
-        (([1.0, "b"],), {}, "'x' can not be read as an array"),
-        ((Refusing(X),), {}, "'x' can not be read as an array: Can't export tensors that require gradient"),
+        (([1.0, "b"],), {}, "'x' cannot be read as an array"),
+        ((Refusing(X),), {}, "'x' cannot be read as an array: Can't export tensors that require gradient"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(args: Any, kwargs: Any, words: str) -> None:
@@ -376,7 +376,7 @@ def test_the_report_reads_as_a_table() -> None:
 
 
 def test_a_network_is_not_pickled_and_the_error_says_what_to_do() -> None:
-    """Machine code of this process can not travel; a shallow copy is the network itself."""
+    """Machine code of this process cannot travel; a shallow copy is the network itself."""
     net, _ = network()
     for refused in (pickle.dumps, copy.deepcopy):
         with pytest.raises(TypeError, match="compile the model again"):

@@ -9,7 +9,7 @@ import pytest
 from opbuild.errors import InputError
 from opbuild.graph.types import TensorType
 from opbuild.program import View
-from opbuild.runtime.calls import Call, kernel_call
+from opbuild.runtime.calls import NetworkCall, kernel_call
 from opbuild.runtime.counting import operations
 from opbuild.runtime.profile import Profile, ProfileRow, profiled, random_inputs
 from opbuild.runtime.timing import TIMER, timing
@@ -34,9 +34,9 @@ class Steps:
     def _step(self, number: int) -> None:
         self.seen.append(number)
 
-    def call_of(self, step: int) -> Call:
+    def call_of(self, step: int) -> NetworkCall:
         """Describe a step: three of four call one kernel."""
-        return Call(f"k{step % 4 == 0}__kernel0", (f"node{step}",), "conv", {}, (1,), 100, 8, ())
+        return NetworkCall(f"k{step % 4 == 0}__kernel0", (f"node{step}",), "conv", {}, (1,), 100, 8, ())
 
     def run(self) -> None:
         """Run as ``Runner`` does."""
@@ -57,7 +57,7 @@ def test_each_call_is_timed_and_all_shares_make_one() -> None:
 
 def test_rows_of_one_kernel_are_added_up() -> None:
     """By kernel the slowest stands first; times, operations and bytes are sums."""
-    calls = [Call(f"{name}__kernel0", (str(n),), "conv", {}, (1,), 10, 4) for n, name in enumerate("aba")]
+    calls = [NetworkCall(f"{name}__kernel0", (str(n),), "conv", {}, (1,), 10, 4) for n, name in enumerate("aba")]
     rows = tuple(ProfileRow(call, time, time / 10) for call, time in zip(calls, (2.0, 5.0, 3.0001), strict=True))
     first, second = Profile("n", rows, 11.0, 3).by_kernel()
     assert (first.kernel, first.calls, first.operations, first.nbytes) == ("a", 2, 20, 8)

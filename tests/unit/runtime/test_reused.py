@@ -14,12 +14,12 @@ from opbuild.graph.types import Array
 from opbuild.pipeline.segmented import _fresh
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.reused import LEAST, ReusedMemory, Wanted, wanted
+from opbuild.runtime.reused import LEAST, MemoryRequest, ReusedMemory, memory_request
 from opbuild.target.level import CPU
 from support.handmade import build, chain, expected_chain
 
-LARGE = wanted((3, LEAST), np.dtype(np.float32))
-SMALL = wanted((5,), np.dtype(np.int64))
+LARGE = memory_request((3, LEAST), np.dtype(np.float32))
+SMALL = memory_request((5,), np.dtype(np.int64))
 
 
 def kept(memory: ReusedMemory) -> int:
@@ -56,7 +56,7 @@ def test_memory_that_somebody_looks_at_is_not_used(held: Callable[[Array], objec
 def test_arrays_that_are_alive_never_share_memory(seed: int) -> None:
     """Whatever is taken, viewed and dropped in whatever order: each array keeps its own numbers."""
     draw = np.random.default_rng(seed)
-    kinds = [wanted((int(size),), np.dtype(np.float32)) for size in draw.integers(1, LEAST, 4)]
+    kinds = [memory_request((int(size),), np.dtype(np.float32)) for size in draw.integers(1, LEAST, 4)]
     memory, alive = ReusedMemory(), dict[int, Array]()
     for number in range(150):
         asked = [kinds[place] for place in draw.integers(0, len(kinds), draw.integers(1, 4))]
@@ -79,7 +79,7 @@ def test_what_one_call_does_not_need_is_not_kept() -> None:
     many = [memory.take([LARGE, SMALL]) for _ in range(5)]
     many.clear()
     assert kept(memory) == 1
-    memory.take([wanted((7 * LEAST,), np.dtype(np.float32))])
+    memory.take([memory_request((7 * LEAST,), np.dtype(np.float32))])
     assert kept(memory) == 1
 
 
@@ -87,17 +87,17 @@ def test_an_output_that_grows_fits_the_memory_that_is_there() -> None:
     """An output that is the next call's input, one longer each time, takes turns with it in the same two places."""
     memory, places, array = ReusedMemory(), set[int](), np.zeros(0)
     for length in range(1000, 1020):
-        (array,) = memory.take([wanted((12, length, 64), np.dtype(np.float32))])
+        (array,) = memory.take([memory_request((12, length, 64), np.dtype(np.float32))])
         places.add(array.ctypes.data)
     assert len(places) == 2
     for nbytes in (LEAST, LEAST + 1, 2 * LEAST - 1, 10**6, 2**31 + 5):
-        assert nbytes <= wanted((nbytes,), np.dtype(np.uint8)).size <= nbytes * 9 / 8
+        assert nbytes <= memory_request((nbytes,), np.dtype(np.uint8)).size <= nbytes * 9 / 8
 
 
 def test_threads_that_take_outputs_at_once_get_different_memory() -> None:
     """Calls of several sizes beside each other neither share memory nor meet what another is changing."""
     memory, start = ReusedMemory(), threading.Barrier(4)
-    sizes: list[list[Wanted]] = [[LARGE, LARGE], [wanted((LEAST,), np.dtype(np.float32))]]
+    sizes: list[list[MemoryRequest]] = [[LARGE, LARGE], [memory_request((LEAST,), np.dtype(np.float32))]]
 
     def work(number: int) -> bool:
         start.wait()
@@ -134,7 +134,7 @@ def test_an_output_of_a_network_in_parts_is_copied_only_where_it_is_another_arra
 def test_an_output_without_memory_is_an_error_of_the_run() -> None:
     """What does not fit into the address space names how much was wanted."""
     with pytest.raises(RunError, match=r"no memory for \d+ bytes of an array"):
-        ReusedMemory().take([wanted((2**60,), np.dtype(np.uint8))])
+        ReusedMemory().take([memory_request((2**60,), np.dtype(np.uint8))])
 
 
 def test_a_network_writes_again_where_its_last_outputs_were() -> None:

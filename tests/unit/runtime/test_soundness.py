@@ -20,7 +20,7 @@ import pytest
 
 from opbuild.errors import OpbuildError
 from opbuild.files.sealed import seal_text, unseal
-from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.networks import NetworkKey
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import PLAN, Section, open_container, write_container
 from opbuild.offline.load import load
@@ -29,16 +29,16 @@ from opbuild.program import View
 from opbuild.runtime.changes import first_change
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.image import Image
 from opbuild.runtime.record import KernelStep, Ports, Record, Steps, Storages
 from opbuild.runtime.record_json import from_json, to_json
 from opbuild.runtime.soundness import problem
+from opbuild.runtime.stored_network import LoadedNetwork
 from opbuild.target.host import host_level
 from opbuild.target.level import CPU
 from support.handmade import build, chain, image_store
 
 SIZE = 64 * 1024  # elements: the weights have a file of their own
-KEY = ImageKey("lies", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
+KEY = NetworkKey("lies", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
 LIES = (-1, 1, 3, 64, SIZE + 64, 2 * SIZE, 2**31 - 1, 2**31, 2**40, 2**62, 2**64, 1e400, -(2**62), None, "x", True)
 
 
@@ -107,7 +107,7 @@ def test_every_number_of_a_stored_network_may_lie(tmp_path: Path) -> None:
             body = json.dumps(changed(content, where, lie), sort_keys=True, separators=(",", ":")).encode()
             path.write_bytes(seal_text(body, path.name))
             image = store.load(KEY)
-            if isinstance(image, Image):
+            if isinstance(image, LoadedNetwork):
                 accepted += 1
                 assert is_safe(image.record, image.constants), (where, lie)
                 start(image)
@@ -117,7 +117,7 @@ def test_every_number_of_a_stored_network_may_lie(tmp_path: Path) -> None:
     assert refused > 5 * accepted > 0
 
 
-def start(image: Image) -> None:
+def start(image: LoadedNetwork) -> None:
     """Make a network ready to run, as far as memory and addresses; it may refuse."""
     try:
         Executor(image.record, {CPU: Library(image.library, 1)}, image.constants, None)

@@ -114,7 +114,7 @@ def test_files_of_killed_writers_go_after_an_hour() -> None:
 
 
 def size_on_disk(path: Path) -> int:
-    """Return what a file takes on the disk, or its size where the system does not say it yet."""
+    """Return the space of a file on the disk, or its size where the system does not say it yet."""
     return max(path.stat().st_size, 512 * path.stat().st_blocks)
 
 
@@ -225,7 +225,7 @@ def test_a_folder_within_its_maximum_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_entries_of_this_run_survive_whatever_their_age(tmp_path: Path) -> None:
-    """What a look-up found or a build published is in use until the process ends."""
+    """An entry that a look-up found or a build published is in use until the process ends."""
     store = operators_in(tmp_path)
     key, entry = entry_of(conv(77))
     store.publish(entry)

@@ -18,7 +18,7 @@ from opbuild.cli.run_model import read_inputs
 from opbuild.errors import BuildError, OptionError
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.interfaces import Missing
-from opbuild.kernel.networks import ImageKey, StoredNetwork
+from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of, sha256
 from opbuild.store import pack_file
@@ -26,7 +26,7 @@ from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.networks import networks_in
 from opbuild.store.pack import Pack, _read
 from opbuild.store.remote import contents, tiered
-from opbuild.store.remote.contents import Contents
+from opbuild.store.remote.contents import ContentDigests
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import NETWORKS, Objects
 from opbuild.store.remote.tiered import TieredNetworks
@@ -44,7 +44,7 @@ CODE = fake_object(b"code", (KEY.symbol,))
 
 
 def peak(read: Callable[[], Any]) -> tuple[Any, int]:
-    """Return what a function returns, and how many bytes it had at most."""
+    """Return the result of a function, and the most bytes that it had."""
     tracemalloc.start()
     try:
         return read(), tracemalloc.get_traced_memory()[1]
@@ -133,21 +133,21 @@ def test_contents_are_no_larger_than_a_constant_can_be() -> None:
     """A manifest that says that a weight has a terabyte says nothing."""
     digest = "0" * 64
     nbytes = contents.MOST
-    assert Contents.from_json([nbytes, [digest] * (nbytes // PIECE)]).nbytes == nbytes
+    assert ContentDigests.from_json([nbytes, [digest] * (nbytes // PIECE)]).nbytes == nbytes
     with pytest.raises(ValueError, match="its pieces are not those"):
-        Contents.from_json([nbytes + 1, [digest] * (nbytes // PIECE + 1)])
+        ContentDigests.from_json([nbytes + 1, [digest] * (nbytes // PIECE + 1)])
 
 
 @pytest.fixture
-def pod(servers: Servers, tmp_path: Path) -> tuple[Objects, TieredNetworks, ImageKey]:
+def pod(servers: Servers, tmp_path: Path) -> tuple[Objects, TieredNetworks, NetworkKey]:
     """A remote store of files, and an empty store above it."""
     objects = Objects(servers("file"), PRIVATE)
-    key = ImageKey("net", {"model": "m"}, lambda: "halide-1")
+    key = NetworkKey("net", {"model": "m"}, lambda: "halide-1")
     own = weights_in(tmp_path / "near" / "weights")
     return objects, TieredNetworks(networks_in(tmp_path / "near"), own, RemoteNetworks(objects)), key
 
 
-def publish_lying(objects: Objects, key: ImageKey, weights: dict[str, Contents]) -> None:
+def publish_lying(objects: Objects, key: NetworkKey, weights: dict[str, ContentDigests]) -> None:
     """Publish a network whose manifest declares weights that nobody wrote."""
     network = StoredNetwork({"notes": {}}, b"library", np.zeros(0, np.uint8), {})
     assert RemoteNetworks(objects).publish(key, network) is None
@@ -161,12 +161,12 @@ def publish_lying(objects: Objects, key: ImageKey, weights: dict[str, Contents])
 
 
 def test_weights_that_a_manifest_declares_take_no_room_before_they_come(
-    pod: tuple[Objects, TieredNetworks, ImageKey], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pod: tuple[Objects, TieredNetworks, NetworkKey], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """32 GiB were allocated on the disk for a manifest of one megabyte, and stayed when nothing came."""
     objects, networks, key = pod
     monkeypatch.setattr(tiered, "room_in", lambda folder: 2**50)
-    lying = {"0" * 64: Contents(contents.MOST, ("1" * 64,) * (contents.MOST // PIECE))}
+    lying = {"0" * 64: ContentDigests(contents.MOST, ("1" * 64,) * (contents.MOST // PIECE))}
     publish_lying(objects, key, lying)
     answer = networks.lookup(key)
     assert isinstance(answer, Reason)
@@ -175,13 +175,13 @@ def test_weights_that_a_manifest_declares_take_no_room_before_they_come(
 
 
 def test_weights_that_have_no_room_are_not_asked_for(
-    pod: tuple[Objects, TieredNetworks, ImageKey], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pod: tuple[Objects, TieredNetworks, NetworkKey], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither on the disk nor in memory: the network is built instead, and nothing is fetched or left behind."""
     objects, networks, key = pod
     monkeypatch.setattr(tiered, "room_in", lambda folder: 3 * PIECE)
     monkeypatch.setattr(tiered, "room_in_memory", lambda: PIECE)
-    publish_lying(objects, key, {f"{n:064}": Contents(2 * PIECE, ("1" * 64,) * 2) for n in range(3)})
+    publish_lying(objects, key, {f"{n:064}": ContentDigests(2 * PIECE, ("1" * 64,) * 2) for n in range(3)})
     before = objects.service.traffic.requests
     answer = networks.lookup(key)
     assert isinstance(answer, Reason)

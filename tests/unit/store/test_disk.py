@@ -56,7 +56,7 @@ def test_private_names_never_collide(store: Operators, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("age", [-86400.0, 2 * 86400.0, 1.7e9])
 def test_private_files_of_dead_writers_are_removed(store: Operators, age: float) -> None:
-    """What a killed writer left goes, whatever its clock said; what is being written stays (F53, F56)."""
+    """Files of a killed writer go, whatever their clock said; one that is being written stays (F53, F56)."""
     store.publish(entry_of(conv())[1])
     dead = store.blobs.path / f"{PREFIX}dead-0"
     live = store.blobs.path / f"{PREFIX}live-0"

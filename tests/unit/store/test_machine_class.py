@@ -9,14 +9,14 @@ import pytest
 
 from opbuild.cli.main import main
 from opbuild.config import Config
-from opbuild.families.knowledge import Question
+from opbuild.families.tuning_query import TuningQuery
 from opbuild.files.private import publish
 from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import applying
-from opbuild.store.bank import Bank, line_of, parse_bank
-from opbuild.store.machine_class import Measured, machine_file, read_measured, system_class, write_measured
+from opbuild.store.machine_class import MeasuredMachine, machine_file, read_measured, system_class, write_measured
 from opbuild.store.shipped import SHIPPED, caches
+from opbuild.store.tuning_database import TuningDatabase, line_of, parse_database
 from opbuild.target.host import host_level
 from opbuild.tuning import machine
 from support.fuzzing import INPUTS, SEED
@@ -24,12 +24,12 @@ from support.seeds import try_seeds
 from support.tuned_records import record
 
 LEVEL = host_level().name
-QUESTION = Question("conv", "[1]")
+QUESTION = TuningQuery("conv", "[1]")
 
 
-def measured(rate: float, before: Measured | None = None) -> Measured:
-    """Return what a measurement of this machine that gives a rate makes of what was known before."""
-    return Measured(system_class(), {LEVEL: rate}).after(before)
+def measured(rate: float, before: MeasuredMachine | None = None) -> MeasuredMachine:
+    """Return the result of adding a measurement of this machine, which gives a rate, to one before."""
+    return MeasuredMachine(system_class(), {LEVEL: rate}).after(before)
 
 
 def flickers(seed: int) -> tuple[str, str]:
@@ -107,7 +107,7 @@ def test_records_of_earlier_releases_name_the_class_without_what_waking_costs() 
     """Two of them for one question are of one place then, and the later counts."""
     old = record(QUESTION, {"tile": 1}, {"tile": 2}, machine=f"128GF/{caches()}/wake-256us")
     late = record(QUESTION, {"tile": 1}, {"tile": 3}, machine=f"128GF/{caches()}/wake-16us")
-    bank = parse_bank(b"\n".join(line_of(each, PRIVATE) for each in (old, late)), PRIVATE)
+    bank = parse_database(b"\n".join(line_of(each, PRIVATE) for each in (old, late)), PRIVATE)
     assert {each.machine for each in bank.records} == {f"128GF/{caches()}"}
     (only,) = bank.latest().values()
     assert only.choice == {"tile": 3}
@@ -116,7 +116,7 @@ def test_records_of_earlier_releases_name_the_class_without_what_waking_costs() 
 def test_what_the_release_ships_counts_whatever_waking_a_thread_took() -> None:
     """Its records name machines with what that cost; they count on each of their caches and rate."""
     for path in sorted(SHIPPED.glob("*.jsonl")):
-        for each in parse_bank(path.read_bytes(), PRIVATE).records:
+        for each in parse_database(path.read_bytes(), PRIVATE).records:
             rate, caches_ = each.machine.partition("GF/")[::2]
             assert rate.isdecimal()
             assert caches_ == path.stem.partition("_")[2].replace("_", "/")
@@ -132,7 +132,7 @@ def test_of_records_that_count_the_one_of_the_nearest_class_does() -> None:
             record(QUESTION, {"tile": 1}, {"tile": 2 + number}, machine=f"{rate}GF/{caches()}", system="a twin")
             for number, rate in enumerate(rates)
         )
-        (found,) = applying(Bank(tuple(made)), setup).values()
+        (found,) = applying(TuningDatabase(tuple(made)), setup).values()
         assert found.choice is not None
         return int(found.choice["tile"]) - 2
 
@@ -140,14 +140,16 @@ def test_of_records_that_count_the_one_of_the_nearest_class_does() -> None:
     assert chosen(181, 128, 91, 256) == 1
     assert chosen(128, 128) == 1
     far = record(QUESTION, {"tile": 1}, {"tile": 2}, machine=f"256GF/{caches()}")
-    assert not applying(Bank((far,)), setup)
-    assert not applying(Bank((record(QUESTION, {"tile": 1}, {"tile": 2}, machine="128GF/L1-1K/L2-2K"),)), setup)
+    assert not applying(TuningDatabase((far,)), setup)
+    assert not applying(
+        TuningDatabase((record(QUESTION, {"tile": 1}, {"tile": 2}, machine="128GF/L1-1K/L2-2K"),)), setup
+    )
 
 
 def test_the_class_is_that_of_each_level() -> None:
     """One level's rate that is clearly out changes that level's class alone."""
     lower = "a lower level"
-    before = Measured(system_class(), {LEVEL: 128.0, lower: 64.0}).after(None)
-    after = Measured(system_class(), {LEVEL: 150.0, lower: 200.0}).after(before)
+    before = MeasuredMachine(system_class(), {LEVEL: 128.0, lower: 64.0}).after(None)
+    after = MeasuredMachine(system_class(), {LEVEL: 150.0, lower: 200.0}).after(before)
     assert after.name(LEVEL) == before.name(LEVEL)
     assert after.name(lower) == f"181GF/{caches()}"

@@ -23,7 +23,7 @@ from opbuild.pipeline.stores import Stores
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators, operators_in
 from opbuild.store.pack import Pack
-from opbuild.store.pack_file import Object, PackFile, Sources, pack_bytes, read_pack
+from opbuild.store.pack_file import FamilySources, Object, PackFile, pack_bytes, read_pack
 from opbuild.store.tiers import TieredStore
 from opbuild.target.soc_version import parse_level
 from support.fake_compiler import FakeCompiler, fake_object
@@ -31,7 +31,7 @@ from support.samples import LEVEL, conv, key_of, needed
 
 MAKER = CompilerIdentity("fake", "0.9", "1" * 64)
 OTHERS = CompilerIdentity("fake", "2.0", "2" * 64)
-SOURCES = Sources("code", "text")
+SOURCES = FamilySources("code", "text")
 
 
 def packed_key(desc: OpDesc) -> Key:
@@ -39,7 +39,7 @@ def packed_key(desc: OpDesc) -> Key:
     return key_of(desc, LEVEL, MAKER, SOURCES.code)
 
 
-def pack_data(descs: Sequence[OpDesc], sources: Sources = SOURCES) -> bytes:
+def pack_data(descs: Sequence[OpDesc], sources: FamilySources = SOURCES) -> bytes:
     """Return a pack file of made-up objects."""
     objects = []
     for number, desc in enumerate(descs):
@@ -118,7 +118,7 @@ def test_a_damaged_pack_never_gives_another_object(folder: Path) -> None:
 
 
 def test_a_damaged_pack_is_a_miss_that_names_the_file(tmp_path: Path) -> None:
-    """What can not be read is lacking, and never an exception."""
+    """What cannot be read is lacking, and never an exception."""
     path = tmp_path / LEVEL.name / "conv.pack"
     path.parent.mkdir()
     path.write_bytes(b"opbuild pack 2 nothing")

@@ -11,22 +11,22 @@ import pytest
 import opbuild
 from kernels.plan import descriptors, graphs_of
 from opbuild.config import Config
-from opbuild.families.knowledge import Question, Variant
+from opbuild.families.tuning_query import TuningQuery, Variant
 from opbuild.files.trust import PRIVATE
 from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
-from opbuild.lowering.tuned import Asked, Tuned
+from opbuild.lowering.tuned import LoweringQuery, Tuned
 from opbuild.pipeline import tuned as tuned_pipeline
 from opbuild.pipeline.setup import Setup, set_up
-from opbuild.pipeline.tuned_lowering import lower_with_bank
+from opbuild.pipeline.tuned_lowering import lower_with_records
 from opbuild.platform.imports import Modules
 from opbuild.platform.release import code
 from opbuild.report import Report
-from opbuild.store.bank import Record, line_of, parse_bank
-from opbuild.store.machine_class import Measured, machine_file, system_class, write_measured
-from opbuild.store.shipped import SHIPPED, caches, deciding_digest, shipped_bank
+from opbuild.store.machine_class import MeasuredMachine, machine_file, system_class, write_measured
+from opbuild.store.shipped import SHIPPED, caches, deciding_digest, shipped_database
+from opbuild.store.tuning_database import TuningRecord, line_of, parse_database
 from opbuild.target.level import BY_NAME, Level
 from opbuild.tuning.forms import FixedAnswers
 from support.small_network import SHAPE, small_model
@@ -52,14 +52,14 @@ def graph() -> Graph:
     return found
 
 
-def product_asked(level: Level) -> tuple[Question, Asked]:
-    """Return what the family of products is asked for the network."""
+def product_asked(level: Level) -> tuple[TuningQuery, LoweringQuery]:
+    """Return the query of the family of products for the network."""
     found = Tuned(FixedAnswers({}))
     lower(graph(), level, Options(chooser=found))
     return next((question, asked) for question, asked in found.asked.items() if question.family == "matmul")
 
 
-def other_choice(level: Level, **about: object) -> Record:
+def other_choice(level: Level, **about: object) -> TuningRecord:
     """Return a record that another candidate than the tables' beats theirs."""
     question, asked = product_asked(level)
     other = next(each for each in asked.candidates if each != asked.default)
@@ -67,7 +67,7 @@ def other_choice(level: Level, **about: object) -> Record:
     return record(question, asked.default, other, **known)
 
 
-def write(path: Path, *records: Record) -> None:
+def write(path: Path, *records: TuningRecord) -> None:
     """Write a bank of the release."""
     path.write_bytes(b"".join(line_of(each, PRIVATE) + b"\n" for each in records))
 
@@ -77,7 +77,7 @@ def product_variants(kernels: Mapping[OpDesc, object]) -> list[Variant]:
     return [dict(each.variant) for each in kernels if each.family == "matmul"]
 
 
-def has_choice(kernels: Mapping[OpDesc, object], chosen: Record) -> bool:
+def has_choice(kernels: Mapping[OpDesc, object], chosen: TuningRecord) -> bool:
     """Return whether one of the kernels is what a record chooses."""
     assert chosen.choice is not None
     return any(chosen.choice.items() <= variant.items() for variant in product_variants(kernels))
@@ -112,7 +112,7 @@ class MadePack:
         lacks: What it has not of them.
     """
 
-    def __init__(self, families: set[str], lacks: Record | None) -> None:
+    def __init__(self, families: set[str], lacks: TuningRecord | None) -> None:
         self._families, self._lacks = families, lacks
 
     def file(self, family: str) -> bool | None:
@@ -144,10 +144,10 @@ def test_what_the_release_chooses_is_taken_where_its_kernels_come_with_it(
     """So a first start compiles nothing because of a bank; where there is no pack, or none of the family, it counts."""
     setup = set_up(Config.from_environment(num_threads=2), None, None)
     chosen = other_choice(setup.level)
-    write(shipped_bank(setup.level.name), chosen)
+    write(shipped_database(setup.level.name), chosen)
     pack = None if families is None else MadePack(families, chosen if lacks else None)
     monkeypatch.setattr("opbuild.pipeline.tuned_lowering.release_pack", lambda setup: pack)
-    program = lower_with_bank(graph(), setup, Options())
+    program = lower_with_records(graph(), setup, Options())
     assert has_choice(program.descriptors(), chosen) == is_taken
     assert bool(program.tuned) == is_taken
 
@@ -156,7 +156,7 @@ def test_what_the_release_chooses_is_taken_where_its_kernels_come_with_it(
 def test_all_that_decides_what_banks_answer_is_in_one_digest_that_looks_into_none(user_store: Path) -> None:
     """The bytes of both banks, threads, what was measured of the machine, and whether the pack is used."""
     setup = set_up(Config.from_environment(num_threads=2), None, None)
-    path = shipped_bank(setup.level.name)
+    path = shipped_database(setup.level.name)
 
     def digest(threads: int = 2, *, with_pack: bool = True) -> str:
         config = replace(setup.config, num_threads=threads)
@@ -197,7 +197,7 @@ def test_a_network_of_which_the_release_withholds_all_is_the_one_without_its_ban
         return opbuild.compile(model, cache_path=tmp_path, num_threads=2).report
 
     untuned = start(with_pack=True)
-    write(shipped_bank(setup.level.name), chosen)
+    write(shipped_database(setup.level.name), chosen)
     for _ in range(2):
         report = start(with_pack=True)
         assert report.image
@@ -213,13 +213,13 @@ def test_measuring_a_machine_leaves_the_releases_bank_on(banks: Path, monkeypatc
     """Tuning measures it first: records of its class count whatever else runs, as before it was measured."""
     setup = set_up(Config.from_environment(num_threads=2), None, None)
     machine = f"128GF/{caches()}/wake-256us"
-    write(shipped_bank(setup.level.name), replace(other_choice(setup.level), machine=machine))
+    write(shipped_database(setup.level.name), replace(other_choice(setup.level), machine=machine))
     for rate in (None, 128.0, 95.0, 150.0, 170.0):
         if rate is not None:
-            write_measured(setup.config, setup.trust, Measured(system_class(), {setup.level.name: rate}))
-        assert tuned_pipeline.knowledge(setup) is not None, rate
-    write_measured(setup.config, setup.trust, Measured(system_class(), {setup.level.name: 256.0}))
-    assert tuned_pipeline.knowledge(setup) is None
+            write_measured(setup.config, setup.trust, MeasuredMachine(system_class(), {setup.level.name: rate}))
+        assert tuned_pipeline.applicable_records(setup) is not None, rate
+    write_measured(setup.config, setup.trust, MeasuredMachine(system_class(), {setup.level.name: 256.0}))
+    assert tuned_pipeline.applicable_records(setup) is None
 
 
 @pytest.mark.usefixtures("banks")
@@ -229,7 +229,7 @@ def test_what_the_user_tuned_is_taken_whatever_the_pack_has(monkeypatch: pytest.
     chosen = other_choice(setup.level)
     remember(chosen, num_threads=2)
     monkeypatch.setattr("opbuild.pipeline.tuned_lowering.release_pack", lambda setup: MadePack({"matmul"}, chosen))
-    assert has_choice(lower_with_bank(graph(), setup, Options()).descriptors(), chosen)
+    assert has_choice(lower_with_records(graph(), setup, Options()).descriptors(), chosen)
 
 
 def test_the_sources_of_a_record_are_those_of_a_release() -> None:
@@ -244,7 +244,7 @@ def test_the_sources_of_a_record_are_those_of_a_release() -> None:
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_each_line_of_the_releases_banks_is_sound(path: Path) -> None:
     """It is a record of the file's level, of something that is faster than the tables' choice."""
-    bank = parse_bank(path.read_bytes(), PRIVATE)
+    bank = parse_database(path.read_bytes(), PRIVATE)
     assert (bank.damaged, bank.unsigned) == (0, 0)
     assert {each.level for each in bank.records} == {path.stem.partition("_")[0]}
     assert all(each.is_tuned and each.bound < 1 for each in bank.records)

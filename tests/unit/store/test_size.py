@@ -1,4 +1,4 @@
-"""What a build, a start and the commands do does not depend on how much a store holds, or is shown and can be ended."""
+"""The work of a build, a start and the commands does not depend on a store's size, or is shown and can be ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from opbuild.models import memory as model_memory
 from opbuild.store import ageing, items, measured
 from opbuild.store.ageing import Clock, age, age_after_build
 from opbuild.store.inventory import survey, tidy
-from opbuild.store.measured import BELIEVED_SECONDS, Measured, remember
+from opbuild.store.measured import BELIEVED_SECONDS, MeasuredFolder, remember
 from opbuild.store.operators import operators_in
 from opbuild.store.policy import MEGABYTE, Policy
 from support.aged_entries import fill, left
@@ -226,7 +226,7 @@ def test_without_a_limit_a_large_folder_is_not_listed_by_each_build(tmp_path: Pa
 def test_a_damaged_measurement_is_found_and_repaired(tmp_path: Path) -> None:
     """What is remembered of a folder's size is a kind of file too; that an old one no longer counts is no damage."""
     cache = Cache(tmp_path / "kernel_meta", tmp_path)
-    remember(tmp_path, Measured(1, 1.0))
+    remember(tmp_path, MeasuredFolder(1, 1.0))
     assert list(cache.problems()) == []
     (tmp_path / measured.FILE).write_bytes(b"{")
     (problem,) = cache.problems()
@@ -237,7 +237,7 @@ def test_a_damaged_measurement_is_found_and_repaired(tmp_path: Path) -> None:
 
 def test_clearing_forgets_the_measurement(tmp_path: Path) -> None:
     """Only the settings are left (F53)."""
-    remember(tmp_path, Measured(1, time.time()))
+    remember(tmp_path, MeasuredFolder(1, time.time()))
     Cache(tmp_path / "kernel_meta", tmp_path).clear()
     assert list(tmp_path.iterdir()) == []
 
@@ -340,7 +340,7 @@ def test_weights_that_networks_share_are_read_once(
 
 
 def test_a_removal_that_is_refused_is_not_counted(six: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What can not be removed stays, and nobody is told that it went."""
+    """What cannot be removed stays, and nobody is told that it went."""
 
     def refused(path: str) -> None:
         raise PermissionError(1, "Operation not permitted", path)

@@ -12,7 +12,7 @@ import pytest
 
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.sources import Sources
+from opbuild.platform.sources import SourceFiles
 from opbuild.target.level import LEVELS, Level
 from support import kept_kernels
 from support.fuzzing import CAMPAIGN
@@ -66,7 +66,7 @@ def test_nothing_is_kept_once_a_source_was_edited(tmp_path: Path, monkeypatch: p
     source = tmp_path / "package" / "module.py"
     source.parent.mkdir()
     source.write_text("one = 1\n")
-    monkeypatch.setattr(kept_kernels, "_AS_STARTED", Sources(source.parent))
+    monkeypatch.setattr(kept_kernels, "_AS_STARTED", SourceFiles(source.parent))
     source.write_text("one = 11\n")
     keep(tmp_path / "kernel.o", b"object")
     assert kept(tmp_path / "kernel.o") is None

@@ -9,7 +9,7 @@ import pytest
 
 from opbuild.cli import env
 from opbuild.config import available_cores
-from opbuild.target.host import here, host_level, machine_with_caches
+from opbuild.target.host import host_level, host_machine, machine_with_caches
 from opbuild.target.level import LEVELS
 from opbuild.target.machine import KIB, WAKING, Machine
 
@@ -75,7 +75,7 @@ def test_a_file_that_can_not_be_read_leaves_what_was_read_before(tmp_path: Path)
 
 def test_this_machine_has_its_levels_registers_and_its_own_cores() -> None:
     """Code is made for the level, whatever the host adds."""
-    machine, level = here(), Machine.of(host_level())
+    machine, level = host_machine(), Machine.of(host_level())
     assert (machine.lanes, machine.registers, machine.waking) == (level.lanes, level.registers, level.waking)
     assert machine.cores == available_cores()
 
@@ -92,7 +92,9 @@ def test_env_shows_the_level_and_what_the_next_one_wants(monkeypatch: pytest.Mon
 
 def test_env_shows_what_decides_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cores, registers, caches, and from how much work on threads are woken."""
-    monkeypatch.setattr(env, "here", lambda: Machine(lanes=8, registers=16, l1=48 * KIB, l2=2048 * KIB, cores=4))
+    monkeypatch.setattr(
+        env, "host_machine", lambda: Machine(lanes=8, registers=16, l1=48 * KIB, l2=2048 * KIB, cores=4)
+    )
     assert env.machine_text() == (
         "4 cores, 16 vector registers of 8 float32, L1 48.0 KiB, L2 2.0 MiB; threads are woken for 2.5 us of work"
     )
@@ -100,7 +102,7 @@ def test_env_shows_what_decides_on_this_machine(monkeypatch: pytest.MonkeyPatch)
 
 def test_threads_are_woken_from_one_number_on() -> None:
     """A call is divided if its work is worth waking anybody, else it is one task."""
-    machine = here()
+    machine = host_machine()
     assert machine.tasks(machine.waking, 8) == 8
     assert machine.tasks(machine.waking - 1, 8) == 1
     assert machine.tasks(10**9, 1) == 1

@@ -84,7 +84,7 @@ NAMES = st.text(min_size=1, max_size=20) | st.sampled_from(
 @settings(max_examples=60)
 @given(NAMES, NAMES, NAMES)
 def test_names_of_models_are_text_in_a_notebook(name: str, node: str, reason: str) -> None:
-    """A model's names can not add tags to the page, and are shown as they are."""
+    """A model's names cannot add tags to the page, and are shown as they are."""
     report = Report(name, (OperatorReport(node, "built", reason, (node,), 1.0),), {node: 1}, {"lower": 1.0})
     net = Network(name, [Endpoint(node, TensorType("float32", (-1, 3)))], [node], lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
     plain = Page(

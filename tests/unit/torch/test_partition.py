@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="the back end of torch.compile needs
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from opbuild.frontend.torch.capture import DTYPES, order_of  # noqa: E402
-from opbuild.frontend.torch.program import Program  # noqa: E402
+from opbuild.frontend.torch.program import AtenProgram  # noqa: E402
 from opbuild.frontend.torch.registry import RULES  # noqa: E402
 from opbuild.torch.decompositions import decompositions  # noqa: E402
 from opbuild.torch.memory import to_array, to_tensor  # noqa: E402
@@ -138,7 +138,7 @@ def test_what_a_program_computes_decides_its_digest() -> None:
     """Operators, arguments, types and sizes; not the run in which it was read."""
 
     def digest(factor: float, rows: int, dtype: torch.dtype) -> str:
-        found: Program = program_of(lambda x: x * factor, torch.zeros(rows, 2, dtype=dtype))
+        found: AtenProgram = program_of(lambda x: x * factor, torch.zeros(rows, 2, dtype=dtype))
         return found.digest
 
     same = digest(2.0, 3, torch.float32)

@@ -153,7 +153,7 @@ def test_trees_keep_what_they_are_of() -> None:
         tree = json.loads(json.dumps(tree_of(spec)))
         leaves = pytree.tree_leaves(value)
         assert pytree.tree_unflatten(leaves, spec_of(tree)) == value
-    with pytest.raises(UnsupportedOperatorError, match="defaultdict can not be saved"):
+    with pytest.raises(UnsupportedOperatorError, match="defaultdict cannot be saved"):
         tree_of(pytree.tree_structure(collections.defaultdict(list, a=1)))
 
 
@@ -247,7 +247,7 @@ def test_a_file_that_is_too_large_or_none_is_an_error_at_once(saved: bytes, tmp_
     os.truncate(path, 2**40)
     os.mkfifo(pipe)
     for each in (path, pipe, tmp_path):
-        with pytest.raises(FileError, match="can not be read"):
+        with pytest.raises(FileError, match="cannot be read"):
             read_saved(each)
 
 

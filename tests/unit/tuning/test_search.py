@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbuild.families.knowledge import Question, Variant
+from opbuild.families.tuning_query import TuningQuery, Variant
 from opbuild.tuning.search import (
     DECIDING_RUNS,
     FIRST_RUNS,
@@ -32,14 +32,14 @@ class Bench:
         noise: By what part times differ from run to run.
     """
 
-    def __init__(self, times: Mapping[Question, Sequence[float | None]], noise: float = 0.05) -> None:
+    def __init__(self, times: Mapping[TuningQuery, Sequence[float | None]], noise: float = 0.05) -> None:
         self.times, self.noise, self.random = times, noise, random.Random(5)
-        self.runs: dict[tuple[Question, int], int] = {}
+        self.runs: dict[tuple[TuningQuery, int], int] = {}
         self.prepared: list[Sequence[Choices]] = []
 
-    def measure(self, choices: Choices, runs: int) -> dict[Question, list[Pair]]:
+    def measure(self, choices: Choices, runs: int) -> dict[TuningQuery, list[Pair]]:
         """Return made-up times; what everything takes now changes from pair to pair, as on a busy machine."""
-        found: dict[Question, list[Pair]] = {}
+        found: dict[TuningQuery, list[Pair]] = {}
         for question, variant in choices.items():
             number = (variant or {})["number"]
             self.runs[question, number] = self.runs.get((question, number), 0) + runs
@@ -56,12 +56,12 @@ class Bench:
         return seconds * self.random.uniform(1 - self.noise, 1 + self.noise)
 
     @property
-    def candidates(self) -> dict[Question, list[Variant | None]]:
+    def candidates(self) -> dict[TuningQuery, list[Variant | None]]:
         """All of them."""
         return {question: [{"number": place} for place in range(len(each))] for question, each in self.times.items()}
 
 
-ONE, TWO = Question("conv", "[1]"), Question("matmul", "[2]")
+ONE, TWO = TuningQuery("conv", "[1]"), TuningQuery("matmul", "[2]")
 
 
 def test_the_fastest_of_many_is_found_for_several_questions_at_once() -> None:
@@ -121,7 +121,7 @@ def test_when_the_time_is_up_the_best_so_far_is_decided_on(measurements: int) ->
     bench = Bench({ONE: [0.5] * 5, TWO: [0.7, 2.0]}, noise=0.01)
     count = 0
 
-    def measure(choices: Choices, runs: int) -> dict[Question, list[Pair]]:
+    def measure(choices: Choices, runs: int) -> dict[TuningQuery, list[Pair]]:
         nonlocal count
         count += 1
         return bench.measure(choices, runs)

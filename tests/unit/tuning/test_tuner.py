@@ -12,35 +12,35 @@ import pytest
 
 from opbuild.config import Config
 from opbuild.errors import CompileError, OptionError, ShapeError, TargetError
-from opbuild.families.knowledge import Question, Variant
+from opbuild.families.tuning_query import TuningQuery, Variant
 from opbuild.graph.types import Array, Graph
 from opbuild.lowering.lower import lower
-from opbuild.lowering.tuned import Asked, FixedAnswers, Tuned
+from opbuild.lowering.tuned import FixedAnswers, LoweringQuery, Tuned
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.steps import lowering_options
 from opbuild.pipeline.tuned import applying, family_sources
-from opbuild.store.bank import Bank, Record, read_bank
 from opbuild.store.machine_class import system_class
+from opbuild.store.tuning_database import TuningDatabase, TuningRecord, read_database
 from opbuild.target.host import host_level
 from opbuild.tuning import tuner
 from opbuild.tuning.forms import sites_of
 from opbuild.tuning.listing import listed
 from opbuild.tuning.search import Choices, Pair
 from opbuild.tuning.trial import Trials
-from opbuild.tuning.tuner import Progress, TunedNetwork, tune_model
+from opbuild.tuning.tuner import TunedNetwork, TuningProgress, tune_model
 from support.small_network import small_model
 from support.tuned_records import product, record, remember
 
 SHAPES = {"x": (64, 256)}
 PRODUCT = product("panels", 64, 256, 256)
-SOFTMAX = Question("softmax", "[false,true,1,256]")
+SOFTMAX = TuningQuery("softmax", "[false,true,1,256]")
 FAST: dict[str, Variant] = {"matmul": {"rows": 8, "columns": 32, "stage": False}, "softmax": {"row": "heap"}}
 
 
 class MadeForm:
     """A form that is lowered and not built: a call for each question, of a microsecond."""
 
-    def __init__(self, asked: Mapping[Question, Asked]) -> None:
+    def __init__(self, asked: Mapping[TuningQuery, LoweringQuery]) -> None:
         self.asked = asked
         self.nodes = [sites_of(asked, question) for question in asked]
 
@@ -70,7 +70,7 @@ class MadeForms:
     def compile(self, turns: Sequence[Choices]) -> None:
         """Compile nothing."""
 
-    def kernels(self, question: Question, variants: Sequence[Variant | None]) -> dict[str, str]:
+    def kernels(self, question: TuningQuery, variants: Sequence[Variant | None]) -> dict[str, str]:
         """Return a kernel for each variant, of a pipeline that the test may change."""
         return {f"{question.family}_{number}": self.defined for number, _ in enumerate(variants)}
 
@@ -84,16 +84,16 @@ class Machine:
     """
 
     def __init__(self) -> None:
-        self.measured: list[set[Question]] = []
+        self.measured: list[set[TuningQuery]] = []
         self.stop: Callable[[int], None] = lambda count: None
 
     def trials(self, *_: Any, tell: Callable[[int], None], **__: Any) -> Machine:
         """Stand for ``Trials``."""
-        self.refused: list[tuple[Question, str]] = []
+        self.refused: list[tuple[TuningQuery, str]] = []
         self.tell = tell
         return self
 
-    def measure(self, choices: Choices, runs: int) -> dict[Question, list[Pair]]:
+    def measure(self, choices: Choices, runs: int) -> dict[TuningQuery, list[Pair]]:
         """Return times without noise."""
         self.stop(len(self.measured))
         self.measured.append(set(choices))
@@ -126,9 +126,9 @@ def tuned(**options: Any) -> TunedNetwork:
     return tune_model(MODEL, config(), input_shapes=SHAPES, **options)
 
 
-def kept() -> list[Record]:
-    """Return what the bank has."""
-    return list(read_bank(config().tune_bank, tuner.set_up(config(), None, None).trust).records)
+def kept() -> list[TuningRecord]:
+    """Return the records in the tuning database."""
+    return list(read_database(config().tune_bank, tuner.set_up(config(), None, None).trust).records)
 
 
 def test_what_is_faster_is_kept_with_all_that_it_depends_on(machine: Machine) -> None:
@@ -155,7 +155,7 @@ def test_a_second_run_measures_nothing_that_is_known(machine: Machine) -> None:
     assert [row.choice for row in again.rows] == [FAST[row.question.family] for row in again.rows]
     tuned(again=True)
     assert len(machine.measured) == 2 * before
-    stale = [record(Question(e.family, e.arguments), e.default, e.choice, machine=e.machine, sources="older",
+    stale = [record(TuningQuery(e.family, e.arguments), e.default, e.choice, machine=e.machine, sources="older",
                     date="2027-01-01T00:00:00Z") for e in kept()]  # fmt: skip
     remember(*stale, num_threads=2)
     tuned()
@@ -192,7 +192,7 @@ def test_ctrl_c_keeps_what_was_found_and_the_next_run_goes_on(machine: Machine) 
         machine.stop = stop
         with pytest.raises(KeyboardInterrupt):
             tuned()
-        known = {Question(each.family, each.arguments) for each in kept()}
+        known = {TuningQuery(each.family, each.arguments) for each in kept()}
         machine.stop = lambda count: None
         machine.measured.clear()
         result = tuned()
@@ -223,11 +223,11 @@ def test_a_lower_level_is_tuned_as_a_machine_that_has_no_more(machine: Machine) 
     result = tuned(target=lower)
     assert result.level == lower.name
     assert {(each.level, each.system) for each in kept()} == {(lower.name, system_class(lower))}
-    bank = Bank(tuple(kept()))
+    bank = TuningDatabase(tuple(kept()))
     assert applying(bank, set_up(config(), lower, None))
     assert not applying(bank, set_up(config(), None, None))
     assert {each.state for each in listed(config()).rows} == {"counts"}
-    with pytest.raises(TargetError, match="can not run here"):
+    with pytest.raises(TargetError, match="cannot run here"):
         tuned(target="rv64gc" if host_level().triple != "riscv-64-linux" else "x86-64")
 
 
@@ -247,7 +247,7 @@ def test_only_the_operators_that_are_named_are_tuned(machine: Machine) -> None:
 
 def test_how_far_it_is_is_told(machine: Machine) -> None:
     """The counts only grow, and end with all that is worth it."""
-    told: list[Progress] = []
+    told: list[TuningProgress] = []
     tuned(tell=told.append)
     assert [each.done for each in told] == sorted(each.done for each in told)
     assert [each.forms for each in told] == sorted(each.forms for each in told)
@@ -283,7 +283,9 @@ class Computed:
     def __init__(self, errors: Sequence[float]) -> None:
         self.errors, self.nbytes = errors, 0
         self.nodes = [frozenset({f"n{place}"}) for place in range(len(errors))]
-        self.asked = {Question("made", str(place)): Asked({f"n{place}"}, {}, {}, tuple) for place in range(len(errors))}
+        self.asked = {
+            TuningQuery("made", str(place)): LoweringQuery({f"n{place}"}, {}, {}, tuple) for place in range(len(errors))
+        }
 
     def run(self, clock: Callable[[], int]) -> list[int]:
         """Take a nanosecond more for each call."""
@@ -294,14 +296,14 @@ class Computed:
         return next(place for place, nodes in enumerate(self.nodes) if nodes & site)
 
     def results(self, sites: Sequence[frozenset[str]]) -> tuple[list[Array | None], list[Array]]:
-        """Return what calls computed; the last one's is the output."""
+        """Return the results of calls; the last one's is the output."""
         values = 1.0 + np.cumsum(self.errors)
         arrays: list[Array | None] = [np.full((2, 3), values[self.first_call(site)]) for site in sites]
         return arrays, [np.full(4, values[-1])]
 
 
 class Answers:
-    """Makes ``Computed`` forms: an answer holds its error, or says that it can not be built or is not legal."""
+    """Makes ``Computed`` forms: an answer holds its error, or says that it cannot be built or is not legal."""
 
     def __init__(self, count: int) -> None:
         self.count, self.made = count, 0
@@ -313,7 +315,7 @@ class Answers:
         for question, choice in choices.items():
             error = (choice or {})["error"]
             if error == "broken":
-                raise CompileError("it can not be compiled")
+                raise CompileError("it cannot be compiled")
             if error == "illegal":
                 raise AssertionError("no legal variant was chosen")
             errors[int(question.arguments)] = error
@@ -324,7 +326,7 @@ def trial(count: int, errors: Mapping[int, Any]) -> tuple[set[int], dict[int, st
     """Measure answers together; return which have times, and why others were refused."""
     forms: Any = Answers(count)
     trials = Trials(forms, forms.make({}), {}, threads=2)
-    found = trials.measure({Question("made", str(place)): {"error": error} for place, error in errors.items()}, 3)
+    found = trials.measure({TuningQuery("made", str(place)): {"error": error} for place, error in errors.items()}, 3)
     for question, pairs in found.items():
         place = int(question.arguments)
         assert pairs == [((place + 1) / 1e9, (place + 1) / 1e9)] * 3
@@ -343,7 +345,7 @@ def test_one_that_computes_something_else_is_found_and_the_others_are_measured()
     assert refused == {1: "it computes something else"}
 
 
-@pytest.mark.parametrize(("kind", "why"), [("broken", "it can not be compiled"), ("illegal", "no legal variant")])
+@pytest.mark.parametrize(("kind", "why"), [("broken", "it cannot be compiled"), ("illegal", "no legal variant")])
 def test_ones_that_can_not_be_built_are_found_and_the_others_are_measured(kind: str, why: str) -> None:
     """Two of seven, of which nobody says which they are."""
     times, refused = trial(7, {place: kind if place in (2, 5) else 0.0 for place in range(7)})

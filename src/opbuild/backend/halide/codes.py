@@ -117,7 +117,7 @@ def _code_of(bits: Expr, form: _Format, unsaturated: bool) -> Expr:
 
 
 def _power_of_two(bits: Expr, options: Collection[str]) -> Expr:
-    """Return the exponent of a magnitude, rounded; what is no power of two at all is 255, or the nearest if it is."""
+    """Return the exponent of a magnitude, rounded; a number that is no power of two is 255, or the nearest if it is."""
     mode = next((mode for mode in ROUND_MODES if mode in options), ROUND_MODES[0])
     magnitude = bits & hl.u32(0x7FFFFFFF)
     exponent, fraction = magnitude >> 23, magnitude & hl.u32(0x7FFFFF)

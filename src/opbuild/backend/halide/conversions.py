@@ -1,6 +1,6 @@
 """Conversions between element types as Halide expressions, each one defined for every value.
 
-C, LLVM and Halide leave a float that an integer type can not hold open, and Halide takes the freedom: of a conversion
+C, LLVM and Halide leave a float that an integer type cannot hold open, and Halide takes the freedom: of a conversion
 to a signed integer whose bits are read as unsigned, or that is made narrower, it makes one conversion to the last type
 (``Simplify_Cast.cpp``), which differs for every negative number. So what the machine converts is always in range, and
 its result is an operand of a ``select``, through which no conversion is merged with another.
@@ -42,7 +42,7 @@ def convert(x: Expr, wanted: Any) -> Expr:
 def _to_integer(x: Expr, wanted: Any) -> Expr:
     """Return a float32 or float64 as an integer.
 
-    What the type can not hold is as on x86-64 before AVX-512, in numpy and in ONNX Runtime: out of the range of int32
+    What the type cannot hold is as on x86-64 before AVX-512, in numpy and in ONNX Runtime: out of the range of int32
     (of int64 for 64 bits), and for NaN, it is the least number there, and a narrower type has that one's low bits. An
     unsigned type of 32 or 64 bits holds negative numbers down to the least signed one as their two's complement; what
     is too great is 0.

@@ -86,7 +86,7 @@ def _features(options: Collection[str]) -> tuple[str, ...]:
 
 @contextmanager
 def _checked_promises(checked: bool) -> Iterator[None]:
-    """Let what definitions promise of an index be checked where it is used, with a message that has its value.
+    """Let the promises of definitions on an index be checked where it is used, with a message that has its value.
 
     Halide's feature ``check_unsafe_promises`` would check it too, but does not say the value.
     """

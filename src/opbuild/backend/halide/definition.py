@@ -35,7 +35,7 @@ CHECKED = "checked"
 
 @dataclass
 class Definition:
-    """What a kernel computes.
+    """The algorithm of a kernel: its inputs, outputs, functions and variables.
 
     Attributes:
         inputs: Parameters in argument order.
@@ -72,7 +72,7 @@ def named(names: Iterable[Any]) -> dict[str, Any]:
 
 
 def parameter(operand: Operand) -> Any:
-    """Return an input operand's parameter; what the descriptor fixes becomes a constant of the code."""
+    """Return an input operand's parameter; numbers that the descriptor fixes become constants of the code."""
     param = hl.ImageParam(TYPES[operand.dtype], len(operand.dims), operand.name)
     _constrain(param, operand)
     return param
@@ -84,7 +84,7 @@ def parameters(desc: OpDesc) -> list[Any]:
 
 
 def constrain_output(function: Any, operand: Operand) -> None:
-    """Apply what the descriptor fixes to an output function."""
+    """Apply the numbers that the descriptor fixes to an output function."""
     _constrain(function.output_buffer(), operand)
     for index, dim in enumerate(operand.dims):
         if dim.extent != FREE:

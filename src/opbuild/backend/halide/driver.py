@@ -90,7 +90,7 @@ class HalideCompiler:
 
     @staticmethod
     def define(desc: OpDesc, level: Level) -> HalidePipeline:
-        """Return what Halide is given for an operator, and what it makes of it; in a fresh process each time.
+        """Return the pipeline of an operator, as Halide gets it; in a fresh process each time.
 
         Raises:
             CompileError: If Halide refuses the operator; the message is Halide's.
@@ -133,7 +133,7 @@ class HalideCompiler:
 
 
 class HalidePipeline:
-    """What Halide is given for an operator.
+    """The pipeline of an operator, as Halide gets it.
 
     Args:
         desc: The operator.
@@ -170,7 +170,7 @@ class HalidePipeline:
 
 @contextmanager
 def _compiling(desc: OpDesc) -> Iterator[None]:
-    """Turn what Halide raises into a ``CompileError``."""
+    """Turn an error of Halide's into a ``CompileError``."""
     import halide as hl
 
     try:
@@ -178,7 +178,7 @@ def _compiling(desc: OpDesc) -> Iterator[None]:
     except OpbuildError:
         raise
     except (hl.HalideError, RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
-        raise CompileError(f"halide can not compile {desc.op_type} (family {desc.family}): {error}") from error
+        raise CompileError(f"halide cannot compile {desc.op_type} (family {desc.family}): {error}") from error
 
 
 def _modules(desc: OpDesc) -> tuple[str, str]:
@@ -195,7 +195,7 @@ def _of_family(name: str) -> tuple[str, str]:
 
 
 def _installed() -> tuple[Path, ...]:
-    """Return the files of the installed halide that decide what it compiles, its shared library first."""
+    """Return the files of the installed halide that decide its objects, its shared library first."""
     from importlib.util import find_spec
 
     spec = find_spec("halide")

@@ -1,4 +1,4 @@
-"""What Halide is given for an operator, the digest of that, and the object that it makes of it.
+"""The pipeline of an operator as Halide gets it, its digest, and the object that it is compiled to.
 
 A family's definition and schedule, run for a descriptor, make a pipeline. The pipeline, what was set on its parameters,
 the order of its arguments, the targets and what this file does with them decide every byte of the object besides the
@@ -123,7 +123,7 @@ def halide_target(level: Level, features: Iterable[str] = ()) -> hl.Target:
 
 
 def _described(parameter: Any) -> list[str]:
-    """Return what is known of a parameter, and what was set on it."""
+    """Return the properties of a parameter and the constraints that were set on it."""
     known = [parameter.name(), str(parameter.type())]
     if not parameter.is_buffer():
         return known + [str(getattr(parameter, name)()) for name in _OF_SCALARS]

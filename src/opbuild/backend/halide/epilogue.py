@@ -1,4 +1,4 @@
-"""What happens to an accumulator before it is stored: the fused expression and its operands."""
+"""The epilogue of an accumulator, before it is stored: the fused expression and its operands."""
 
 from __future__ import annotations
 

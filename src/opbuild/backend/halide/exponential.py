@@ -45,7 +45,7 @@ def _shifted(x: Expr, bias: int) -> Expr:
 
 
 def _power(shifted: Expr) -> Expr:
-    """Return 2 to the power of what stands in the low bits, less 127; 0 and infinity where that is 0 and 255."""
+    """Return 2 to the power of the low bits, less 127; 0 and infinity where these are 0 and 255."""
     return hl.reinterpret(FLOAT32, hl.reinterpret(UINT32, shifted) << 23)
 
 

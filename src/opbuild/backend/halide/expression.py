@@ -4,7 +4,7 @@ Every operation is computed in the type of its operands, floats of 16 bits in fl
 chain gives bit for bit what the operators one by one give. Where Halide and C leave something open (NaN, overflow of
 signed integers, division by zero, shifts by too much, conversions out of range) the result is defined here and never
 traps: integers wrap, ``x / 0`` is 0 for integers, a shift by the width or more gives 0 (-1 for a negative number
-shifted right), and ``conversions`` says what a float becomes that an integer type can not hold.
+shifted right), and ``conversions`` says what a float becomes that an integer type cannot hold.
 
 A bool is ``UInt(1)`` inside an expression and a byte of 0 or 1 in a buffer.
 """
@@ -68,7 +68,7 @@ def compile_expression(
 
 @dataclass(frozen=True)
 class _Compilation:
-    """What ``compile_expression`` was given, and the parts of the expression that are compiled.
+    """The arguments of ``compile_expression``, and the parts of the expression that are compiled.
 
     A part of 16 bits is a float32 that has one of the type's values; ``narrow`` says of which type.
     """

@@ -1,6 +1,6 @@
-"""Reductions along the innermost dimension, kept as partial results in vector lanes: what and how.
+"""Reductions along the innermost dimension, kept as partial results in vector lanes: algorithm and schedule.
 
-A loop that adds one element after another to one sum can not be vectorized as it stands, and rounds worse. Here
+A loop that adds one element after another to one sum cannot be vectorized as it stands, and rounds worse. Here
 four vectors of partial results are kept, one for each position within a chunk of as many elements, then folded to
 one vector of them, which take up the elements beyond the last whole chunk, and are combined at the end.
 """

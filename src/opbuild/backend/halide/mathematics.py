@@ -183,7 +183,7 @@ def is_narrow(kind: Any) -> bool:
 
 
 def widened(x: Expr) -> Expr:
-    """Return what has 16 bits as float32, with the same care; what else there is as it is."""
+    """Return a value of 16 bits as float32, with the same care; any other value as it is."""
     if x.type() == BFLOAT16:
         return hl.reinterpret(FLOAT32, hl.cast(UINT32, hl.reinterpret(hl.UInt(16), x)) << 16)
     if x.type() != FLOAT16:

@@ -26,7 +26,7 @@ NARROW = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16":
 
 @dataclass(frozen=True)
 class Saturation:
-    """What an expression of a small integer type limits.
+    """The saturation of a rounded number to a small integer type.
 
     Attributes:
         value: The float32 that is rounded.
@@ -42,7 +42,7 @@ class Saturation:
 
 
 def saturation(e: Expression) -> Saturation | None:
-    """Return what ``e`` limits, if it is a rounded number limited to a small integer type, and nothing else."""
+    """Return the saturation that ``e`` is: a rounded number limited to a small integer type; None if it is none."""
     if e[0] != "cast" or e[1] not in NARROW or e[2][0] != "saturate":
         return None
     value, *bounds = children(e[2])
@@ -69,7 +69,7 @@ def saturated(value: Expr, zero_point: Expr | None, found: Saturation, dtype: st
 
 
 def _rounded(e: Expression) -> tuple[Expression, Expression | None] | None:
-    """Return what is rounded and, where one is added to that, the zero point."""
+    """Return the number that is rounded and, where one is added to that, the zero point."""
     if e[0] == "round":
         return e[1], None
     if e[0] != "add":

@@ -101,7 +101,7 @@ def tan(x: Expr) -> Expr:
 
 
 def _asin_parts(x: Expr) -> tuple[Expr, Expr]:
-    """Return whether a number is beyond a half, and the arc sine of its magnitude or half of what is left to a turn."""
+    """Return whether a number is beyond a half, and the arc sine of its magnitude or half of the rest to a turn."""
     a = absolute(x)
     outer = a > hl.f32(0.5)
     z = hl.select(outer, hl.f32(0.5) * (hl.f32(1.0) - a), a * a)
@@ -138,7 +138,7 @@ def atan(x: Expr) -> Expr:
 
 
 def atan_parts(x: Expr) -> tuple[Expr, Expr]:
-    """Return an angle, and the tangent of what the arc tangent of the magnitude is beyond it: below a half."""
+    """Return an angle, and the tangent of the rest of the magnitude's arc tangent: below a half."""
     a, one = absolute(x), literal(x, 1.0)
     far, middle = a > literal(x, math.sqrt(2.0) + 1.0), a > literal(x, math.sqrt(2.0) - 1.0)
     start = hl.select(far, literal(x, math.pi / 2), hl.select(middle, literal(x, math.pi / 4), literal(x, 0.0)))

@@ -13,13 +13,13 @@ from opbuild.graph.user_operators import SEPARATOR
 
 
 def functions(source: str) -> dict[str, Any]:
-    """Execute the source of user-defined operators and return what it defines.
+    """Execute the source of user-defined operators and return its functions.
 
     The source comes from ``kernel.user_operators``, which took it from the user's own module in this process or in
     the one that asked for the build; ``hl``, ``math`` and ``np`` are in scope.
 
     Raises:
-        CompileError: If the source can not be executed.
+        CompileError: If the source cannot be executed.
     """
     import numpy as np  # takes a third of the server's start, and no other operator needs it
 

@@ -32,7 +32,7 @@ def shown(desc: OpDesc, score: Any) -> Any:
 
 
 def least(desc: OpDesc) -> Any:
-    """Return what the maximum of a row is at least."""
+    """Return the lower bound of the maximum of a row."""
     return hl.f32(LEAST) if "zeros" in desc.attrs else hl.Float(32).min()
 
 

@@ -58,5 +58,5 @@ def _gemm(node: Node, inputs: Any) -> Sequence[Array]:
 
 
 def _wide(x: Array) -> Array:
-    """Return what has 16 bits in the type in which it is summed: the result is rounded once."""
+    """Return an array of 16-bit floats in the type in which it is summed: the result is rounded once."""
     return x.astype(np.float32) if x.dtype.name in NARROW_FLOATS else x

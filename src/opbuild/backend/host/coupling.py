@@ -51,7 +51,7 @@ def _system(pairs: Sequence[Column], classes: int) -> list[list[Column]]:
 
 
 def _of_row(system: list[list[float]]) -> list[float]:
-    """Return the probabilities of one row; what is not a number is near enough."""
+    """Return the probabilities of one row; a value that is not a number is near enough."""
     found, bound = [1 / len(system)] * len(system), TOLERANCE / len(system)
     for _ in range(SWEEPS):
         slopes, mean = _slopes(system, found)
@@ -94,7 +94,7 @@ def _slopes(system: list[list[float]], found: list[float]) -> tuple[list[float],
 
 
 def _dot(one: list[float], other: list[float]) -> float:
-    """Return a sum of products, each added as it is: ``sum`` keeps what is rounded off, from Python 3.12 on."""
+    """Return a sum of products, each added as it is: ``sum`` keeps the rounding errors, from Python 3.12 on."""
     total = 0.0
     for each in map(mul, one, other):
         total += each

@@ -40,7 +40,7 @@ def is_native(node: Node) -> bool:
 
 
 def evaluate_native(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:
-    """Return what ``evaluate`` does, for nodes that need no onnx.
+    """Return the outputs of a node that needs no onnx, as ``evaluate`` does.
 
     Raises:
         RunError: As ``evaluate``.

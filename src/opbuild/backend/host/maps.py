@@ -50,7 +50,7 @@ def _dictionaries(keys: Sequence[Any], rows: Array) -> list[dict[Any, float]]:
 
 @implements("DictVectorizer", domain=ML)
 def _vectorize(node: Node, inputs: Any) -> Sequence[Array]:
-    """Give the values of the keys of a vocabulary; what a map lacks is 0, or an empty text."""
+    """Give the values of the keys of a vocabulary; keys that a map lacks are 0, or an empty text."""
     given, attrs = _map(inputs[0]), node.attrs
     texts = attrs.get("string_vocabulary", ())
     keys: list[Any] = as_texts(texts).tolist() if len(texts) else [int(e) for e in attrs.get("int64_vocabulary", ())]

@@ -23,7 +23,7 @@ _Reached = tuple[frozenset[int], str]
 """The steps to go on with, and what stands before: a letter of a word (``w``), an end of line, another, or nothing."""
 
 
-class Pattern:
+class RegularExpression:
     """A regular expression of RE2's syntax.
 
     Args:
@@ -50,7 +50,7 @@ class Pattern:
         return self._after(reached, "")[0]
 
     def search(self, text: str, start: int) -> tuple[int, int] | None:
-        """Return where the first match from a place on begins and ends, the longest of those that begin there."""
+        """Return the span of the first match from a place on, the longest of those that begin there."""
         for first in range(start, len(text) + 1):
             end = self._end(text, first)
             if end is not None:
@@ -68,7 +68,7 @@ class Pattern:
         return end
 
     def _after(self, reached: _Reached, letter: str) -> tuple[bool, _Reached]:
-        """Return whether the pattern ends before a letter, and what is reached after it; "" is the end of the text."""
+        """Return whether the pattern ends before a letter, and the states after it; "" is the end of the text."""
         found = self._known.get((reached, letter))
         if found is None:
             if self._remembered >= MOST_REMEMBERED:
@@ -128,7 +128,7 @@ class Pattern:
 
 
 def _kind(letter: str) -> str:
-    """Return what a letter is to the places beside it."""
+    """Return the class of a letter: part of a word, the end of a line, or another."""
     is_word = letter.isascii() and (letter.isalnum() or letter == "_")
     return "w" if is_word else letter if letter in ("", "\n") else "o"
 

@@ -15,7 +15,7 @@ MICROSOFT = "com.microsoft"
 
 @implements("Inverse", domain=MICROSOFT)
 def _inverse(node: Node, inputs: Any) -> Sequence[Array]:
-    """The inverse of each matrix; what has none becomes infinite."""
+    """The inverse of each matrix; one that has none becomes infinite."""
     (x,) = inputs
     wide = x if x.dtype in (np.float32, np.float64) else x.astype(np.float32)
     try:

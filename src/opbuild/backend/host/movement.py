@@ -145,7 +145,7 @@ def _gather(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("InRange", domain="opbuild")
 def _in_range(node: Node, inputs: Any) -> Sequence[Array]:
-    """Give what is given; the numbers of elements are an attribute, or where a network runs the shape of an input."""
+    """Give the indices; the numbers of elements are an attribute, or where a network runs the shape of an input."""
     found = outside(inputs[0], node.attrs["counts"], negative=node.attrs["negative"])
     if found:
         raise out_of_range(node.name, found)

@@ -173,7 +173,7 @@ class _Parser:
         return found
 
     def _changes_flags(self) -> bool:
-        """Take the flags of a group; return whether they are for what follows, and there is no group."""
+        """Take the flags of a group; return whether they are for the rest, and there is no group."""
         adds, flags = True, set(self._flags)
         while (sign := self._next()) not in ":)":
             if sign == "-" and adds:
@@ -266,7 +266,7 @@ _SAMPLES = (*range(0x3100), 0xAC00, 0xD800, 0xE000, 0xFB1D, 0x10FFFF)
 
 
 def _repeats(tree: Tree) -> int:
-    """Return how many times a part is repeated, by numbers, with what it is repeated in."""
+    """Return the number of times a part is repeated, by numbers, with the repetitions that it lies in."""
     if tree[0] in ("all", "one"):
         return max(map(_repeats, tree[1]), default=1)
     return max(tree[2], tree[3] or 0, 1) * _repeats(tree[1]) if tree[0] == "repeat" else 1

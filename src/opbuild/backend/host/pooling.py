@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from opbuild.backend.host.movement import implements
-from opbuild.backend.host.windows import Window, convolve, convolve_transposed, weight_gradient, window_of
+from opbuild.backend.host.windows import HostWindow, convolve, convolve_transposed, weight_gradient, window_of
 from opbuild.dtypes import is_float
-from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.graph.weight_layout import plain_shape
@@ -22,7 +22,7 @@ def _wide(x: Array) -> Array:
     return x.astype(np.float32) if x.dtype == np.float16 else x
 
 
-def _kernel_axes(window: Window) -> tuple[int, ...]:
+def _kernel_axes(window: HostWindow) -> tuple[int, ...]:
     return tuple(range(-len(window.kernel), 0))
 
 
@@ -38,8 +38,8 @@ def _max_pool(node: Node, inputs: Any) -> Sequence[Array]:
     return (found, _indices(window, taps, found, bool(node.attrs.get("storage_order", 0))))
 
 
-def _indices(window: Window, taps: Array, found: Array, columns_first: bool) -> Array:
-    """Return where in the input each greatest element stands, counted over all of it; the first of equal ones."""
+def _indices(window: HostWindow, taps: Array, found: Array, columns_first: bool) -> Array:
+    """Return the places in the input of the greatest elements, counted over all of it; the first of equal ones."""
     images, channels = taps.shape[:2]
     rank = len(window.kernel)
     order: Literal["F", "C"] = "F" if columns_first else "C"
@@ -73,7 +73,7 @@ def _lp_pool(node: Node, inputs: Any) -> Sequence[Array]:
 
 
 def _order(node: Node) -> int:
-    """Return which norm a node takes."""
+    """Return the order of a node's norm."""
     p = int(node.attrs.get("p", 2))
     if p < 1:
         raise ValueError(f"p is {p}; a norm has p of at least 1")
@@ -118,7 +118,7 @@ def _conv(node: Node, inputs: Any) -> Sequence[Array]:
 def _conv_transpose(node: Node, inputs: Any) -> Sequence[Array]:
     x, weights, bias = (*inputs, None)[:3]
     types = [TensorType(str(each.dtype), each.shape) for each in (x, weights)]
-    start, out = transposed_range(Call(node, types, [None, None]))
+    start, out = transposed_range(ShapeCall(node, types, [None, None]))
     strides, dilations = (node.attrs.get(name) or (1,) * len(out) for name in ("strides", "dilations"))
     groups = int(node.attrs.get("group", 1))
     found = convolve_transposed(_wide(x), _wide(weights), groups, strides, dilations, start, out)
@@ -129,9 +129,9 @@ def _conv_transpose(node: Node, inputs: Any) -> Sequence[Array]:
 def _conv_weight_gradient(node: Node, inputs: Any) -> Sequence[Array]:
     x, dy = inputs
     kernel, count = tuple(node.attrs["kernel_shape"]), x.ndim - 2
-    pads = window_pads(Call(node, [TensorType(str(x.dtype), x.shape)], [None]), x.shape[2:], kernel)
+    pads = window_pads(ShapeCall(node, [TensorType(str(x.dtype), x.shape)], [None]), x.shape[2:], kernel)
     strides, dilations = (tuple(node.attrs.get(name) or (1,) * count) for name in ("strides", "dilations"))
-    window = Window(kernel, strides, dilations, pads[:count], pads[count:], x.shape[2:], dy.shape[2:])
+    window = HostWindow(kernel, strides, dilations, pads[:count], pads[count:], x.shape[2:], dy.shape[2:])
     groups = int(node.attrs.get("group", 1))
     found = weight_gradient(_wide(x), _wide(dy), groups, window).astype(x.dtype, copy=False)
     block = node.attrs.get("block")

@@ -75,7 +75,7 @@ def _state(given: Array | None, cell: Cell, shape: tuple[int, ...], wide: np.dty
 
 
 def _order(steps: int, lengths: Array, reverse: bool) -> Array:
-    """Return which step each step reads, by batch: a reversed sequence begins at its own end, padding stays behind."""
+    """Return the step that each step reads, by batch: a reversed sequence begins at its end, padding stays behind."""
     forward = np.broadcast_to(np.arange(steps)[:, None], (steps, lengths.size))
     return np.where(forward < lengths, lengths - 1 - forward, forward) if reverse else forward
 
@@ -127,7 +127,7 @@ def _run(kind: str, direction: _Direction, lengths: Array, h: Array, c: Array) -
 
 
 def _kept(d: _Direction, lengths: Array, h: Array, every: Array, cells: Array) -> Array:
-    """Return what a gradient needs: what goes into the activation of each gate, and the cell, or what a GRU resets.
+    """Return the values that a gradient needs: the arguments of each gate's activation, and the cell, or a GRU's reset.
 
     An LSTM's gates are without what they see of the cell, a GRU's those of a linear one. Behind ends all is 0.
     """

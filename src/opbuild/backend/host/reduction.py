@@ -1,4 +1,4 @@
-"""Reductions, running sums and what normalises along one axis, in numpy.
+"""Reductions, running sums and normalisations along one axis, in numpy.
 
 Floats are accumulated in their own type, at least float32; integers wrap in theirs.
 """
@@ -19,7 +19,7 @@ Reducer = Callable[..., Any]
 
 
 def _ends(x: Array) -> tuple[Any, Any]:
-    """Return what is not above any value, and is the greatest of nothing, and what is the least of nothing."""
+    """Return the neutral elements of maximum and minimum for a type: its least and its greatest value."""
     if x.dtype == np.bool_:
         return False, True
     limits = np.iinfo(x.dtype) if np.issubdtype(x.dtype, np.integer) else None

@@ -1,4 +1,4 @@
-"""onnx's reference evaluator for one node: what no kernel and no numpy implementation here serves."""
+"""onnx's reference evaluator for one node that no kernel and no numpy implementation here serves."""
 
 from __future__ import annotations
 

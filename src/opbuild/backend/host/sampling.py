@@ -13,7 +13,7 @@ from opbuild.backend.host.movement import implements
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.graph.indices import out_of_range, outside
 from opbuild.graph.resampling import axes_of, cubic, neighbours, way_of
-from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_movement import resize
 from opbuild.graph.types import Array, Node, TensorType
 
@@ -25,7 +25,7 @@ _CUBIC = -0.75
 def _resize(node: Node, inputs: Any) -> Sequence[Array]:
     x, _, scales, sizes = (*inputs, None, None, None)[:4]
     types = [None if each is None else TensorType(str(each.dtype), each.shape) for each in inputs]
-    (kind,) = resize(Call(node, types, inputs))
+    (kind,) = resize(ShapeCall(node, types, inputs))
     factors, extents = (
         None if each is None or not each.size else [float(item) for item in each.reshape(-1)]
         for each in (scales, sizes)
@@ -93,7 +93,7 @@ def _neighbours(place: Array, mode: str) -> list[tuple[Array, Array]]:
 
 
 def _placed(place: Array, weight: Array, extent: int, aligned: bool, padding: str) -> tuple[Array, Array]:
-    """Return positions inside the input; what is outside counts nothing, or is that of the border or its mirror."""
+    """Return positions inside the input; those outside count nothing, or are those of the border or its mirror."""
     if padding == "reflection":
         place = _mirrored(place, extent, aligned)
     elif padding == "zeros":

@@ -62,7 +62,7 @@ def _shown(node: Node, prompt: Array) -> Array:
 
 
 def _mask(node: Node, prompt: Array) -> Array:
-    """Hide padding; from an encoder only what comes before the first token, as the last one may be padding, too."""
+    """Hide padding; from an encoder only that before the first token, as the last one may be padding, too."""
     shown = _shown(node, prompt)
     return np.asarray(np.logical_or.accumulate(shown, axis=1) if node.attrs.get("is_encoder", 0) else shown, np.int32)
 

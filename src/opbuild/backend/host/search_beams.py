@@ -37,7 +37,7 @@ class Beams:
 
     @property
     def state(self) -> tuple[Array, Array, Array, Array]:
-        """What the next turn begins with."""
+        """The state in which the next turn begins."""
         return self._tokens, self._lengths, self._scores, self.ended
 
     @property
@@ -91,7 +91,7 @@ class Beams:
         return bool(self._scores[index, -1] >= reachable)
 
     def end(self, sequences: Array, scores: Array) -> None:
-        """Take what is still followed."""
+        """Take the sequences that are still followed."""
         for index in map(int, np.flatnonzero(~self.ended)):
             for beam in range(index * self.count, (index + 1) * self.count):
                 self._add(index, sequences[beam], scores[beam])

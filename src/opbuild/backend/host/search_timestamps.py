@@ -13,7 +13,7 @@ LATEST_FIRST = 50
 
 
 def keep_timestamps_in_order(node: Node, scores: Array, sequences: Array) -> None:
-    """Hide what may not follow each sequence, in place."""
+    """Hide the tokens that may not follow each sequence, in place."""
     first = int(node.attrs["beginning_timestamp_token_id"])
     for row, sequence in zip(scores, sequences, strict=True):
         stamps = np.flatnonzero(sequence >= first)

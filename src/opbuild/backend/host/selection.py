@@ -27,7 +27,7 @@ def _top_k(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("ScatterElements")
 def _scatter_elements(node: Node, inputs: Any) -> Sequence[Array]:
-    """Each update in its order; NaN is the extreme of what it meets."""
+    """Each update in its order; NaN is the extreme of all it meets."""
     x, indices, updates = inputs
     axis, found = int(node.attrs.get("axis", 0)) % x.ndim, x.copy()
     places = list(np.indices(indices.shape, sparse=True))
@@ -113,7 +113,7 @@ def _chosen(corners: Array, scores: Array, most: int, overlap: float, least: flo
 
 
 def _overlaps(box: Array, others: Array) -> Array:
-    """Return how much of the area that two boxes cover together is in both; 0 where nothing is."""
+    """Return the share of the area that two boxes cover together that is in both; 0 where none is."""
     sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
     common = np.prod(np.maximum(sides, 0), 1)
     areas = np.prod(others[:, 2:] - others[:, :2], 1)

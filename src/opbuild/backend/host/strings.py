@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.backend.host.matching import Pattern
+from opbuild.backend.host.matching import RegularExpression
 from opbuild.backend.host.movement import TEXT, implements
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array, Node
@@ -39,7 +39,7 @@ def _split(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("StringNormalizer")
 def _normalize(node: Node, inputs: Any) -> Sequence[Array]:
-    """Leave stop words out and change cases. What is left of nothing is one empty string."""
+    """Leave stop words out and change cases. Nothing left is one empty string."""
     x = inputs[0]
     if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
         raise ValueError("its input has to have the shape [C] or [1, C]")
@@ -57,7 +57,7 @@ def _text(value: Any) -> str:
 
 @implements("RegexFullMatch")
 def _full_match(node: Node, inputs: Any) -> Sequence[Array]:
-    x, pattern = inputs[0], Pattern(node.text("pattern", ""))
+    x, pattern = inputs[0], RegularExpression(node.text("pattern", ""))
     return (np.array([pattern.fullmatch(text) for text in x.flat], np.bool_).reshape(x.shape),)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from opbuild.backend.host.matching import Pattern
+from opbuild.backend.host.matching import RegularExpression
 from opbuild.backend.host.movement import implements
 from opbuild.backend.host.strings import text_array
 from opbuild.graph.types import Array, Node
@@ -40,7 +40,7 @@ def _splitter(node: Node) -> Callable[[str], list[str]]:
         return list
     if not separators and not pattern:
         raise ValueError("it has neither separators nor tokenexp")
-    compiled = [Pattern(each).search for each in separators or [pattern]]
+    compiled = [RegularExpression(each).search for each in separators or [pattern]]
     if separators:
         return lambda text: _separated(text, compiled, least)
     return lambda text: [*_matched(text, compiled[0], least)]

@@ -1,4 +1,4 @@
-"""Windows over any number of spatial dimensions, in numpy: what convolutions and pools share."""
+"""Windows over any number of spatial dimensions, in numpy: the shared part of convolutions and pools."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_window import slide, window_pads
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.records import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Window:
+class HostWindow:
     """A sliding window; each tuple has one number for each spatial dimension, outermost first.
 
     Attributes:
@@ -46,7 +46,7 @@ class Window:
         )
 
     def taps(self, x: Array, fill: Any) -> Array:
-        """Return a view of shape ``(N, C, *out, *kernel)``: what each tap of each output reads.
+        """Return a view of shape ``(N, C, *out, *kernel)``: the element that each tap of each output reads.
 
         Args:
             x: The input.
@@ -64,7 +64,7 @@ class Window:
         return view
 
     def inside(self, padded: bool) -> Array:
-        """Return which taps of each output lie inside the input, or inside its padding, shape ``(*out, *kernel)``."""
+        """Return a mask of each output's taps inside the input, or inside its padding, shape ``(*out, *kernel)``."""
         before, extents = self.before, self.size
         if padded:
             extents = tuple(sum(each) for each in zip(before, self.after, extents, strict=True))
@@ -73,14 +73,14 @@ class Window:
         return taps.reshape(taps.shape[2:])
 
 
-def window_of(node: Node, x: Array, kernel: Sequence[int]) -> Window:
+def window_of(node: Node, x: Array, kernel: Sequence[int]) -> HostWindow:
     """Return the window of a convolution or pooling node over an input of shape ``(N, C, ...)``."""
-    call = Call(node, [TensorType(str(x.dtype), x.shape)], [None])
+    call = ShapeCall(node, [TensorType(str(x.dtype), x.shape)], [None])
     kernel, size = tuple(int(taps) for taps in kernel), x.shape[2:]
     pads = window_pads(call, size, kernel)
     strides, dilations = (tuple(node.attrs.get(name) or (1,) * len(size)) for name in ("strides", "dilations"))
     count = len(size)
-    return Window(kernel, strides, dilations, pads[:count], pads[count:], size, slide(call, size, kernel))
+    return HostWindow(kernel, strides, dilations, pads[:count], pads[count:], size, slide(call, size, kernel))
 
 
 def _framed(x: Array, start: Sequence[int], extents: Sequence[int], fill: Any) -> Array:
@@ -95,7 +95,7 @@ def _framed(x: Array, start: Sequence[int], extents: Sequence[int], fill: Any) -
     return found
 
 
-def convolve(x: Array, weights: Array, groups: int, window: Window) -> Array:
+def convolve(x: Array, weights: Array, groups: int, window: HostWindow) -> Array:
     """Return a convolution in the operands' element type.
 
     Args:
@@ -116,7 +116,7 @@ def convolve(x: Array, weights: Array, groups: int, window: Window) -> Array:
     return found.reshape(images, outs, *window.out)
 
 
-def weight_gradient(x: Array, dy: Array, groups: int, window: Window) -> Array:
+def weight_gradient(x: Array, dy: Array, groups: int, window: HostWindow) -> Array:
     """Return the gradient of a convolution's weights, ``(M, C / groups, *kernel)``, in the operands' element type.
 
     Args:

@@ -1,4 +1,4 @@
-"""ArgMax and ArgMin: what they compute: positions, as int64.
+"""ArgMax and ArgMin, defined: positions, as int64.
 
 Attributes: ``least`` (ArgMin); ``last``: the last of equal elements instead of the first; ``layout``: ``inner`` for
 ``x`` of ``(C, rows, rows)`` and an output ``(rows, rows)``, ``outer`` for ``x`` of ``(I, C, rows)`` and an output ``(I,

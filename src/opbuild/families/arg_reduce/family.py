@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements
+from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart, elements
 from opbuild.families.reduce.family import SMALL
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 from opbuild.target.machine import Machine
@@ -39,7 +39,7 @@ FAMILY = Family(
     "arg_reduce",
     choose,
     attributes=("least", "last", "layout"),
-    variant={"lanes": Part(least=1), "vector": Part()},
+    variant={"lanes": VariantPart(least=1), "vector": VariantPart()},
     work=work,
     types=(*FLOATS, *INTEGERS, *SMALL),
     least_extent=1,

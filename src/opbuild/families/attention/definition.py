@@ -1,4 +1,4 @@
-"""Attention: what it computes.
+"""Attention, defined.
 
 ``score[j, i] = epilogue(sum over d of q[d, i] * k[j, d])``, ``out[e, i] = sum over j of weight[j, i] * v[e, j]``, where
 ``weight[., i]`` is the softmax of ``score[., i]``, as many times as there are batches. The attribute ``epilogue`` is an

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf, prod
 from typing import Any
 
-from opbuild.families.family import Dims, Family, Part, Variant, elements, moved_bytes, rounded, zeroed
+from opbuild.families.family import Dims, Family, Variant, VariantPart, elements, moved_bytes, rounded, zeroed
 from opbuild.families.matmul.family import RATE
 from opbuild.families.softmax.family import VECTOR_TIME
 from opbuild.families.tiles import round_up
@@ -128,7 +128,13 @@ FAMILY = Family(
     "attention",
     choose,
     attributes=("epilogue", "rounds", "zeros", "seen"),
-    variant={"block": Part(), "keys": Part(least=1), "rows": Part(), "columns": Part(least=1), "chunk": Part(least=1)},
+    variant={
+        "block": VariantPart(),
+        "keys": VariantPart(least=1),
+        "rows": VariantPart(),
+        "columns": VariantPart(least=1),
+        "chunk": VariantPart(least=1),
+    },
     types=("float32",),
     milliseconds=200,
     least_extent=1,

@@ -23,7 +23,7 @@ of 12 heads beside each other it halves the time."""
 
 
 @dataclass(frozen=True)
-class _Attention:
+class _AttentionCall:
     """An attention to emit; batches of what it reads are those of ``out``, or 1.
 
     Attributes:
@@ -41,14 +41,14 @@ class _Attention:
     out: Plain
 
     def broadcast(self) -> list[Plain]:
-        """Return all that it reads, and what it writes, with equal batches."""
+        """Return all of its operands, and its result, with equal batches."""
         *batch, rows, _ = self.out.shape
         own = [(each, each.shape[-2:]) for each in (self.query, self.key, self.value)]
         own += [(each, (rows, self.key.shape[-1])) for each in self.operands]
         return [*(broadcast(each, (*batch, *matrix)) for each, matrix in own), self.out]
 
-    def gathered(self, lowering: Lowering, copies: list[tuple[Plain, Plain]]) -> _Attention:
-        """Return it with rows of each head beside each other; what is to be copied for that is added to ``copies``."""
+    def gathered(self, lowering: Lowering, copies: list[tuple[Plain, Plain]]) -> _AttentionCall:
+        """Return it with rows of each head beside each other; copies that this needs are added to ``copies``."""
         key = _turned(_gathered(lowering, _turned(self.key), copies))
         return replace(self, key=key, value=_gathered(lowering, self.value, copies))
 
@@ -70,7 +70,7 @@ def attention(lowering: Lowering, node: Node) -> None:
         raise NotServedError("small attention is computed one by one")
     own = int(node.attrs["own_inputs"])
     operands = tuple(lowering.plain(name) for name in node.inputs[own:])
-    whole = _Attention(query, key, value, operands, _output(lowering, node.outputs[0]))
+    whole = _AttentionCall(query, key, value, operands, _output(lowering, node.outputs[0]))
     far, near = (partial(_emit, lowering, node, whole, is_gathered=each) for each in (True, False))
     if not is_open((fits, is_long)):
         if not (far if is_long else near)():
@@ -85,7 +85,7 @@ def _emit_parts(lowering: Lowering, node: Node) -> None:
         ask(lowering, (part.domain, part.op_type), part)
 
 
-def _emit(lowering: Lowering, node: Node, whole: _Attention, *, is_gathered: bool) -> bool:
+def _emit(lowering: Lowering, node: Node, whole: _AttentionCall, *, is_gathered: bool) -> bool:
     """Emit an attention as one kernel; return whether there is one."""
     copies = list[tuple[Plain, Plain]]()
     whole = whole.gathered(lowering, copies) if is_gathered else whole
@@ -117,7 +117,7 @@ def _emit(lowering: Lowering, node: Node, whole: _Attention, *, is_gathered: boo
 
 
 def _output(lowering: Lowering, name: str) -> Plain:
-    """Return where an attention is written: as its only reader has it, if that is a Transpose which keeps rows."""
+    """Return the place of an attention's result: as its only reader has it, if that is a Transpose which keeps rows."""
     type_, readers = lowering.type(name), lowering.consumers.get(name, [])
     order = readers[0].attrs.get("perm") if [each.op_type for each in readers] == ["Transpose"] else None
     if not order or order[-1] != len(type_.shape) - 1 or name in lowering.graph.outputs:

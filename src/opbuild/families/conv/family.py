@@ -8,7 +8,7 @@ from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Part, Variant, products_of
+from opbuild.families.family import Dims, Family, Variant, VariantPart, products_of
 from opbuild.families.tiles import (
     SPLIT_TILES,
     Pair,
@@ -134,7 +134,7 @@ def _may_join(out: Pair, machine: Machine) -> bool:
 def _waits(tile: Tile, inputs: int, taps: int, machine: Machine) -> bool:
     """Return whether a tile's weights would be read from the second-level cache too fast, or for many taps.
 
-    They are if the first-level cache can not hold them. Two vectors of sums are computed in a cycle, so weights for
+    They are if the first-level cache cannot hold them. Two vectors of sums are computed in a cycle, so weights for
     two are read in as many cycles as the tile has positions. With several taps, chunks cost little: sums are seldom
     written (3 x 3 in tiles of 14 x 2: 0.95 of the time).
     """
@@ -199,10 +199,10 @@ FAMILY = Family(
     choose,
     attributes=("kernel", "epilogue", "pairs"),
     variant={
-        "width": Part(least=1),
-        "blocks": Part(least=1),
-        "chunked": Part(least=False, milliseconds=70),
-        "joined": Part(is_extra=True),
+        "width": VariantPart(least=1),
+        "blocks": VariantPart(least=1),
+        "chunked": VariantPart(least=False, milliseconds=70),
+        "joined": VariantPart(is_extra=True),
     },
     types=("float32",),
     milliseconds=120,

@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Part, Variant, products_of
+from opbuild.families.family import Dims, Family, Variant, VariantPart, products_of
 from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting, op_type, ranked
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
@@ -57,7 +57,7 @@ FAMILY = Family(
     "conv_depthwise",
     choose,
     attributes=("kernel", "stride", "dilation", "epilogue"),
-    variant={"width": Part(least=1)},
+    variant={"width": VariantPart(least=1)},
     types=("float32",),
     milliseconds=160,
     work=work,

@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Part, Variant, products_of
+from opbuild.families.family import Dims, Family, Variant, VariantPart, products_of
 from opbuild.families.tiles import SPLIT_TILES, Pair, Tiles, accumulating, cheapest, fitting, ranked
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
@@ -71,7 +71,7 @@ FAMILY = Family(
     "conv_first",
     choose,
     attributes=("kernel", "stride", "dilation", "before", "epilogue"),
-    variant={"width": Part(least=1), "blocks": Part(least=1), "rows": Part()},
+    variant={"width": VariantPart(least=1), "blocks": VariantPart(least=1), "rows": VariantPart()},
     types=("float32",),
     milliseconds=120,
     work=work,

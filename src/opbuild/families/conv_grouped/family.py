@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, CHANNEL_DIMS, IMAGE, LANE, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Part, Variant, products_of
+from opbuild.families.family import Dims, Family, Variant, VariantPart, products_of
 from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting, op_type, ranked
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
@@ -74,7 +74,7 @@ FAMILY = Family(
     "conv_grouped",
     choose,
     attributes=("kernel", "stride", "dilation", "masked", "epilogue"),
-    variant={"width": Part(least=1)},
+    variant={"width": VariantPart(least=1)},
     types=("float32",),
     milliseconds=105,
     work=work,

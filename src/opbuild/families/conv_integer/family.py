@@ -8,7 +8,7 @@ from math import prod
 from opbuild.families.blocked import BLOCK, CHANNEL_DIMS, LANE, blocks, result
 from opbuild.families.conv_integer.layouts import PAIR, is_flat
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Part, Variant, elements
+from opbuild.families.family import Dims, Family, Variant, VariantPart, elements
 from opbuild.families.tiles import Pair, Tiles, accumulating, fitting, ranked
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace
@@ -63,7 +63,7 @@ MOST_HALF = (2**15 - 1) // (2 * 255)
 quantisation for machines without such an instruction for more reduces them."""
 
 MOST_PRODUCTS = 2**31 // (255 * 255) - 1
-"""Products that a sum may have: the sum of so many can not leave int32, whatever the numbers."""
+"""Products that a sum may have: the sum of so many cannot leave int32, whatever the numbers."""
 
 
 def tiles(machine: Machine) -> Tiles:
@@ -171,7 +171,7 @@ FAMILY = Family(
     "conv_integer",
     choose,
     attributes=("kernel", "adjacent", "steps", "epilogue", "halves"),
-    variant={"width": Part(least=1), "blocks": Part(least=1)},
+    variant={"width": VariantPart(least=1), "blocks": VariantPart(least=1)},
     types=("uint8",),
     milliseconds=150,
     opened=_opened,

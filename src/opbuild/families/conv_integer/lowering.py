@@ -10,9 +10,9 @@ from opbuild.families.conv_integer import family as dense
 from opbuild.lowering import integer_weights as packing
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, serves
-from opbuild.lowering.integer_weights import Part
+from opbuild.lowering.integer_weights import WeightSlice
 from opbuild.lowering.operands import BlockedTaps, Plain
-from opbuild.lowering.rules.conv_integer import IntegerConvolution, Place, begin, operands_of, result_of
+from opbuild.lowering.rules.conv_integer import ChannelBlocks, IntegerConvolution, begin, operands_of, result_of
 
 
 @serves("lowering.IntegerConvolution")
@@ -38,7 +38,7 @@ def lower_dense(lowering: Lowering, conv: IntegerConvolution) -> None:
         weights = _packed_weights(lowering, conv, part, (dtype, adjacent, steps))
         first, reads = part.inputs[0] // BLOCK, blocks(part.inputs[1])
         data = source if len(parts) == 1 else source.part(first, reads)
-        place = Place(part.outputs[0] // BLOCK, blocks(part.outputs[1]), len(parts) == 1)
+        place = ChannelBlocks(part.outputs[0] // BLOCK, blocks(part.outputs[1]), len(parts) == 1)
         for image in lowering.images(source.shape[0]):
             left, top = window.before
             taps = BlockedTaps(data, image, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
@@ -46,7 +46,9 @@ def lower_dense(lowering: Lowering, conv: IntegerConvolution) -> None:
             lowering.emit(desc, [taps, weights, *operands], conv.node)
 
 
-def _packed_weights(lowering: Lowering, conv: IntegerConvolution, part: Part, form: tuple[str, int, int]) -> Plain:
+def _packed_weights(
+    lowering: Lowering, conv: IntegerConvolution, part: WeightSlice, form: tuple[str, int, int]
+) -> Plain:
     dtype, adjacent, steps = form
     shape = (
         blocks(part.outputs[1]), -(-part.inputs[1] // (adjacent * steps)), *conv.window.kernel[::-1],

@@ -8,7 +8,7 @@ from math import prod
 from opbuild.families.blocked import BLOCK, BLOCKED_DIMS, CHANNEL_DIMS, LANE, result
 from opbuild.families.conv_depthwise import family as depthwise
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Part, Variant, products_of
+from opbuild.families.family import Dims, Family, Variant, VariantPart, products_of
 from opbuild.families.tiles import Pair, accumulating, cheapest
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
@@ -46,7 +46,7 @@ FAMILY = Family(
     "conv_integer_depthwise",
     choose,
     attributes=("kernel", "stride", "dilation", "epilogue"),
-    variant={"width": Part(least=1)},
+    variant={"width": VariantPart(least=1)},
     types=("uint8",),
     milliseconds=180,
     work=work,

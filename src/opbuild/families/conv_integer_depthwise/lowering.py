@@ -9,7 +9,7 @@ from opbuild.families.conv_integer_depthwise import family as depthwise
 from opbuild.lowering import integer_weights as packing
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import serves
-from opbuild.lowering.rules.conv_integer import IntegerConvolution, Place, begin, operands_of, result_of
+from opbuild.lowering.rules.conv_integer import ChannelBlocks, IntegerConvolution, begin, operands_of, result_of
 
 
 def _is_depthwise(_lowering: Lowering, conv: IntegerConvolution) -> bool:
@@ -28,7 +28,7 @@ def lower_depthwise(lowering: Lowering, conv: IntegerConvolution) -> None:
         conv.made_of, "integer depthwise", shape, "int16", lambda: packing.pack_depthwise(conv.weights)
     )
     extra, target, bias = operands_of(lowering, conv, padding)
-    place = Place(0, 0, True)
+    place = ChannelBlocks(0, 0, True)
     left, top = window.before
     for image in lowering.images(source.shape[0]):
         operands = (place.of(each, image) for each in (bias, *extra, target))

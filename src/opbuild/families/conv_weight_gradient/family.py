@@ -8,7 +8,7 @@ from typing import Any
 
 from opbuild.families.blocked import BLOCK, LANE, blocks
 from opbuild.families.conv_weight_gradient.few import FEW, channels
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, products_of_images
+from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_images
 from opbuild.families.tiles import RATE, Pair
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.platform.records import replace
@@ -58,7 +58,7 @@ def _fits(tile: Pair, inputs: int, outputs: int, machine: Machine) -> bool:
 
 
 def sums(out: Pair, images: int) -> list[int]:
-    """Return which sums may be added up in memory, the best first."""
+    """Return the sums that may be added up in memory, the best first."""
     lengths = (prod(out) * images, prod(out), out[0])
     worth = [held for held, length in enumerate(lengths) if length >= LEAST or held == 0]
     best = next((held for held in worth if lengths[held] <= MOST), worth[-1])
@@ -116,7 +116,7 @@ FAMILY = Family(
     "conv_weight_gradient",
     choose,
     attributes=("kernel", "few", "blocked"),
-    variant={"outputs": Part(least=1), "inputs": Part(), "held": Part()},
+    variant={"outputs": VariantPart(least=1), "inputs": VariantPart(), "held": VariantPart()},
     types=("float32",),
     milliseconds=120,
     opened=_opened,

@@ -1,4 +1,4 @@
-"""What record, definition and schedule of the family know alike."""
+"""Constants that record, definition and schedule of the family share."""
 
 from __future__ import annotations
 

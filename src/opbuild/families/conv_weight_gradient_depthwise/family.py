@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.families.blocked import BLOCK, LANE
 from opbuild.families.conv_weight_gradient.family import sums
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, products_of_images
+from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_images
 from opbuild.families.tiles import RATE, Pair
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
@@ -36,7 +36,7 @@ def candidates(out: Pair, images: int, kernel: Pair, machine: Machine) -> list[V
 
 
 def _fits(tile: Pair, machine: Machine) -> bool:
-    """Return whether registers hold the sums of a tile, and what they are multiplied by; one tap always fits."""
+    """Return whether registers hold the sums of a tile, and their factors; one tap always fits."""
     return tile == (1, 1) or (prod(tile) + 1) * machine.vectors(BLOCK) <= machine.registers
 
 
@@ -61,7 +61,7 @@ FAMILY = Family(
     "conv_weight_gradient_depthwise",
     choose,
     attributes=("kernel",),
-    variant={"across": Part(), "down": Part(), "held": Part()},
+    variant={"across": VariantPart(), "down": VariantPart(), "held": VariantPart()},
     types=("float32",),
     milliseconds=80,
     work=work,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.families.dims import inner_dim, storage_type, vector_width
-from opbuild.families.family import Dims, Family, Part, Variant, elements, moved_bytes
+from opbuild.families.family import Dims, Family, Variant, VariantPart, elements, moved_bytes
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
 
@@ -68,7 +68,7 @@ def describe(dtype: str, steps: tuple[int, int], rank: int, variant: Variant) ->
 FAMILY = Family(
     "copy",
     choose,
-    variant={"kind": Part(least="rows", lacking=2.0), "width": Part(least=1)},
+    variant={"kind": VariantPart(least="rows", lacking=2.0), "width": VariantPart(least=1)},
     any_stride=True,
     any_rank=True,
     work=work,

@@ -1,4 +1,4 @@
-"""How copies run."""
+"""The schedule of copies."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opbuild.dtypes import itemsize
 from opbuild.families.dims import vector_width
-from opbuild.families.family import Dims, Family, Part, Variant, elements, moved_bytes
+from opbuild.families.family import Dims, Family, Variant, VariantPart, elements, moved_bytes
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import cost, from_json, walk
 from opbuild.operations.record import Cost
@@ -56,7 +56,7 @@ FAMILY = Family(
     "elementwise",
     choose,
     attributes=("expression",),
-    variant={"width": Part(least=1)},
+    variant={"width": VariantPart(least=1)},
     milliseconds=70,
     any_stride=True,
     any_rank=True,

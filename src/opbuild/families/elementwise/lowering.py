@@ -18,7 +18,7 @@ from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import CHANNEL_FILL, is_per_channel, pack_channels, pack_scalar
-from opbuild.lowering.gates import left_to_weights
+from opbuild.lowering.gates import fold_gate_into_weights
 from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.loops import Loops, collapse
 from opbuild.lowering.operands import OperandRef, Plain
@@ -43,7 +43,7 @@ def elementwise(lowering: Lowering, node: Node) -> None:
     found = elementwise_of(node, lowering.graph.types, lowering.graph.constants)
     if found is None:
         raise NotServedError(f"{node.op_type} has no kernel for these types")
-    if not left_to_weights(lowering, node, found):
+    if not fold_gate_into_weights(lowering, node, found):
         lower_elementwise(lowering, node, found)
 
 
@@ -84,7 +84,7 @@ def _readable(lowering: Lowering, name: str) -> Plain:
 
 
 def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expression: Expression) -> float | None:
-    """Return what unused lanes will hold if the chain is computed on channel blocks, or None if it should not be."""
+    """Return the value of unused lanes if the chain is computed on channel blocks, or None if it should not be."""
     type_ = lowering.type(output)
     if not any(lowering.is_blocked(name) and same_shape(lowering.type(name).shape, type_.shape) for name in names):
         return None
@@ -103,7 +103,7 @@ def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expr
 
 
 def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float | None:
-    """Return an operand's value in unused lanes, or None if it can not be read block by block."""
+    """Return an operand's value in unused lanes, or None if it cannot be read block by block."""
     type_ = lowering.type(name)
     if type_.dtype not in BLOCKED_TYPES:
         return None

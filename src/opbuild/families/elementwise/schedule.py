@@ -1,4 +1,4 @@
-"""How elementwise expressions run: rows as vectors, the outermost loops divided among the tasks."""
+"""The schedule of elementwise expressions: rows as vectors, the outermost loops divided among the tasks."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opbuild.families.blocked import BLOCKED_DIMS
-from opbuild.families.family import Family, Part, Variant
+from opbuild.families.family import Family, Variant, VariantPart
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
 
@@ -25,4 +25,4 @@ def describe(dtype: str, stride: int, variant: Variant) -> OpDesc:
     return FAMILY.desc(("FromBlocked",), (x,), (out,), {}, variant)
 
 
-FAMILY = Family("from_blocked", choose, variant={"width": Part(least=1)}, any_stride=True)
+FAMILY = Family("from_blocked", choose, variant={"width": VariantPart(least=1)}, any_stride=True)

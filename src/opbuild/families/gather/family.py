@@ -7,7 +7,7 @@ from typing import Any
 
 from opbuild.dtypes import itemsize
 from opbuild.families.dims import inner_dim, storage_type, vector_width
-from opbuild.families.family import BYTES, Dims, Family, Part, Variant, elements
+from opbuild.families.family import BYTES, Dims, Family, Variant, VariantPart, elements
 from opbuild.graph.extents import is_one, is_step
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
@@ -19,7 +19,7 @@ def choose(row: int, itemsize: int, kind: str, _machine: Machine) -> Variant:
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], _machine: Machine) -> float:
-    """Return the nanoseconds on one core: of copying what is gathered; an element that is moved by itself takes 1."""
+    """Return the nanoseconds on one core: of copying the gathered elements; one that is moved by itself takes 1."""
     size = itemsize(desc.outputs[0].dtype)
     return elements(shapes[-1]) * (1.0 if desc.variant["width"] == 1 else 2 * size / BYTES)
 
@@ -44,7 +44,7 @@ FAMILY = Family(
     "gather",
     choose,
     attributes=("kind", "axis"),
-    variant={"width": Part(least=1)},
+    variant={"width": VariantPart(least=1)},
     least_extent=1,
     work=work,
     any_stride=True,

@@ -1,4 +1,4 @@
-"""How gathers run: contiguous rows are copied as vectors, single elements one by one."""
+"""The schedule of gathers: contiguous rows are copied as vectors, single elements one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of a matrix and a vector: what they compute.
+"""Products of a matrix and a vector, defined.
 
 ``out[r, ...] = epilogue(sum over k of matrix[k, r, ...] * vector[k, ...])``: a dot product along adjacent elements for
 each row. The epilogue is an expression over the sum and further operands of the output's rank; a stride of 0 repeats.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.families.blocked import CHANNEL_DIMS, IMAGE
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc, Operand
 from opbuild.target.machine import Machine
 
@@ -24,7 +24,7 @@ def candidates(_machine: Machine) -> list[Variant]:
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
-    """Return the nanoseconds on one core: reading takes half of what moving takes."""
+    """Return the nanoseconds on one core: reading takes half as long as moving."""
     return moved_bytes(desc, shapes, machine) / 2
 
 
@@ -39,7 +39,7 @@ FAMILY = Family(
     "global_pool",
     choose,
     attributes=("kind",),
-    variant={"partials": Part()},
+    variant={"partials": VariantPart()},
     types=("float32",),
     work=work,
     milliseconds=65,

@@ -54,7 +54,7 @@ def plane_pool(lowering: Lowering, node: Node, kind: str) -> None:
 
 
 def _without_extent(desc: OpDesc) -> Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]:
-    """Return what makes a call whose output view ``(16, 1, 1, C1)`` is read as ``(16, C1)``."""
+    """Return a maker of calls whose output view ``(16, 1, 1, C1)`` is read as ``(16, C1)``."""
 
     def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
         source, target = views

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opbuild.families.family import FLOATS, Dims, Family, Part, Variant, elements
+from opbuild.families.family import FLOATS, Dims, Family, Variant, VariantPart, elements
 from opbuild.families.grid_sample.taps import TAPS
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
@@ -42,7 +42,7 @@ FAMILY = Family(
     "grid_sample",
     choose,
     attributes=("rank", "mode", "padding", "aligned"),
-    variant={"lanes": Part(least=1)},
+    variant={"lanes": VariantPart(least=1)},
     types=FLOATS,
     milliseconds=90,
     least_extent=1,

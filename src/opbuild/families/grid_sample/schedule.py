@@ -1,4 +1,4 @@
-"""How images are interpolated: for ``lanes`` places the neighbours and weights once, then all channels.
+"""The schedule of grid sampling: for ``lanes`` places the neighbours and weights once, then all channels.
 
 Variant: ``lanes``. Limits: ``lanes`` <= places.
 """

@@ -1,4 +1,4 @@
-"""Normalisation of rows to mean 0 and variance 1: what it computes.
+"""Normalisation of rows to mean 0 and variance 1, defined.
 
 Layer, group and instance normalisation are one: ``x`` is ``(I, J, rows, rows)`` and each row of ``I * J`` elements
 becomes ``(x - mean) / sqrt(variance + epsilon) * scale + bias``. ``scale`` and ``bias`` have the rank of ``x``; strides

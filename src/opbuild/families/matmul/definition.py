@@ -1,4 +1,4 @@
-"""Matrix products of float32 or float64: what they compute.
+"""Matrix products of float32 or float64, defined.
 
 ``out[n, m] = epilogue(sum over k of lhs[k, m] * rhs[n, k])``, as many times as there are batches. Attributes:
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.families.dims import VECTOR
-from opbuild.families.family import FLOATS, Dims, Family, Part, Variant, moved_bytes, products_of_rows
+from opbuild.families.family import FLOATS, Dims, Family, Variant, VariantPart, moved_bytes, products_of_rows
 from opbuild.families.matmul.layouts import PACKED, PANEL, registers, words
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import cost, from_json, walk
@@ -178,7 +178,7 @@ FAMILY = Family(
     "matmul",
     choose,
     attributes=("rhs", "epilogue"),
-    variant={"rows": Part(least=1), "columns": Part(least=_least_columns), "stage": Part()},
+    variant={"rows": VariantPart(least=1), "columns": VariantPart(least=_least_columns), "stage": VariantPart()},
     types=FLOATS,
     milliseconds=105,
     least_extent=1,

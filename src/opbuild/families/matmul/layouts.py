@@ -1,4 +1,4 @@
-"""How the right operand of a product may be packed, as the record, the definition and the schedule know it."""
+"""The layouts of a product's packed right operand, as the record, the definition and the schedule know them."""
 
 from __future__ import annotations
 

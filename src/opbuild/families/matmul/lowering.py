@@ -145,7 +145,7 @@ def _panel(lowering: Lowering, part: Product) -> None:
 
 
 def _copied(lowering: Lowering, product: Product, width: int) -> Plain:
-    """Copy the right operand into rows of ``width``, batch by batch; what is beyond N is never looked at."""
+    """Copy the right operand into rows of ``width``, batch by batch; elements beyond N are never looked at."""
     *batch, k, n = product.rhs.shape
     # A batch that shares one matrix is copied once.
     once = [1 if always_equal(step, 0) else extent for extent, step in zip(batch, product.rhs.strides, strict=False)]

@@ -27,7 +27,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 
 UNITS = 16
-"""Units of work for each task where tasks can not have equal numbers of panels: one more or less matters little."""
+"""Units of work for each task where tasks cannot have equal numbers of panels: one more or less matters little."""
 
 RANGES = 8
 """Ranges into which a task's share is cut, if there are several tasks: who finishes early takes one of another's."""
@@ -141,7 +141,7 @@ def _fetch_ahead(definition: Definition, tile: tuple[int, int]) -> None:
 
 
 def fetched_element(loops: tuple[Any, Any], tile: tuple[int, int], extents: tuple[Any, Any]) -> Any:
-    """Return which element of the next panels is fetched; the tiles of rows divide all of them evenly.
+    """Return the element of the next panels that is fetched; the tiles of rows divide all of them evenly.
 
     Args:
         loops: The number of a tile of rows, and the step of K.

@@ -1,4 +1,4 @@
-"""Products of matrices of bytes: what they compute.
+"""Products of matrices of bytes, defined.
 
 ``out[n, m] = epilogue(sum over k of lhs[k, m] * rhs[k, n])``, as many times as there are batches: uint8 by int8, the
 sum in int32, which wraps. Other types and zero points are for who makes the operands and the epilogue.

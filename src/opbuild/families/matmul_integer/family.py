@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, products_of_rows
+from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_rows
 from opbuild.families.matmul.family import epilogue_work, tiles
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.platform.records import replace
@@ -27,7 +27,7 @@ def panel(machine: Machine) -> int:
 
 
 def group(halves: bool, machine: Machine) -> int:
-    """Return how many neighbours along K are adjacent; ``halves`` if they are added up in 16 bits first."""
+    """Return the number of neighbours along K that are adjacent; ``halves`` if they are added up in 16 bits first."""
     return 4 if halves else machine.dot
 
 
@@ -79,7 +79,7 @@ FAMILY = Family(
     "matmul_integer",
     choose,
     attributes=("epilogue", "halves"),
-    variant={"rows": Part(least=1), "panels": Part(least=1)},
+    variant={"rows": VariantPart(least=1), "panels": VariantPart(least=1)},
     types=("uint8",),
     milliseconds=110,
     least_extent=1,

@@ -53,7 +53,7 @@ def _packed(lowering: Lowering, name: str, halves: bool) -> Plain:
 
 
 def _copied(lowering: Lowering, product: Product) -> Plain:
-    """Copy the right operand into panels; what lies there beyond K and N is never looked at."""
+    """Copy the right operand into panels; elements beyond K and N are never looked at."""
     *batch, k, n = product.rhs.shape
     *outer, row, column = product.rhs.strides
     once = [1 if always_equal(step, 0) else extent for extent, step in zip(batch, outer, strict=True)]
@@ -73,7 +73,7 @@ def _copied(lowering: Lowering, product: Product) -> Plain:
 
 
 def _pieces(extent: int, size: int) -> list[tuple[int, int, int]]:
-    """Return an extent as whole pieces and what is left: the first piece, how many there are, the extent of each."""
+    """Return an extent as whole pieces and a rest: the first piece, how many there are, the extent of each."""
     whole, rest = divmod(extent, size)
     return [piece for piece in ((0, whole, size), (whole, 1, rest)) if piece[1] and piece[2]]
 

@@ -1,4 +1,4 @@
-"""Products of float32 and weights of few bits: what they compute.
+"""Products of float32 and weights of few bits, defined.
 
 ``out[n, m] = epilogue(sum over k of lhs[k, m] * scale[n, k / block] * (w[n, k] - zero[n, k / block]))`` in float32. The
 weights stay as they are stored: what is summed up in a block is multiplied by its scale once. Attributes:

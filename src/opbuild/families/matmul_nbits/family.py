@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, products_of_rows
+from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_rows
 from opbuild.families.matmul.family import epilogue_work
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.platform.records import replace
@@ -78,7 +78,7 @@ FAMILY = Family(
     "matmul_nbits",
     choose,
     attributes=("bits", "block", "zeros", "epilogue"),
-    variant={"rows": Part(least=1), "panels": Part(least=1)},
+    variant={"rows": VariantPart(least=1), "panels": VariantPart(least=1)},
     types=("float32",),
     milliseconds=150,
     least_extent=1,

@@ -42,7 +42,7 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
 
 
 def _tile(function: Any, tile: tuple[int, int], lanes: int, *reduced: list[Any]) -> None:
-    """Keep a tile of a function in registers while what it sums up passes, the loops of each of its updates."""
+    """Keep a tile of a function in registers while its summands pass, the loops of each of its updates."""
     n, m, *_ = function.args()
     function.bound_extent(n, tile[1]).bound_extent(m, tile[0]).vectorize(n, lanes).unroll(n).unroll(m)
     for number, loops in enumerate(reduced):

@@ -43,7 +43,7 @@ def lower_pool(lowering: Lowering, node: Node) -> None:
 
 
 def _attrs(kind: str, window: Window, counted: bool) -> dict[str, Any]:
-    """Return what a pool of a kind computes; ``counted``: an average counts the padding."""
+    """Return the attributes of a pool of a kind; ``counted``: an average counts the padding."""
     before, after = window.before, (-1, -1)
     if not window.padded:
         edge = "none"

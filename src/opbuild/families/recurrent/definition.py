@@ -1,4 +1,4 @@
-"""Recurrences over sequences: what they compute.
+"""Recurrences over sequences, defined.
 
 Attributes: ``kind``, ``directions``, ``activations``, ``linear``, ``coupled``; operands as ``family.describe`` has
 them. A step of an LSTM, ``s`` the hidden state before it and ``c`` the cell::
@@ -20,7 +20,7 @@ A sequence keeps its state at steps beyond its length, where ``every`` is 0; one
 steps are taken from the last one on, so that a shorter sequence begins at its own end.
 
 What a step reads of the step before it is in the memory of the outputs: ``previous`` is ``hidden`` under another name,
-because a function of Halide can not depend on itself by way of another one. ``schedule`` says why that is safe.
+because a function of Halide cannot depend on itself by way of another one. ``schedule`` says why that is safe.
 
 With ``kept`` it also gives what goes into the activation of each gate, of an LSTM but for what it sees of the cell, and
 then the cell, or of a linear GRU what is reset: 0 where a sequence has ended.
@@ -102,7 +102,7 @@ class _Recurrence:
         return hl.select(t == 0, self.given[initial][place], self.given[previous][place])
 
     def _position(self, t: Any) -> Expr:
-        """Return which element of the sequences a step takes."""
+        """Return the element of the sequences that a step takes."""
         last = self.steps - 1
         places = {"forward": t, "reverse": last - t, "both": hl.select(self.d == 0, t, last - t)}
         return places[self.desc.attrs["directions"]]
@@ -131,14 +131,14 @@ class _Recurrence:
         return self.given[name][self.j % self.panel, gate, k, self.j // self.panel, self.d]
 
     def _added(self, gate: int) -> Expr:
-        """Return what is added to a gate's products: what its inputs give, or where those are products, its bias."""
+        """Return the addend of a gate's products: its projected input, with its bias where that is added here."""
         if self.is_fused:
             return self.given["bias"][self.j, gate, self.d]
         b = hl.clamp(self.b, 0, self.batch - 1)
         return self.given["projected"][self.j, gate, b, self.d, self._position(self.t)]
 
     def _gate(self, gate: int, total: Any, number: int) -> Expr:
-        """Return what goes into a gate's activation; its products are the ``number``-th of ``total``."""
+        """Return the argument of a gate's activation; its products are the ``number``-th of ``total``."""
         product = total[self.j, number, self.b, self.d, self.t]
         return hl.cast(FLOAT32, self._added(gate) + product)
 
@@ -198,7 +198,7 @@ class _Recurrence:
         return [hl.Expr(each[self.place]) for each in self.kept]
 
     def _seen(self, gate: Expr, number: int, cell: Expr) -> Expr:
-        """Return what goes into an activation, with what a gate sees of the cell."""
+        """Return the argument of an activation, with the peephole's share of the cell."""
         if "peepholes" not in self.given:
             return gate
         return gate + self.given["peepholes"][self.j, number, self.d] * cell

@@ -1,4 +1,4 @@
-"""Recurrences over sequences: RNN, GRU and LSTM, what their inputs add to the gates computed before or at each step."""
+"""Recurrences over sequences: RNN, GRU and LSTM, their inputs' products computed before or at each step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import Dims, Family, Part, Variant, elements
+from opbuild.families.family import Dims, Family, Variant, VariantPart, elements
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import Expression
 from opbuild.platform.records import dataclass
@@ -42,8 +42,8 @@ STEP, UNIT = 400, 3
 
 
 @dataclass(frozen=True)
-class Form:
-    """What a recurrence computes.
+class RecurrentForm:
+    """The form of a recurrence: kind, directions and activations.
 
     Attributes:
         kind: ``RNN``, ``GRU`` or ``LSTM``.
@@ -135,7 +135,7 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     return float(steps * directions * (product + units + STEP))
 
 
-def describe(form: Form, variant: Variant) -> OpDesc:
+def describe(form: RecurrentForm, variant: Variant) -> OpDesc:
     """Return the descriptor.
 
     Operands, innermost dimension first; ``H`` hidden units, ``G`` gates, ``B`` sequences, ``D`` directions, ``T``
@@ -187,7 +187,7 @@ def describe(form: Form, variant: Variant) -> OpDesc:
 
 
 def summed(attrs: Mapping[str, Any]) -> int:
-    """Return how many gates' products are added up at once: a GRU that resets first has its second gate before."""
+    """Return the number of gates whose products are added up at once: a GRU that resets first has its second before."""
     return GATES[attrs["kind"]] - (attrs["kind"] == "GRU" and not attrs["linear"])
 
 
@@ -207,7 +207,7 @@ FAMILY = Family(
     "recurrent",
     choose,
     attributes=("kind", "directions", "activations", "linear", "coupled", "kept"),
-    variant={"rows": Part(), "panels": Part(least=1), "gates": Part()},
+    variant={"rows": VariantPart(), "panels": VariantPart(least=1), "gates": VariantPart()},
     types=("float32",),
     milliseconds=400,
     opened=_opened,

@@ -8,7 +8,7 @@ from math import inf, isfinite, prod
 import numpy as np
 
 from opbuild.families.recurrent import family as recurrences
-from opbuild.families.recurrent.family import GATES, PANEL, Form
+from opbuild.families.recurrent.family import GATES, PANEL, RecurrentForm
 from opbuild.graph.recurrent import Activation, cell_of
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
@@ -30,12 +30,12 @@ def recurrent(lowering: Lowering, node: Node) -> None:
     dtype = lowering.type(node.inputs[0]).dtype
     if dtype not in recurrences.FAMILY.types:
         raise NotServedError(f"{node.op_type} of {dtype} has no kernel")
-    layer = _Layer(lowering, node)
+    layer = _RecurrentLayer(lowering, node)
     layer.check()
     layer.emit()
 
 
-class _Layer:
+class _RecurrentLayer:
     """A node, its extents and its operands as kernels take them: row-major ``(T, D, B, ...)``.
 
     ``T`` are steps, ``D`` directions, ``B`` sequences.
@@ -57,7 +57,7 @@ class _Layer:
         ]
 
     def check(self) -> None:
-        """Leave to the host what is too large, and lengths that no sequence can have, which it refuses."""
+        """Leave to the host sizes that are too large, and lengths that no sequence can have, which it refuses."""
         projected = TensorType("float32", (self.steps, self.batch, self.directions * self.gates * self.hidden))
         if projected.problem:
             raise NotServedError(f"what the inputs add to the gates: {projected.problem}")
@@ -112,8 +112,8 @@ class _Layer:
             return [(0, len(each), each[0] if len(each) == 1 else "both")]
         return [(number, 1, name) for number, name in enumerate(each)]
 
-    def _form(self, directions: str, start: int, fused: bool) -> Form:
-        return Form(
+    def _form(self, directions: str, start: int, fused: bool) -> RecurrentForm:
+        return RecurrentForm(
             self.node.op_type,
             directions,
             self.activations[start],
@@ -137,7 +137,7 @@ class _Layer:
     # -- operands -----------------------------------------------------------------------------------------------------
 
     def _outputs(self) -> list[Plain]:
-        """Return where all hidden states go, and the last ones; memory of its own for what nobody asked for."""
+        """Return the places of all hidden states and of the last ones; memory of its own for those nobody asked for."""
         lowering, node = self.lowering, self.node
         count = 3 if node.op_type == "LSTM" else 2
         names = (*node.outputs, *("",) * (count - len(node.outputs)))
@@ -150,18 +150,18 @@ class _Layer:
 
     @property
     def _kept_name(self) -> str:
-        """The name of what a gradient needs; empty if nobody asked for it."""
+        """The name of the values that a gradient needs; empty if nobody asked for them."""
         return (*self.node.outputs, *("",) * 4)[3]
 
     def _kept(self) -> list[Plain]:
-        """Return where each part of it goes ``(T, D, B, H)``; none if nobody asked for it."""
+        """Return the place of each part of it ``(T, D, B, H)``; none if nobody asked for it."""
         if not self._kept_name:
             return []
         whole, hidden = self.lowering.new_plain(self._kept_name), self.hidden
         return [narrowed(whole, 3, number * hidden, hidden) for number in range(self.gates + 1)]
 
     def _every(self, name: str) -> Plain:
-        """Return where all hidden states go."""
+        """Return the place of all hidden states."""
         lowering = self.lowering
         if not name:
             once = lowering.temporary(TensorType("float32", (self.directions, self.batch, self.hidden)))
@@ -202,7 +202,7 @@ class _Layer:
         return transposed(x, (1, 0, 2)) if self.cell.batch_first else x
 
     def _gate_biases(self) -> Plain:
-        """Return what is added to the gates' products ``(D, G, H)``."""
+        """Return the biases of the gates' products ``(D, G, H)``."""
         bias, shape = self._bias(), (self.directions, self.gates, self.hidden)
         return broadcast(self._zeros(self.hidden), shape) if bias is None else dense_as(bias, shape)
 
@@ -222,7 +222,7 @@ class _Layer:
         return transposed(split, (1, 2, 0, 3, 4) if self.cell.batch_first else (0, 2, 1, 3, 4))
 
     def _bias(self) -> Plain | None:
-        """Return what is added to the inputs' products: ``(D * G * H)``, the sum of both halves of the biases.
+        """Return the bias of the inputs' products: ``(D * G * H)``, the sum of both halves of the biases.
 
         A GRU that multiplies before it resets adds the recurrence's bias of its last gate later.
         """
@@ -250,7 +250,7 @@ class _Layer:
         return dense_as(total, (self.directions * rows,))
 
     def _linear_bias(self) -> Plain:
-        """Return what a GRU adds to its last gate's product before it resets: ``(D, H)``."""
+        """Return the bias that a GRU adds to its last gate's product before it resets: ``(D, H)``."""
         if not self.b:
             return broadcast(self._zeros(self.hidden), (self.directions, self.hidden))
         return narrowed(self.lowering.dense(self.b), 1, 5 * self.hidden, self.hidden)

@@ -7,7 +7,7 @@ Directions, or where there are enough the sequences, are divided among tasks tha
 step is divided, by its panels; a step takes microseconds, so few are worth it.
 
 That ``previous`` and ``hidden`` are the same memory is not known to the compiler, which may move a read before a write
-of another name. It can not move one over the call of a function that it does not see: the copy of the state is a
+of another name. It cannot move one over the call of a function that it does not see: the copy of the state is a
 parallel loop of one task, a call of the runtime. All other reads of a step lie behind that call, and each before the
 write of its own place: ``cell`` is what a tile writes last.
 

@@ -1,4 +1,4 @@
-"""Reductions: what they compute.
+"""Reductions, defined.
 
 Attributes: ``reduction``, one of ``REDUCTIONS``, and ``layout``. ``inner``: ``x`` is ``(R, R, rows, rows)``, the first
 two dimensions are reduced, elements along the first one adjacent, and the output is ``(rows, rows)``. ``outer``: ``x``

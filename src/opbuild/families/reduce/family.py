@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opbuild.families.dims import free_dims
 from opbuild.families.elementwise.family import HEAVY
-from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements, moved_bytes
+from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart, elements, moved_bytes
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 from opbuild.target.machine import Machine
 
@@ -47,7 +47,7 @@ def candidates(layout: str, columns: int, machine: Machine) -> list[Variant]:
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
-    """Return the nanoseconds on one core: reading takes half of what moving takes."""
+    """Return the nanoseconds on one core: reading takes half as long as moving."""
     powers = HEAVY / machine.lanes * elements(shapes[0]) if desc.attrs["reduction"] == "log_sum_exp" else 0.0
     return moved_bytes(desc, shapes, machine) / 2 + powers
 
@@ -77,7 +77,7 @@ FAMILY = Family(
     "reduce",
     choose,
     attributes=("reduction", "layout"),
-    variant={"lanes": Part(least=1), "vector": Part()},
+    variant={"lanes": VariantPart(least=1), "vector": VariantPart()},
     work=work,
     types=TYPES["max"],
     least_extent=1,

@@ -102,7 +102,7 @@ def _turned(plan: _Plan) -> _Plan:
 
 
 def _plan(x: Plain, reduced: set[int]) -> _Plan | None:
-    """Return how to reduce ``x``, or None if its elements do not lie right for any kernel."""
+    """Return the plan to reduce ``x``, or None if its elements do not lie right for any kernel."""
     groups = _groups(x, reduced)
     groups.reverse()  # innermost first
     layout = "inner" if groups and groups[0][2] else "outer"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opbuild.families.family import Dims, Family, Part, Variant, elements
+from opbuild.families.family import Dims, Family, Variant, VariantPart, elements
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
 
@@ -37,7 +37,7 @@ FAMILY = Family(
     "resize",
     choose,
     attributes=("taps",),
-    variant={"width": Part(least=1)},
+    variant={"width": VariantPart(least=1)},
     types=("float32",),
     work=work,
     least_extent=1,

@@ -10,7 +10,7 @@ from math import prod
 
 from opbuild.families.resize import family as resizes
 from opbuild.graph.extents import example_value, is_one, is_open
-from opbuild.graph.resampling import TAPS, Axis, axes_of, coordinates, is_plain, mode_of, way_of
+from opbuild.graph.resampling import TAPS, ResampledAxis, axes_of, coordinates, is_plain, mode_of, way_of
 from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
@@ -44,7 +44,7 @@ def resize(lowering: Lowering, node: Node) -> None:
         value = _resample(lowering, node, value, axis, last=number == len(axes) - 1)
 
 
-def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bool) -> Plain:
+def _resample(lowering: Lowering, node: Node, value: Plain, axis: ResampledAxis, last: bool) -> Plain:
     shape = (*value.shape[: axis.index], axis.wanted, *value.shape[axis.index + 1 :])
     name, way = node.outputs[0], way_of(node)
     target = lowering.new_plain(name) if last else lowering.temporary(TensorType(value.storage.dtype, shape))
@@ -65,7 +65,7 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
     return target
 
 
-def _grows(axis: Axis) -> bool:
+def _grows(axis: ResampledAxis) -> bool:
     """Return whether an axis becomes longer; where that is open, whether it does in the size at hand."""
     return (
         example_value(axis.wanted) >= example_value(axis.extent)
@@ -74,7 +74,7 @@ def _grows(axis: Axis) -> bool:
     )
 
 
-def _axes(lowering: Lowering, node: Node) -> list[Axis]:
+def _axes(lowering: Lowering, node: Node) -> list[ResampledAxis]:
     shape, wanted = lowering.type(node.inputs[0]).shape, lowering.type(node.outputs[0]).shape
     scales = known(lowering, node, 1 if node.op_type == "Upsample" else 2)
     factors = None if scales is None or not scales.size else scales.reshape(-1).tolist()

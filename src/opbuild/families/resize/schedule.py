@@ -1,4 +1,4 @@
-"""How resizing runs: the innermost dimension as vectors; neighbours along it are gathered."""
+"""The schedule of resizing: the innermost dimension as vectors; neighbours along it are gathered."""
 
 from __future__ import annotations
 

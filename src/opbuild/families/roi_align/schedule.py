@@ -1,4 +1,4 @@
-"""How regions are sampled: the places of a region once for all its channels, regions and channels among the tasks."""
+"""The schedule of RoiAlign: the places of a region once for all its channels, regions and channels among the tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running sums and products: what they compute.
+"""Running sums and products, defined.
 
 ``x`` and ``out (I, C, rows)``: each element of ``out`` combines those of ``x`` up to its own place along C, one after
 the other. Attributes: ``product`` instead of a sum; ``exclusive``: its own element is left out; ``reverse``: from the

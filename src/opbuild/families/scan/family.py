@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements, moved_bytes
+from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart, elements, moved_bytes
 from opbuild.kernel.opdesc import OpDesc, Operand
 from opbuild.target.machine import Machine
 
@@ -33,7 +33,7 @@ FAMILY = Family(
     "scan",
     choose,
     attributes=("product", "exclusive", "reverse"),
-    variant={"lanes": Part(least=1)},
+    variant={"lanes": VariantPart(least=1)},
     work=work,
     types=(*FLOATS, *INTEGERS, "uint32", "uint64"),
     least_extent=1,

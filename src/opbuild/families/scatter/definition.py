@@ -19,7 +19,7 @@ Update = tuple[Any, list[Any], list[Any], Any]
 
 
 def define(desc: OpDesc) -> Definition:
-    """Define ``out``, which is ``x`` but for what ``updates`` has for the places in ``indices``.
+    """Define ``out``, which is ``x`` but for the ``updates`` at the places in ``indices``.
 
     Operands' dimensions are innermost first. ``attrs["kind"]`` is one of:
 
@@ -68,7 +68,7 @@ def _rows(desc: OpDesc, x: Any, indices: Any, updates: Any, index: Sequence[Any]
 
 
 def _inside(index: Any, extent: Any) -> tuple[Any, Any]:
-    """Return an index counted from the front, limited to what there is, and whether it was in range."""
+    """Return an index counted from the front, limited to the range, and whether it was in range."""
     kind = index.type() if index.type().bits() == 64 else hl.Int(32)
     index, count, zero = hl.cast(kind, index), hl.cast(kind, extent), hl.cast(kind, 0)
     wrapped = hl.select(index < zero, index + count, index)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opbuild.families.dims import inner_dim, storage_type, vector_width
-from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements, moved_bytes
+from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart, elements, moved_bytes
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
 
@@ -50,7 +50,7 @@ FAMILY = Family(
     "scatter",
     choose,
     attributes=("kind", "axis", "covers", "reduction"),
-    variant={"width": Part(least=1)},
+    variant={"width": VariantPart(least=1)},
     least_extent=1,
     work=work,
     any_stride=True,

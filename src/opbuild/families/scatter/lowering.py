@@ -61,7 +61,7 @@ def scatter_elements(lowering: Lowering, node: Node) -> None:
 
 @serves("ScatterND")
 def scatter_nd(lowering: Lowering, node: Node) -> None:
-    """Lower ScatterND, which writes rows of what its indices leave."""
+    """Lower ScatterND, which writes rows of the dimensions that its indices leave."""
     reduction = _reduction(lowering, node)
     data, index = (lowering.type(name).shape for name in node.inputs[:2])
     count, rows = index[-1], prod(index[:-1])
@@ -83,7 +83,7 @@ def scatter_nd(lowering: Lowering, node: Node) -> None:
 
 
 def _reduction(lowering: Lowering, node: Node) -> str:
-    """Return how updates are combined with what is there.
+    """Return the reduction by which updates are combined with the elements that are there.
 
     Raises:
         NotServedError: If no kernel does.

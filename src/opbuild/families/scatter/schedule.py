@@ -1,4 +1,4 @@
-"""How scatters run: the tensor is copied as rows of vectors, then updates are written in their order.
+"""The schedule of scatters: the tensor is copied as rows of vectors, then updates are written in their order.
 
 Dimensions that every update covers are independent of each other: they are divided among the tasks.
 """

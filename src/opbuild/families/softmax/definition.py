@@ -1,4 +1,4 @@
-"""Softmax and its logarithm along one axis: what they compute.
+"""Softmax and its logarithm along one axis, defined.
 
 Attributes: ``log``; ``axis``: ``inner`` for operands ``(C, rows, rows)``, reduced along adjacent elements, or ``outer``
 for ``(I, C, rows)``, reduced for ``I`` adjacent columns at once; ``rounds``, if there is one: the type of 16 bits to

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from opbuild.families.dims import VECTOR, free_dims
-from opbuild.families.family import Dims, Family, Part, Variant, rounded, zeroed
+from opbuild.families.family import Dims, Family, Variant, VariantPart, rounded, zeroed
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
 
@@ -74,7 +74,7 @@ FAMILY = Family(
     "softmax",
     choose,
     attributes=("log", "axis", "rounds", "zeros"),
-    variant={"lanes": Part(least=1), "row": Part(least=_least_row)},
+    variant={"lanes": VariantPart(least=1), "row": VariantPart(least=_least_row)},
     types=("float32",),
     milliseconds=105,
     least_extent=1,

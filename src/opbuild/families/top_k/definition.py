@@ -1,4 +1,4 @@
-"""Places of the greatest elements: what they are, and how they are found.
+"""Places of the greatest elements, defined: by ranks or by digits.
 
 ``x (C, rows, rows)``, ``out (K, rows, rows)`` as int64, and ``wanted (K)``, which is not read: loops may not depend on
 the extents of what is written. ``out`` is where the K greatest elements of a row stand, the greatest first; of equal
@@ -68,7 +68,7 @@ def _whole(kind: Any, value: int) -> Any:
 
 @dataclass
 class _Row:
-    """What is computed of one row; all functions are of an index and of the row, ``y`` and ``z``.
+    """The functions of one row; all are of an index and of the row, ``y`` and ``z``.
 
     Attributes:
         y: Variable of the row.
@@ -102,7 +102,7 @@ class _Row:
         function[index, self.y, self.z] = value
 
     def sorted(self, name: str, key: Any, count: Any) -> At:
-        """Return where the elements of a function stand in descending order; of equal ones the first first."""
+        """Return the places of a function's elements in descending order; of equal ones the first first."""
         order = self._digits(name, key, count) if self.by_digits else self._ranks(name, key, count)
         return lambda index: hl.unsafe_promise_clamped(self.at(order, index), 0, count - 1)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant
+from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
 
@@ -69,7 +69,7 @@ FAMILY = Family(
     "top_k",
     choose,
     attributes=("least",),
-    variant={"chunk": Part(least=0, lacking=2.0), "digits": Part(lacking=1.0, milliseconds=200)},
+    variant={"chunk": VariantPart(least=0, lacking=2.0), "digits": VariantPart(lacking=1.0, milliseconds=200)},
     work=work,
     types=TYPES,
     milliseconds=150,

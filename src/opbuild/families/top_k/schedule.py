@@ -1,4 +1,4 @@
-"""How the places of the greatest elements are found: row by row, the rows divided among the tasks.
+"""The schedule of TopK: row by row, the rows divided among the tasks.
 
 Variant: ``chunk`` and ``digits``, as ``choose`` says; neither has a limit.
 """

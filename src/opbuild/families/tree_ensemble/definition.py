@@ -1,4 +1,4 @@
-"""Tree ensembles: what a row reaches in each tree, and what its leaves add up to.
+"""Tree ensembles, defined: the leaf that a row reaches in each tree, and the leaves' sum.
 
 Operands with ``kind`` ``paths``: ``x (features, rows)``, ``records (3, places)``, ``trees (5, trees)``, ``depths
 (groups of trees)``, ``weights (width, leaves)``, ``base (width, targets)``, ``out (width, targets, rows)``. A record is
@@ -122,7 +122,7 @@ class _Ensemble:
         return table[0, at], hl.cast(hl.Int(32), both), hl.cast(hl.Int(32), both >> 32)
 
     def _summed(self, count: Any, leaf: Any, target_of: Any) -> Definition:
-        """Return the definition of what leaves add up to.
+        """Return the definition of the sum of leaves.
 
         Args:
             count: How many trees or pieces there are.

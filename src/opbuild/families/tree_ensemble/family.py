@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opbuild.families.family import FLOATS, Dims, Family, Part, Variant
+from opbuild.families.family import FLOATS, Dims, Family, Variant, VariantPart
 from opbuild.families.tree_ensemble.layout import BITS
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
@@ -88,7 +88,7 @@ FAMILY = Family(
     "tree_ensemble",
     choose,
     attributes=("kind", "aggregate", "sides", "targets"),
-    variant={"lanes": Part()},
+    variant={"lanes": VariantPart()},
     types=FLOATS,
     milliseconds=150,
     least_extent=1,

@@ -1,4 +1,4 @@
-"""What the front end that packs trees, and the record, definition and schedule of the family, know alike."""
+"""The layout of packed trees, which the front end and the family's record, definition and schedule share."""
 
 BITS = 32
 """Leaves of a piece: one bit each."""

@@ -1,4 +1,4 @@
-"""How rows pass trees: blocks of ``lanes`` rows, or with one lane groups of trees, in ranges divided among the tasks.
+"""The schedule of trees: blocks of ``lanes`` rows, or with one lane groups of trees, in ranges divided among the tasks.
 
 Trees are taken one after the other, and all blocks of a range pass each, so that its records stay in the first-level
 cache; keys of a range are made once and stay in the second-level cache. A step of a path waits for two loads. What
@@ -63,7 +63,7 @@ def _by_rows(definition: Definition, desc: OpDesc, machine: Machine) -> None:
 
 
 def _by_trees(definition: Definition) -> None:
-    """Take groups of trees, and add up what they reach in the order of the trees."""
+    """Take groups of trees, and add up their leaves in the order of the trees."""
     (out,), functions = definition.outputs, definition.functions
     reached, step = functions["reached"], definition.domains["steps"].x
     _, block, t = reached.args()

@@ -1,4 +1,4 @@
-"""How whole definitions of users run."""
+"""The schedule of whole definitions of users."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _from_blocks(desc: OpDesc) -> Definition:
 def _transformed(
     desc: OpDesc, w: Any, tap: Callable[[Any, int], Any], loops: dict[str, Any], functions: dict[str, Any]
 ) -> Definition:
-    """Return the definition of Winograd's transform of what ``tap`` (x, y) returns."""
+    """Return the definition of Winograd's transform of the function ``tap`` of (x, y)."""
     lane, other, block, outer = (loops[name] for name in ("lane", "other", "block", "outer"))
     a, kx, channel, point = variables("a kx channel point")
     half, points, out = (hl.Func(name) for name in ("half", "points", "out"))

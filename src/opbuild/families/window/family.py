@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements
+from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart, elements
 from opbuild.graph.windows import SPATIAL
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace
@@ -62,7 +62,7 @@ FAMILY = Family(
     "window",
     choose,
     attributes=("kind",),
-    variant={"lanes": Part(least=1)},
+    variant={"lanes": VariantPart(least=1)},
     types=TYPES["max"],
     least_extent=1,
     opened=_opened,

@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.families.window import family as windows
 from opbuild.graph.types import Node, TensorType
-from opbuild.graph.windows import SPATIAL, Axis
+from opbuild.graph.windows import SPATIAL, PooledAxis
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain, dense_strides
@@ -49,21 +49,21 @@ def _pool(lowering: Lowering, node: Node, kind: str) -> None:
         _emit(lowering, node, places, "place", source, extra)
 
 
-def _counts(lowering: Lowering, axes: Sequence[Axis], padded: bool, dtype: str) -> Plain:
-    """Return how many elements each output is the average of, 1 where there are none."""
+def _counts(lowering: Lowering, axes: Sequence[PooledAxis], padded: bool, dtype: str) -> Plain:
+    """Return the number of elements that each output is the average of, 1 where there are none."""
     shape = tuple(axis.out for axis in axes)
     return table(lowering, "window counts", (tuple(map(tuple, axes)), padded, dtype), shape, dtype)
 
 
-def _places(lowering: Lowering, axes: Sequence[Axis], columns_first: bool) -> Plain:
-    """Return the place in its plane of what each output reads at each tap, -1 in the padding."""
+def _places(lowering: Lowering, axes: Sequence[PooledAxis], columns_first: bool) -> Plain:
+    """Return the place in its plane of the element that each output reads at each tap, -1 in the padding."""
     extents = tuple(axis.reach for axis in axes)
     own = table(lowering, "window places", (tuple(map(tuple, axes)), columns_first), extents, "int64")
     seen = slid(viewed_as(own, (1, *extents), (0, *dense_strides(extents))), axes)
     return viewed_as(seen, seen.shape[1:], seen.strides[1:])
 
 
-def _starts(lowering: Lowering, axes: Sequence[Axis], type_: TensorType) -> Plain:
+def _starts(lowering: Lowering, axes: Sequence[PooledAxis], type_: TensorType) -> Plain:
     """Return the place of each plane's first element."""
     planes, plane = type_.shape[0] * type_.shape[1], prod(axis.size for axis in axes)
     return table(lowering, "window starts", (planes, plane), (planes,), "int64")

@@ -8,7 +8,7 @@ from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, blocks
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import BYTES, Dims, Family, Part, Variant, elements
+from opbuild.families.family import BYTES, Dims, Family, Variant, VariantPart, elements
 from opbuild.families.tiles import Pair, Tiles, cheapest, fitting, ranked, round_up
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.platform.records import replace
@@ -150,7 +150,8 @@ FAMILY = Family(
     "winograd",
     choose,
     attributes=("epilogue",),
-    variant={"tile": Part()} | {name: Part(least=1) for name in ("chunk_x", "chunk_y", "width", "blocks")},
+    variant={"tile": VariantPart()}
+    | {name: VariantPart(least=1) for name in ("chunk_x", "chunk_y", "width", "blocks")},
     types=("float32",),
     implied={"kernel": list(KERNEL)},
     milliseconds=290,

@@ -91,7 +91,7 @@ class Task:
 
 
 def division(variant: Mapping[str, Any], extents: Sequence[Any], tasks: Any) -> Task:
-    """Return how a call is divided.
+    """Return the division of a call among tasks.
 
     Where chunks have several rows, channel blocks are divided as far as they and the tasks have a common divisor, or
     among all tasks where that is about as even as rows are, and rows among the tasks that are left: each core reads

@@ -28,7 +28,7 @@ POINTS = N * N
 """Products of a tile."""
 
 MOST_INPUTS = MOST_PRODUCTS // (4 * 9)
-"""Input channels up to which four times a sum can not leave int32, whatever the numbers."""
+"""Input channels up to which four times a sum cannot leave int32, whatever the numbers."""
 
 LEAST_CHANNELS = 32
 """Input and output channels from which on fewer products are worth the transforms."""

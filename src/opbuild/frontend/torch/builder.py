@@ -10,7 +10,7 @@ import numpy as np
 
 from opbuild.errors import ModelError, UnsupportedOperatorError
 from opbuild.frontend.binding import NodeBinder
-from opbuild.frontend.torch.program import Input, Program, Ref, Step
+from opbuild.frontend.torch.program import AtenProgram, AtenStep, Input, Ref
 from opbuild.frontend.torch.registry import rule_of
 from opbuild.frontend.torch.sizes import FUNCTIONS
 from opbuild.frontend.torch.writing import StepBuilder, Value
@@ -26,14 +26,14 @@ OPSET = 21
 Shapes = Sequence[tuple[int, ...]]
 
 
-def build_graph(program: Program, shapes: Shapes, frozen: Sequence[Array], evaluate: Evaluate) -> Graph:
+def build_graph(program: AtenProgram, shapes: Shapes, frozen: Sequence[Array], evaluate: Evaluate) -> Graph:
     """Return the graph of a program.
 
     Args:
         program: The program.
-        shapes: The shapes of what it is given (``Program.given``), as ``Program.declared`` orders their dimensions;
-            extents may be open.
-        frozen: The values of its frozen inputs (``Program.frozen``), in torch's order of dimensions.
+        shapes: The shapes of what it is given (``AtenProgram.given``), as ``AtenProgram.declared`` orders their
+            dimensions; extents may be open.
+        frozen: The values of its frozen inputs (``AtenProgram.frozen``), in torch's order of dimensions.
         evaluate: Evaluates a node whose inputs are known.
 
     Raises:
@@ -45,7 +45,7 @@ def build_graph(program: Program, shapes: Shapes, frozen: Sequence[Array], evalu
     return binder.graph()
 
 
-def output_sizes(program: Program, shapes: Shapes, frozen: Sequence[Array], evaluate: Evaluate) -> list[int]:
+def output_sizes(program: AtenProgram, shapes: Shapes, frozen: Sequence[Array], evaluate: Evaluate) -> list[int]:
     """Return the integers among a program's outputs; arguments and errors as of ``build_graph``."""
     binder = ProgramBinder(program, evaluate)
     binder.begin_with(shapes, frozen)
@@ -61,7 +61,7 @@ class ProgramBinder(NodeBinder):
         evaluate: Evaluates a node whose inputs are known.
     """
 
-    def __init__(self, program: Program, evaluate: Evaluate) -> None:
+    def __init__(self, program: AtenProgram, evaluate: Evaluate) -> None:
         super().__init__(OPSET, OPSET, evaluate)
         self._program = program
         self._values: dict[str, Any] = {}
@@ -76,7 +76,7 @@ class ProgramBinder(NodeBinder):
     # The program
 
     def begin_with(self, shapes: Shapes, frozen: Sequence[Array]) -> None:
-        """Declare what the program is given."""
+        """Declare the inputs of the program."""
         program = self._program
         for index, shape in zip(program.given, shapes, strict=True):
             each = program.inputs[index]
@@ -128,7 +128,7 @@ class ProgramBinder(NodeBinder):
         """Return the integers among the outputs."""
         return [int(self._values[each.name]) for each in self._program.outputs if each.is_size]
 
-    def _step(self, step: Step) -> Any:
+    def _step(self, step: AtenStep) -> Any:
         args, kwargs = self._filled(step.args), self._filled(step.kwargs)
         if step.target == "sym.getitem":
             return _element(step, args[0], args[1])
@@ -149,25 +149,17 @@ class ProgramBinder(NodeBinder):
         return type(value)(self._filled(each) for each in value) if isinstance(value, (list, tuple)) else value
 
 
-def _element(step: Step, results: Sequence[Any], index: int) -> Any:
-    """Return one of an operator's results.
-
-    Raises:
-        UnsupportedOperatorError: If its rule does not compute that one.
-    """
+def _element(step: AtenStep, results: Sequence[Any], index: int) -> Any:
+    """Return one of an operator's results."""
     if results[index] is None:
         raise UnsupportedOperatorError(f"result {index} is not computed", "torch computes it").at(step.args[0].name)
     return results[index]
 
 
 def _applied(
-    rule: Callable[..., Any], step: Step, of: StepBuilder, args: Sequence[Any], kwargs: Mapping[str, Any]
+    rule: Callable[..., Any], step: AtenStep, of: StepBuilder, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Return what a rule writes.
-
-    Raises:
-        UnsupportedOperatorError: If it refuses, or does not know one of the arguments, as a newer torch may have.
-    """
+    """Return the result of a rule."""
     try:
         call = signature(rule).bind(of, *args, **kwargs)
     except TypeError as error:
@@ -175,12 +167,8 @@ def _applied(
     return rule(*call.args, **call.kwargs)
 
 
-def _check(step: Step, found: Any) -> None:
-    """Check what a rule wrote against what torch says of the results.
-
-    Raises:
-        UnsupportedOperatorError: If it is something else.
-    """
+def _check(step: AtenStep, found: Any) -> None:
+    """Check a rule's results against the types that torch states."""
     results = found if isinstance(found, (tuple, list)) else (found,)
     for value, kind in zip(results, step.types, strict=False):
         if value is None or kind is None:

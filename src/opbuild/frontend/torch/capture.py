@@ -1,4 +1,4 @@
-"""Reading an FX graph of ATen's operators as a ``Program``."""
+"""Reading an FX graph of ATen's operators as a ``AtenProgram``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from opbuild.frontend.torch.program import Input, Output, Program, Ref, Step
+from opbuild.frontend.torch.program import AtenProgram, AtenStep, Input, Output, Ref
 from opbuild.frontend.torch.registry import rule_of
 from opbuild.frontend.torch.sizes import FUNCTIONS
 from opbuild.graph.types import TensorType
@@ -53,7 +53,7 @@ def _is_as_it_lies(node: fx.Node) -> bool:
 
 
 def why_not(node: fx.Node) -> str:
-    """Return why an operator is left to torch; empty if it has a rule and its tensors are of a kind that is served."""
+    """Return the reason that an operator is left to torch; empty if it has a rule and its tensors are served."""
     target = target_of(node)
     if target == "sym.getitem":
         source = node.args[0]
@@ -116,14 +116,14 @@ def order_of(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def type_of(value: Any) -> TensorType | None:
-    """Return the type of what a node gives, -1 for open extents; None if it is no tensor."""
+    """Return the type of a node's result, -1 for open extents; None if it is no tensor."""
     if not isinstance(value, torch.Tensor):
         return None
     shape = tuple(FREE if isinstance(each, torch.SymInt) else int(each) for each in value.shape)
     return TensorType(DTYPES[value.dtype], shape)
 
 
-def capture(graph: fx.Graph, name: str, frozen: Collection[str]) -> tuple[Program, tuple[Any, ...]]:
+def capture(graph: fx.Graph, name: str, frozen: Collection[str]) -> tuple[AtenProgram, tuple[Any, ...]]:
     """Return a graph as a program, and its inputs as they are in the example.
 
     Args:
@@ -152,11 +152,11 @@ def capture(graph: fx.Graph, name: str, frozen: Collection[str]) -> tuple[Progra
     steps = tuple(_step(node) for node in graph.nodes if node.op == "call_function")
     results = graph.output_node().args[0]
     outputs = tuple(map(_output, results if isinstance(results, (tuple, list)) else (results,)))
-    return Program(name, tuple(inputs), steps, outputs), tuple(examples)
+    return AtenProgram(name, tuple(inputs), steps, outputs), tuple(examples)
 
 
 def _places(placeholders: Sequence[fx.Node]) -> dict[Any, tuple[int, int]]:
-    """Return where symbols are extents of tensors."""
+    """Return the places where symbols are extents of tensors."""
     places: dict[Any, tuple[int, int]] = {}
     for index, node in enumerate(placeholders):
         value = node.meta["val"]
@@ -171,11 +171,11 @@ def _symbol(value: Any) -> Any:
     return value.node.expr if isinstance(value, torch.SymInt) else value
 
 
-def _step(node: fx.Node) -> Step:
+def _step(node: fx.Node) -> AtenStep:
     value = node.meta["val"]
     types = tuple(map(type_of, value)) if isinstance(value, (tuple, list)) else (type_of(value),)
     args, kwargs = _plain(node.args), {name: _plain(each) for name, each in node.kwargs.items()}
-    return Step(target_of(node), node.name, args, kwargs, types)
+    return AtenStep(target_of(node), node.name, args, kwargs, types)
 
 
 def _plain(value: Any) -> Any:

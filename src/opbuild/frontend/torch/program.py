@@ -1,4 +1,4 @@
-"""Program: operators of ATen in order, as plain data; what a part of a torch module is before its sizes are known."""
+"""Program: operators of ATen in order, as plain data; a part of a torch module before its sizes are known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.text.canonical import canonical_json
 
@@ -16,7 +16,7 @@ Kind = Literal["tensor", "frozen", "size"]
 
 
 class Ref(NamedTuple):
-    """What an argument is that an input or an earlier step gives."""
+    """An argument that an input or an earlier step gives."""
 
     name: str
 
@@ -39,7 +39,7 @@ class Input(NamedTuple):
     place: tuple[int, int] | None = None
 
 
-class Step(NamedTuple):
+class AtenStep(NamedTuple):
     """One operator.
 
     Attributes:
@@ -72,7 +72,7 @@ class Output(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class AtenProgram:
     """Operators of ATen in order.
 
     Attributes:
@@ -86,17 +86,17 @@ class Program:
 
     name: str
     inputs: tuple[Input, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[AtenStep, ...]
     outputs: tuple[Output, ...]
     updates: tuple[tuple[int, int], ...] = ()
 
-    @lazily
+    @lazy_property
     def digest(self) -> str:
-        """Digest of all that decides what it computes, but the values of its inputs."""
+        """Digest of all that decides its results, but the values of its inputs."""
         parts = [self.name, self.inputs, self.steps, self.outputs, *[self.updates] * bool(self.updates)]
         return blake3_of(canonical_json(plain(parts)).encode())
 
-    @lazily
+    @lazy_property
     def given(self) -> tuple[int, ...]:
         """Positions of the inputs that the network has: tensors, and sizes that no tensor's extent tells."""
         return tuple(
@@ -105,27 +105,27 @@ class Program:
             if each.kind == "tensor" or (each.kind == "size" and each.place is None)
         )
 
-    @lazily
+    @lazy_property
     def frozen(self) -> tuple[int, ...]:
         """Positions of the inputs that are constants of the network."""
         return tuple(index for index, each in enumerate(self.inputs) if each.kind == "frozen")
 
-    @lazily
+    @lazy_property
     def tensors(self) -> tuple[int, ...]:
         """Positions of the outputs that are tensors."""
         return tuple(index for index, each in enumerate(self.outputs) if not each.is_size)
 
-    @lazily
+    @lazy_property
     def is_open(self) -> bool:
         """Whether sizes of its inputs are open."""
         return any(each.kind == "size" or FREE in each.type.shape for each in self.inputs)
 
-    def thawed(self, positions: Collection[int]) -> Program:
+    def thawed(self, positions: Collection[int]) -> AtenProgram:
         """Return the same program with some of its constants, by their positions, as tensors that it is given."""
         inputs = tuple(
             each._replace(kind="tensor") if index in positions else each for index, each in enumerate(self.inputs)
         )
-        return Program(self.name, inputs, self.steps, self.outputs, self.updates)
+        return AtenProgram(self.name, inputs, self.steps, self.outputs, self.updates)
 
     def declared(self, index: int) -> TensorType:
         """Return the type of an input as the network has it: its dimensions as they lie in memory.
@@ -140,11 +140,11 @@ class Program:
 
 
 def size_shape(size: int) -> tuple[int, int, int]:
-    """Return the shape of the tensor that stands for a size; see ``Program.declared``."""
+    """Return the shape of the tensor that stands for a size; see ``AtenProgram.declared``."""
     return max(size, 0), max(-size, 0), 0
 
 
-def floats_in_doubles(program: Program) -> list[int]:
+def floats_in_doubles(program: AtenProgram) -> list[int]:
     """Return the inputs whose digits beyond float32 would be seen, if they were floats of Python's.
 
     Those are declared as float32 and handed over as float64; only a program that computes float64 would tell.
@@ -165,7 +165,7 @@ def refs(value: Any) -> Sequence[str]:
 
 
 def plain(value: Any) -> Any:
-    """Return what programs are made of as JSON, in which each value has one form."""
+    """Return a part of a program as plain JSON, in which each value has one form."""
     if isinstance(value, Ref):
         return {"ref": value.name}
     if isinstance(value, TensorType):
@@ -177,19 +177,19 @@ def plain(value: Any) -> Any:
     return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-def program_to_json(program: Program) -> Any:
+def program_to_json(program: AtenProgram) -> Any:
     """Return a program as plain JSON."""
     return plain([program.name, program.inputs, program.steps, program.outputs])
 
 
-def program_from_json(found: Any) -> Program:
+def program_from_json(found: Any) -> AtenProgram:
     """Return the program that ``program_to_json`` wrote.
 
     Raises:
         ValueError, TypeError, LookupError: If it is something else.
     """
     name, inputs, steps, outputs = found
-    return Program(str(name), tuple(map(_input, inputs)), tuple(map(_step, steps)), tuple(map(_output, outputs)))
+    return AtenProgram(str(name), tuple(map(_input, inputs)), tuple(map(_step, steps)), tuple(map(_output, outputs)))
 
 
 def _type(found: Sequence[Any]) -> TensorType:
@@ -203,10 +203,10 @@ def _input(found: Sequence[Any]) -> Input:
     return Input(str(name), kind, _type(type_), tuple(order), None if place is None else (place[0], place[1]))
 
 
-def _step(found: Sequence[Any]) -> Step:
+def _step(found: Sequence[Any]) -> AtenStep:
     target, name, args, kwargs, types = found
     kinds = tuple(None if each is None else _type(each) for each in types)
-    return Step(str(target), str(name), tuple(map(_value, args)), _value(kwargs), kinds)
+    return AtenStep(str(target), str(name), tuple(map(_value, args)), _value(kwargs), kinds)
 
 
 def _output(found: Sequence[Any]) -> Output:

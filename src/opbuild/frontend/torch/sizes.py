@@ -1,4 +1,4 @@
-"""Integers that follow from sizes: what SymInts become, numbers or open extents."""
+"""Integers that follow from sizes: SymInts as numbers or open extents."""
 
 from __future__ import annotations
 

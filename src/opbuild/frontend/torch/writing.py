@@ -1,4 +1,4 @@
-"""StepBuilder: what a rule is given to write the operators that compute one of ATen.
+"""StepBuilder: the means by which a rule writes the operators that compute one of ATen.
 
 Operands meet in an element type as torch has it: dimensions beat scalars, and categories beat widths.
 """
@@ -12,15 +12,15 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.frontend.torch.program import Step
+from opbuild.frontend.torch.program import AtenStep
 from opbuild.graph import graph_builder
 from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import GraphBuilder, Value
 
-__all__ = ["Scope", "StepBuilder", "Value"]
+__all__ = ["StepBuilder", "StepScope", "Value"]
 
 
-class Scope(graph_builder.Scope, Protocol):
+class StepScope(graph_builder.Scope, Protocol):
     """The graph that is written, as far as a ``StepBuilder`` needs it."""
 
     def is_read(self, name: str, index: int) -> bool:
@@ -35,9 +35,9 @@ class StepBuilder(GraphBuilder):
         scope: The graph.
     """
 
-    scope: Scope
+    scope: StepScope
 
-    def __init__(self, step: Step, scope: Scope) -> None:
+    def __init__(self, step: AtenStep, scope: StepScope) -> None:
         super().__init__(step.name, scope)
         self.step = step
 

@@ -1,4 +1,4 @@
-"""Ensemble: decision trees as their attributes say, whichever operator they are of; what reads attributes, checked."""
+"""Ensemble: decision trees as their attributes say, whichever operator they are of; attributes are read and checked."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Attributes:
                 self.fail(f"attribute {name!r} has {counted(length, 'value')}, and {first!r} {count}")
 
     def within(self, name: str, values: Array, count: int, what: str) -> None:
-        """Check that indices are within what they count."""
+        """Check that indices are within their range."""
         wrong = np.flatnonzero((values < 0) | (values >= count))
         if wrong.size:
             self.fail(f"attribute {name!r} names {what} {values[wrong[0]]} at {wrong[0]}, and there are {count}")
@@ -135,7 +135,7 @@ _MODES = {
 
 
 class _Places:
-    """Where nodes stand in the attributes, by their tree and number."""
+    """The places of nodes in the attributes, by their tree and number."""
 
     def __init__(self, attrs: Attributes, trees: Array, numbers: Array) -> None:
         self._attrs = attrs

@@ -36,7 +36,7 @@ class CycleError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Where nodes are in their trees. Several may lead to one node, in one tree or in several.
+    """The order of nodes in their trees. Several may lead to one node, in one tree or in several.
 
     Attributes:
         nodes: The nodes, those of the first tree first; each in the first tree that reaches it, and there by level.
@@ -78,7 +78,7 @@ def _nodes(*places: Array) -> Array:
 
 
 def _waiting(trees: Splits) -> Array:
-    """Return how many nodes lead to each that a root reaches, -1 of others."""
+    """Return the number of nodes that lead to each that a root reaches, -1 of others."""
     count = len(trees.features)
     reached = np.zeros(count, bool)
     new = np.unique(_nodes(trees.roots))
@@ -197,7 +197,7 @@ MOST_STRUCK = 128
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class LeafPieces:
     """The operands of a kernel that strikes out leaves.
 
     Attributes:
@@ -223,7 +223,7 @@ class _Tree:
     turns: Array
 
 
-def pieces_of(trees: Splits, order: Order, sides: bool) -> Pieces | None:
+def pieces_of(trees: Splits, order: Order, sides: bool) -> LeafPieces | None:
     """Return the pieces of trees, None if trees have so many leaves that walking down them is faster."""
     counts = _counts(trees, order)
     found = None if counts is None else _spread(trees, counts)
@@ -244,7 +244,7 @@ def pieces_of(trees: Splits, order: Order, sides: bool) -> Pieces | None:
     every = np.concatenate(nodes)
     rules = table(keys_of(trees.splits)[every], columns_of(trees, every, sides),
                   np.concatenate(masks).astype(np.uint32).view(np.int32))  # fmt: skip
-    return Pieces(rules, np.array(pieces, np.int32), np.stack(leaves))
+    return LeafPieces(rules, np.array(pieces, np.int32), np.stack(leaves))
 
 
 def _counts(trees: Splits, order: Order) -> Array | None:
@@ -334,7 +334,7 @@ def _piece(tree: _Tree, low: int, high: int) -> tuple[Array, Array, Array]:
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class PackedEnsemble:
     """The operands of an ensemble.
 
     Attributes:
@@ -350,7 +350,7 @@ class Packed:
     groups: int
 
 
-def pack(attrs: Attributes, ensemble: Ensemble, targets: int, dtype: str, aggregate: str) -> Packed:
+def pack(attrs: Attributes, ensemble: Ensemble, targets: int, dtype: str, aggregate: str) -> PackedEnsemble:
     """Return the operands of an ensemble.
 
     Args:
@@ -382,14 +382,14 @@ def pack(attrs: Attributes, ensemble: Ensemble, targets: int, dtype: str, aggreg
     if owners is not None:
         paths.trees[:, 2] = owners
     constants = (paths.records, paths.trees, paths.depths, weights[:-1] if len(weights) > 1 else weights)
-    return Packed((*constants, *_of_pieces(pieces, weights, owners)), sides, width, groups)
+    return PackedEnsemble((*constants, *_of_pieces(pieces, weights, owners)), sides, width, groups)
 
 
 def _unsupported(attrs: Attributes, problem: str, hint: str) -> UnsupportedOperatorError:
     return UnsupportedOperatorError(f"{attrs.node.op_type} node {attrs.node.name!r}: {problem}", hint)
 
 
-def _of_pieces(pieces: Pieces | None, weights: Array, owners: Array | None) -> tuple[Array, ...]:
+def _of_pieces(pieces: LeafPieces | None, weights: Array, owners: Array | None) -> tuple[Array, ...]:
     if pieces is None:
         return ()
     table = pieces.pieces.copy()
@@ -418,7 +418,7 @@ def _leaf_targets(
 
 
 def _weights(ensemble: Ensemble, width: int, dtype: str, aggregate: str) -> Array:
-    """Return the weights of leaves, and behind them those of what is no leaf; what has no weight has a neutral one."""
+    """Return the weights of leaves, and behind them those of other nodes; one that has no weight has a neutral one."""
     limits = np.finfo(dtype)
     neutral = {"sum": 0.0, "min": limits.max, "max": limits.min}[aggregate]
     found = np.full((ensemble.leaves + 1, width), neutral, dtype)

@@ -14,7 +14,7 @@ from opbuild.frontend.post_transforms import LOGISTIC, NAMES, NONE, PROBIT, tran
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import LEARNED
 from opbuild.frontend.trees.ensemble import Attributes, Ensemble, read_by_leaves, read_by_nodes
-from opbuild.frontend.trees.packed import Packed, pack
+from opbuild.frontend.trees.packed import PackedEnsemble, pack
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.indices import DOMAIN
 from opbuild.graph.types import Array, Node
@@ -64,7 +64,7 @@ class _Scores:
         features = ensemble.features
         self.attrs.within("nodes_featureids", features, int(self.features), "feature")
 
-    def _write(self, packed: Packed, base: Array, aggregate: str) -> Value:
+    def _write(self, packed: PackedEnsemble, base: Array, aggregate: str) -> Value:
         of = self.of
         shaped = base.reshape(packed.groups, packed.width)
         records, trees, depths, weights, *pieces = map(of.constant, packed.constants)

@@ -1,4 +1,4 @@
-"""What was broadcast is summed on the way back."""
+"""The gradient of broadcasting: a sum over the broadcast axes."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.graph_builder import GraphBuilder, NodeBuilder, Scope, Value
-from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.types import Array, Node
 from opbuild.platform.registry import Registry
 
@@ -91,10 +91,10 @@ class Backward(NodeBuilder):
             self.refuse(f"input {self.node.inputs[index]!r} is known only at run time")
         return found
 
-    def shapes(self) -> Call:
+    def shapes(self) -> ShapeCall:
         """Return the node as rules of shapes are given it."""
         types = [None if each is None else each.type for each in self.inputs]
-        return Call(self.node, types, [None if each is None else self.known(each) for each in self.inputs])
+        return ShapeCall(self.node, types, [None if each is None else self.known(each) for each in self.inputs])
 
     def refuse(self, why: str) -> NoReturn:
         """Say that this form of the operator has no gradient.

@@ -1,4 +1,4 @@
-"""Reverse-mode differentiation: the walk back through a network, from what is differentiated to what is asked for.
+"""Reverse-mode differentiation: the walk back through a network, from its results to the inputs asked for.
 
 Each node's rule turns the gradients of its outputs into those of its inputs. Gradients of a value that several nodes
 read are added up in the order of the nodes, from the last to the first.
@@ -158,7 +158,7 @@ def _step(
     node: Node, again: Node, outputs: Sequence[Value | None], reached: set[str], known: dict[str, Value], scope: Scope,
     own: OwnGradient | None,
 ) -> None:  # fmt: skip
-    """Add what flows back through one node to the gradients of what it read; ``again`` has its values now."""
+    """Add the gradients of one node's inputs, given those of its outputs; ``again`` has its values now."""
     wanted = tuple(name in reached for name in node.inputs)
     of = Backward(f"{node.name}/gradient", scope, again, outputs, wanted)
     found = own(outputs[0]) if own is not None and outputs[0] is not None else _rule(of)
@@ -185,7 +185,7 @@ def _rule(of: Backward) -> Sequence[Value | None]:
 
 
 def _depending(nodes: Sequence[Node], scope: Scope, wanted: Sequence[str]) -> set[str]:
-    """Return the values that depend on what is asked for so that something could flow back: floats."""
+    """Return the values that depend on the inputs asked for so that a gradient could flow back: floats."""
     reached = set(wanted)
     for node in nodes:
         if (node.domain, node.op_type) not in CONSTANT and any(name in reached for name in node.inputs if name):

@@ -55,7 +55,7 @@ class Term:
         return other.value if isinstance(other, Term) else self.of.constant(other, self.value.dtype)
 
 
-class Formulas:
+class TermFormulas:
     """The operations by name, as functions of terms and numbers."""
 
     def __getattr__(self, name: str) -> Callable[..., Term]:
@@ -75,4 +75,4 @@ class Formulas:
         return apply
 
 
-FORMULAS = Formulas()
+FORMULAS = TermFormulas()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.attention import Hiding
-from opbuild.graph.constants import Constants
+from opbuild.graph.constants import ConstantValues
 from opbuild.graph.elementwise import rounding_of
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.matching import Pattern
@@ -74,7 +74,7 @@ class HiddenKeys:
         return result, tuple(names[index] for index in order)
 
     def find(self, expression: Expression, operands: Sequence[str]) -> Hiding | None:
-        """Return what hides keys so that their weights are exactly 0, whatever else is done to the scores."""
+        """Return the hiding by which hidden keys' weights are exactly 0, whatever is done to the scores; or None."""
         choices = sum(part[0] == "where" for part in walk(expression))
         for e, other in _hiding(expression):
             number = self._number(other, operands)
@@ -173,7 +173,7 @@ class HiddenKeys:
 
 
 def _hiding(e: Expression) -> list[tuple[Expression, Expression]]:
-    """Return the choices, with what they choose for hidden keys, that decide a sum alone once that is far below 0."""
+    """Return the choices, with their numbers for hidden keys, that decide a sum alone once that is far below 0."""
     if e[0] == "add":
         return [*_hiding(e[1]), *_hiding(e[2])]
     return [(e, e[3]), (e, e[2])] if e[0] == "where" else []
@@ -187,7 +187,7 @@ def _alternatives(condition: Expression) -> Sequence[Expression]:
 
 
 def _counts(mask: Array, seen: Any, hidden: Any) -> Array | None:
-    """Return how many keys, the first ones, a mask leaves to each query; None if it is no such mask."""
+    """Return the number of keys, the first ones, that a mask leaves to each query; None if it is no such mask."""
     is_seen = mask == seen
     counts = is_seen.sum(-1, dtype=np.int64)
     first = np.arange(mask.shape[1]) < counts[:, None]
@@ -203,10 +203,10 @@ OPERAND_TYPES = frozenset((EXACT_TYPE, "bool", "int32", "int64"))
 
 def fuse_attention(graph: Graph) -> Graph:
     """Replace ``softmax(expression(queries @ keys)) @ values`` by ``opbuild.Attention`` where nothing else reads it."""
-    pattern = _Attention(graph)
+    pattern = _AttentionPattern(graph)
     nodes = [pattern.attention(node) or node for node in graph.nodes]
     # The types of what was taken in stay: lowering may want the operators one by one.
-    constants = Constants(graph.constants)
+    constants = ConstantValues(graph.constants)
     constants.update(pattern.hidden.constants)
     return graph.with_(
         nodes=tuple(node for node in nodes if id(node) not in pattern.taken),
@@ -215,7 +215,7 @@ def fuse_attention(graph: Graph) -> Graph:
     )
 
 
-class _Attention(Pattern):
+class _AttentionPattern(Pattern):
     """A graph, asked backwards from the last product of an attention.
 
     Attributes:
@@ -267,7 +267,7 @@ class _Attention(Pattern):
         return result.with_(op_type="Attention", domain="opbuild", inputs=inputs, attrs=attrs, proto=None)
 
     def _scores(self, name: str) -> tuple[Node, Expression, Sequence[str]] | None:
-        """Return the product that scores are made of, their expression over it, and what that reads besides."""
+        """Return the product that scores are made of, their expression over it, and its other operands."""
         product = self.step(name, "MatMul")
         if product is not None:
             stored = product.attrs.get("epilogue")

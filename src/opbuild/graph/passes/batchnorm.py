@@ -16,12 +16,12 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.graph.constants import SCALED, Deferred, scaled
 from opbuild.graph.extents import is_open
 from opbuild.graph.factors import Magnitudes, cancel, keep_digits, magnitudes
-from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
+from opbuild.graph.passes.node_error_context import node_error_context
 from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder, Rewrite, rewritten
 from opbuild.graph.types import Array, Graph, Node
+from opbuild.platform.parallel_map import parallel_map
 from opbuild.platform.records import dataclass
-from opbuild.platform.side_by_side import side_by_side
 
 _FLOATS = ("float32", "float64")
 """Types in which steps are composed: a float16 between two of them is a value of the model, with few digits."""
@@ -31,15 +31,15 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 
 
 @dataclass(frozen=True)
-class Step:
-    """What a channel's values are multiplied by, and what is added, in float64."""
+class ChannelScale:
+    """The scale and the shift of a channel's values, in float64."""
 
     scale: Array
     shift: Array
 
-    def then(self, other: Step) -> Step:
+    def then(self, other: ChannelScale) -> ChannelScale:
         """Return this step and another one after it as one step."""
-        return Step(self.scale * other.scale, self.shift * other.scale + other.shift)
+        return ChannelScale(self.scale * other.scale, self.shift * other.scale + other.shift)
 
     def fits(self, dtype: str) -> bool:
         """Return whether a type holds its numbers with all their digits."""
@@ -57,7 +57,7 @@ def fold_batchnorm(graph: Graph) -> Graph:
     readers = {name: len(nodes) for name, nodes in graph.consumers().items()}
     readers.update((name, 2) for name in graph.outputs)  # an output may not be folded away
     nodes: dict[str, Node] = {}
-    steps: dict[str, Step] = {}
+    steps: dict[str, ChannelScale] = {}
     own_steps = _own_steps(graph)
     known = _magnitudes(graph, own_steps)
     for node, step in zip(graph.nodes, own_steps, strict=True):
@@ -84,21 +84,21 @@ def fold_batchnorm(graph: Graph) -> Graph:
     return _rebuilt(graph, nodes, steps)
 
 
-def _own_steps(graph: Graph) -> list[Step | None]:
+def _own_steps(graph: Graph) -> list[ChannelScale | None]:
     """Return the step by channel that each node is, None for those that are none."""
     steps = []
     for node in graph.nodes:
-        with blaming(node):
+        with node_error_context(node):
             steps.append(_step(node, graph))
     return steps
 
 
-def _magnitudes(graph: Graph, steps: Sequence[Step | None]) -> dict[str, Magnitudes]:
+def _magnitudes(graph: Graph, steps: Sequence[ChannelScale | None]) -> dict[str, Magnitudes]:
     """Return the magnitudes of the weights before each step, by their names; they are read side by side."""
     read = {name for node, step in zip(graph.nodes, steps, strict=True) if step is not None for name in node.inputs}
     before = [node for node in graph.nodes if node.op_type in WEIGHTED and read.intersection(node.outputs)]
     names = list(dict.fromkeys(node.inputs[1] for node in before if _takes_steps(node, graph)))
-    found = side_by_side(lambda name: magnitudes(graph.constants[name]), names, available_cores(), "opbuild-weights")
+    found = parallel_map(lambda name: magnitudes(graph.constants[name]), names, available_cores(), "opbuild-weights")
     return dict(zip(names, found, strict=True))
 
 
@@ -115,8 +115,8 @@ def _takes_steps(node: Node, graph: Graph) -> bool:
     return graph.types[node.inputs[1]].dtype in _FLOATS
 
 
-def _step(node: Node, graph: Graph) -> Step | None:
-    """Return what a node does to each channel, or None if it is not a step by channel."""
+def _step(node: Node, graph: Graph) -> ChannelScale | None:
+    """Return a node's scale and shift by channel, or None if it has none."""
     if node.domain or graph.types[node.outputs[0] or node.inputs[0]].dtype not in _FLOATS:
         return None
     if node.op_type == "BatchNormalization":
@@ -137,8 +137,8 @@ def _step(node: Node, graph: Graph) -> Step | None:
     with np.errstate(all="ignore"):
         one, zero = np.ones_like(channel), np.zeros_like(channel)
         if node.op_type in ("Mul", "Div"):
-            return Step(channel if node.op_type == "Mul" else 1 / channel, zero)
-        return Step(one, channel if node.op_type == "Add" else -channel)
+            return ChannelScale(channel if node.op_type == "Mul" else 1 / channel, zero)
+        return ChannelScale(one, channel if node.op_type == "Add" else -channel)
 
 
 def _by_channel(value: Array, shape: tuple[int, ...]) -> Array | None:
@@ -150,8 +150,8 @@ def _by_channel(value: Array, shape: tuple[int, ...]) -> Array | None:
     return np.broadcast_to(value.reshape(-1).astype(np.float64), (shape[1],))
 
 
-def batchnorm_step(node: Node, constants: Mapping[str, Array]) -> Step | None:
-    """Return what a BatchNormalization does to each channel, or None if that is not known."""
+def batchnorm_step(node: Node, constants: Mapping[str, Array]) -> ChannelScale | None:
+    """Return the scale and the shift of a BatchNormalization, or None if they are not known."""
     found = [constants.get(name) for name in node.inputs[1:5]]
     if any(node.outputs[1:]) or node.attrs.get("training_mode", 0):
         return None
@@ -160,10 +160,10 @@ def batchnorm_step(node: Node, constants: Mapping[str, Array]) -> Step | None:
         return None
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + float(node.attrs.get("epsilon", 1e-5)))
-        return Step(factor, bias - mean * factor)
+        return ChannelScale(factor, bias - mean * factor)
 
 
-def _takes(node: Node, graph: Graph, step: Step, known: Mapping[str, Magnitudes]) -> bool:
+def _takes(node: Node, graph: Graph, step: ChannelScale, known: Mapping[str, Magnitudes]) -> bool:
     """Return whether the node's weights and bias keep their digits with a step; ``known`` has the weights'."""
     weights = node.inputs[1]
     dtype = graph.types[weights].dtype
@@ -175,14 +175,14 @@ def _takes(node: Node, graph: Graph, step: Step, known: Mapping[str, Magnitudes]
         return keep_digits(dtype, graph.constants[weights], _aligned(node, graph, step.scale), known[weights])
 
 
-def _rounds(node: Node, graph: Graph, before: Step | None, step: Step) -> bool:
-    """Return whether what a step adds takes away what rounded the values before it."""
+def _rounds(node: Node, graph: Graph, before: ChannelScale | None, step: ChannelScale) -> bool:
+    """Return whether the addend of a step takes away digits that the values before it were rounded to."""
     with np.errstate(all="ignore"):
-        bias = _bias(node, graph, before or Step(np.ones(1), np.zeros(1)))
+        bias = _bias(node, graph, before or ChannelScale(np.ones(1), np.zeros(1)))
         return cancel(bias * step.scale, step.shift)
 
 
-def _bias(node: Node, graph: Graph, step: Step) -> Array:
+def _bias(node: Node, graph: Graph, step: ChannelScale) -> Array:
     """Return the node's bias with a step folded in, in float64."""
     if node.op_type == "BatchNormalization" or len(node.inputs) < 3 or not node.inputs[2]:
         return step.shift
@@ -190,7 +190,7 @@ def _bias(node: Node, graph: Graph, step: Step) -> Array:
     return graph.constants[node.inputs[2]].astype(np.float64) * (beta * step.scale) + step.shift
 
 
-def _weights(node: Node, graph: Graph, step: Step) -> Array | Deferred:
+def _weights(node: Node, graph: Graph, step: ChannelScale) -> Array | Deferred:
     """Return the node's weights with a step folded in."""
     kind = graph.types[node.inputs[1]]
     if node.op_type == "BatchNormalization":
@@ -216,19 +216,19 @@ def _aligned(node: Node, graph: Graph, scale: Array) -> Array:
     return rows.reshape(weight.shape[0], weight.shape[1], *spatial)
 
 
-def _rebuilt(graph: Graph, nodes: dict[str, Node], steps: dict[str, Step]) -> Graph:
+def _rebuilt(graph: Graph, nodes: dict[str, Node], steps: dict[str, ChannelScale]) -> Graph:
     to = NewGraph(graph)
     for key, node in nodes.items():
         step = steps.get(key)
         if step is not None and (node.op_type in WEIGHTED or step.fits(graph.types[node.inputs[1]].dtype)):
-            with blaming(node):
+            with node_error_context(node):
                 to.nodes.append(_folded(node, key, graph, step, to))
         else:
             to.nodes.append(node)
     return eliminate_dead(to.graph(graph))
 
 
-def _folded(node: Node, output: str, graph: Graph, step: Step, to: NewGraph) -> Node:
+def _folded(node: Node, output: str, graph: Graph, step: ChannelScale, to: NewGraph) -> Node:
     weight = _weights(node, graph, step)
     dtype = numpy_dtype(graph.types[node.inputs[1]].dtype)
     bias = _bias(node, graph, step).astype(dtype)

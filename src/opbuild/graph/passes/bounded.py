@@ -8,9 +8,9 @@ from weakref import ReferenceType, ref
 import numpy as np
 
 from opbuild.errors import RunError
-from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.infer import has_rule, infer_node, type_of
+from opbuild.graph.passes.node_error_context import node_error_context
 from opbuild.graph.types import Array, Node, TensorType
 
 MOST_GROWTH = 2**30
@@ -58,7 +58,7 @@ class Bounded:
             types: The types of its outputs; none if nobody can tell them. None lets the operator's rule find them.
 
         Raises:
-            RunError: If the results would be too large, or can not be computed.
+            RunError: If the results would be too large, or cannot be computed.
             ModelError: If the node is not valid.
         """
         given = [value for value in inputs if value is not None]
@@ -68,7 +68,7 @@ class Bounded:
             results = _types(node, inputs) if types is None else types
             if sum(each.nbytes for each in results) > self._left:
                 raise RunError(f"{node.op_type} node {node.name!r} is too large to be folded", "make it smaller")
-        with blaming(node):
+        with node_error_context(node):
             found = self._evaluate(node, inputs, opset)
         for value in found:
             if isinstance(value, np.ndarray) and not any(np.may_share_memory(value, each) for each in given):
@@ -108,7 +108,7 @@ _MADE = _Arrays()
 
 def _types(node: Node, inputs: Sequence[Array | None]) -> tuple[TensorType, ...]:
     if not has_rule(node.domain, node.op_type):
-        raise RunError(f"{node.op_type} node {node.name!r}: how large its result is can not be told", "fold it before")
+        raise RunError(f"{node.op_type} node {node.name!r}: how large its result is cannot be told", "fold it before")
     return infer_node(node, [None if value is None else type_of(value) for value in inputs], inputs)
 
 

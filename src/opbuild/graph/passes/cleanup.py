@@ -1,10 +1,10 @@
-"""Passes that remove what computes nothing: dead nodes, identities, dropout of inference, layers asked for twice."""
+"""Passes that remove idle nodes: dead nodes, identities, dropout of inference, layers asked for twice."""
 
 from __future__ import annotations
 
 from itertools import zip_longest
 
-from opbuild.graph.constants import Constants
+from opbuild.graph.constants import ConstantValues
 from opbuild.graph.types import COLLECTIVES, Graph, Node
 
 
@@ -21,7 +21,7 @@ def eliminate_dead(graph: Graph) -> Graph:
             needed.update(node.inputs)
     needed.update(graph.inputs)
     named = needed.union(*(node.outputs for node in kept)) if kept else needed
-    constants = Constants(graph.constants)
+    constants = ConstantValues(graph.constants)
     constants.keep(needed)
     types = {name: kind for name, kind in graph.types.items() if name in named}
     return graph.with_(nodes=tuple(reversed(kept)), types=types, constants=constants)
@@ -74,7 +74,7 @@ def _passes_through(node: Node, graph: Graph) -> bool:
 _LAYERS = frozenset({"RNN", "GRU", "LSTM"})
 
 
-def join_asked_again(graph: Graph) -> Graph:
+def merge_duplicates(graph: Graph) -> Graph:
     """Return the graph with one layer in the place of several that compute the same of the same.
 
     The first one gives what the others gave, too, unless that has the name of an output of the graph.

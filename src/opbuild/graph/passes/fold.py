@@ -1,4 +1,4 @@
-"""Constant folding: what is known when the network is built is computed then."""
+"""Constant folding: values known when the network is built are computed then."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from opbuild.errors import ModelError, RunError
-from opbuild.graph.constants import Constants
+from opbuild.graph.constants import ConstantValues
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.infer import type_of
@@ -34,10 +34,10 @@ def fold(graph: Graph, evaluate: Evaluate, but: str = "") -> Graph:
 
     Args:
         graph: The graph.
-        evaluate: Evaluates a node. A node that it can not evaluate stays.
+        evaluate: Evaluates a node. A node that it cannot evaluate stays.
         but: A type of operators that stay.
     """
-    constants, types = Constants(graph.constants), dict(graph.types)
+    constants, types = ConstantValues(graph.constants), dict(graph.types)
     kept: list[Node] = []
     for node in graph.nodes:
         known = None if node.op_type == but else _values(node, graph, constants, evaluate)

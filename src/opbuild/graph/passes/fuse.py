@@ -115,7 +115,7 @@ class _Fusion:
             self._read(item, item.inputs)
 
     def merge_chains(self) -> None:
-        """Let every elementwise node take in what computes its inputs."""
+        """Let every elementwise node take in the nodes that compute its inputs."""
         for item in self.items:
             while item.chain is not None and self._merge_one(item, item.chain):
                 pass
@@ -160,7 +160,7 @@ class _Fusion:
         return False
 
     def _reads_sums(self, chain: Elementwise) -> bool:
-        """Return whether a chain reads what a product of bytes makes."""
+        """Return whether a chain reads the sums of a product of bytes."""
         producers = (self.producers.get(name) for name in chain.inputs)
         return any(item is not None and (item.node.domain, item.node.op_type) in INTEGER_PRODUCTS for item in producers)
 
@@ -178,7 +178,7 @@ class _Fusion:
     # -- epilogues ----------------------------------------------------------------------------------------------------
 
     def _precedence(self, name: str) -> tuple[int, int]:
-        """Return which of two products takes the epilogue: the larger one, in whatever order a model lists its nodes.
+        """Return the rank of a product for the epilogue, which the larger one takes, however the nodes are listed.
 
         Their results have one shape, so their weights tell which computes more; those of one size are told apart by
         the order of nodes.
@@ -283,7 +283,7 @@ def _parts_with(item: _Item, chain: Elementwise, name: str, producer: _Item) -> 
 
 
 def _merged(outer: Elementwise, name: str, inner: Elementwise) -> Elementwise:
-    """Return ``outer`` with the value ``name`` replaced by what computes it."""
+    """Return ``outer`` with the value ``name`` replaced by its expression."""
     names = tuple(dict.fromkeys((*(other for other in outer.inputs if other != name), *inner.inputs)))
     moved = inner.expression
     if names != inner.inputs:

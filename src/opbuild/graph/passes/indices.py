@@ -1,10 +1,10 @@
-"""What operators read as indices goes through ``InRange`` first: kernels keep to memory, and tell nobody."""
+"""Checks of indices: operands read as indices go through ``InRange`` first; kernels keep to memory, and tell nobody."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from opbuild.graph.extents import Extent
+from opbuild.graph.extents import SymbolicExtent
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.indices import DOMAIN, Bounds, bounds_of, is_check
 from opbuild.graph.passes.rewriter import NewGraph, PassBuilder
@@ -30,12 +30,12 @@ def check_indices(graph: Graph) -> Graph:
 
 
 def _key(counts: Sequence[int]) -> Hashable:
-    """Return what is equal for numbers that are the same at any size; an open extent would be closed by its hash."""
-    return tuple(each.polynomial if isinstance(each, Extent) else each for each in counts)
+    """Return a key equal for numbers that are the same at any size; an open extent would be closed by its hash."""
+    return tuple(each.polynomial if isinstance(each, SymbolicExtent) else each for each in counts)
 
 
 def in_range(of: PassBuilder, name: str, counts: tuple[int, ...], negative: bool = False) -> Value:
-    """Append what refuses indices that a node reads; return their name behind it."""
+    """Append the check of indices that a node reads; return their name behind it."""
     return of(IN_RANGE, name, domain=DOMAIN, counts=counts, negative=negative)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from opbuild.errors import ModelError, ShapeError, UnsupportedOperatorError
 from opbuild.graph.element_types import require_known
-from opbuild.graph.shape_rules import RULES, Call, Rule
+from opbuild.graph.shape_rules import RULES, Rule, ShapeCall
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
 __all__ = ["check_sizes", "has_rule", "infer", "infer_node", "register_rule", "types_with_rule"]
@@ -53,7 +53,7 @@ def infer_node(
             f"{node.op_type} node {node.name!r}: opbuild has no shape rule for this operator",
             "check its name and domain, or replace it by operators that opbuild knows",
         )
-    call = Call(node, types, constants)
+    call = ShapeCall(node, types, constants)
     try:
         results = found(call)[: len(node.outputs)]
         require_known(call)

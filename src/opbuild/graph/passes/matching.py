@@ -1,4 +1,4 @@
-"""Pattern: a graph that passes ask backwards for what exporters write as several nodes."""
+"""Pattern: a graph that passes ask backwards for operators that exporters write as several nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.types import Graph, Node
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 
 TOLERANCE = 1e-3
 """Constants of a pattern are written with as few as four digits."""
@@ -22,13 +22,13 @@ class Pattern:
         self.graph, self.types, self.constants = graph, graph.types, graph.constants
         self.outputs, self.producers = frozenset(graph.outputs), graph.producers()
 
-    @lazily
+    @lazy_property
     def readers(self) -> dict[str, list[Node]]:
         """The nodes that read each value."""
         return self.graph.consumers()
 
     def node(self, name: str, *op_types: str, domain: str = "") -> Node | None:
-        """Return the node of one of these types that assigns a value, if that is what it is."""
+        """Return the node of one of these types that assigns a value, if it is one."""
         found = self.producers.get(name)
         return found if found is not None and found.domain == domain and found.op_type in op_types else None
 

@@ -45,7 +45,7 @@ def in_float32(value: Array) -> Array:
 
 
 def float32_attribute(name: str, value: Any, others: Collection[str]) -> Any:
-    """Return an attribute of an operator that is to compute in float32 what it computed in ``others``."""
+    """Return an attribute of an operator that is to compute in float32 instead of in ``others``."""
     if isinstance(value, np.ndarray) and value.dtype.name in others:
         return in_float32(value)
     if name in TYPE_ATTRIBUTES:
@@ -308,7 +308,7 @@ class _Conversion(_Widening):
 
 
 def force_float32(graph: Graph) -> Graph:
-    """Return a graph that computes in float32 what another one computes in float16, bfloat16 and float64.
+    """Return a graph that computes in float32 where another one computes in float16, bfloat16 and float64.
 
     Finite constants beyond float32's range become its greatest number of that sign.
 

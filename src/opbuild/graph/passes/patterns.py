@@ -299,7 +299,7 @@ def merge_scales(graph: Graph) -> Graph:
     view = Pattern(graph)
 
     def scaled(name: str) -> tuple[str, float] | None:
-        """Return what a value is a multiple of, and its factor."""
+        """Return the value that a value is a multiple of, and the factor."""
         node = view.step(name, "Mul")
         for source, factor in (node.inputs, node.inputs[::-1]) if node is not None else ():
             value = view.constants.get(factor)
@@ -322,7 +322,7 @@ def merge_scales(graph: Graph) -> Graph:
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _ReshapedProduct:
     """A product between two reshapes: what the first one reads, and the product's other operands."""
 
     product: Node
@@ -350,7 +350,7 @@ def keep_leading_dimensions(graph: Graph) -> Graph:
     return eliminate_dead(to.graph(graph))
 
 
-def _layer(view: Pattern, node: Node) -> _Layer | None:
+def _layer(view: Pattern, node: Node) -> _ReshapedProduct | None:
     product, types = view.step(node.inputs[0], "MatMul", "Gemm"), view.types
     if product is None or not _is_plain(product):
         return None
@@ -364,7 +364,7 @@ def _layer(view: Pattern, node: Node) -> _Layer | None:
         return None
     is_kept = types[node.outputs[0]].shape == (*shape[:-1], matrix[1])
     is_row = not bias or types[bias].shape in ((matrix[1],), (1, matrix[1]), (1,), ())
-    return _Layer(product, rows, weights, bias) if is_kept and is_row else None
+    return _ReshapedProduct(product, rows, weights, bias) if is_kept and is_row else None
 
 
 def _is_plain(product: Node) -> bool:
@@ -396,7 +396,7 @@ def fuse_channel_shuffle(graph: Graph) -> Graph:
 
 
 def _shuffle(view: Pattern, node: Node) -> tuple[str, int] | None:
-    """Return what a Reshape is a shuffle of, and its groups."""
+    """Return the value that a Reshape is a shuffle of, and its groups."""
     transpose = view.node(node.inputs[0], "Transpose")
     split = None if transpose is None else view.node(transpose.inputs[0], "Reshape")
     if transpose is None or split is None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from opbuild.graph.passes.attention import fuse_attention
 from opbuild.graph.passes.batchnorm import fold_batchnorm
-from opbuild.graph.passes.beside import communicate_beside
 from opbuild.graph.passes.bounded import Bounded
-from opbuild.graph.passes.cleanup import eliminate_dead, join_asked_again, remove_identities
+from opbuild.graph.passes.cleanup import eliminate_dead, merge_duplicates, remove_identities
 from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.passes.fold import DEQUANTIZE, Evaluate, fold
 from opbuild.graph.passes.fuse import fuse
 from opbuild.graph.passes.indices import check_indices
 from opbuild.graph.passes.integers.rewrite import rewrite_integers
 from opbuild.graph.passes.narrow import widen_narrow_floats
+from opbuild.graph.passes.overlap_collectives import overlap_collectives
 from opbuild.graph.passes.patterns import (
     fuse_channel_shuffle,
     fuse_gelu,
@@ -36,7 +36,7 @@ def optimize(graph: Graph, evaluate: Evaluate) -> Graph:
     """
     evaluate = Bounded.of(evaluate)
     graph = fold(flatten_volumes(simplify(graph, evaluate)), evaluate)
-    return communicate_beside(fuse_attention(fuse(fuse_channel_shuffle(graph))))
+    return overlap_collectives(fuse_attention(fuse(fuse_channel_shuffle(graph))))
 
 
 def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
@@ -47,7 +47,7 @@ def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
         evaluate: As for ``optimize``.
     """
     evaluate = Bounded.of(evaluate)
-    graph = check_indices(join_asked_again(eliminate_dead(graph)))
+    graph = check_indices(merge_duplicates(eliminate_dead(graph)))
     graph = fold(graph, evaluate, but=DEQUANTIZE)
     graph = remove_identities(graph)
     graph = fold(rewrite_integers(graph), evaluate)

@@ -1,4 +1,4 @@
-"""The graph that a pass writes, and what it writes the operators with that take the place of a node."""
+"""The graph that a pass writes, and the builder of the operators that take the place of a node."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import numpy_dtype
-from opbuild.graph.constants import Constants, Deferred
+from opbuild.graph.constants import ConstantValues, Deferred
 from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import NodeBuilder, Value
-from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.infer import infer_node, type_of
+from opbuild.graph.passes.node_error_context import node_error_context
 from opbuild.graph.ranges import table_slice
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.operations.expression import Expression
@@ -23,7 +23,7 @@ class NewGraph:
 
     def __init__(self, graph: Graph) -> None:
         self.types = dict(graph.types)
-        self.constants = Constants(graph.constants)
+        self.constants = ConstantValues(graph.constants)
         self.nodes: list[Node] = []
         self.producers: dict[str, Node] = {}
         self._numbers: dict[str, int] = {}
@@ -64,7 +64,7 @@ class NewGraph:
         return found
 
     def at(self, node: Node) -> PassBuilder:
-        """Return what writes operators in the place of a node."""
+        """Return the builder that writes operators in the place of a node."""
         return PassBuilder(node, self)
 
     def graph(self, source: Graph) -> Graph:
@@ -90,7 +90,7 @@ def rewritten(to: NewGraph, graph: Graph, rewrite_of: Callable[[Node], Callable[
             to.nodes.append(node)
             continue
         try:
-            with blaming(node):
+            with node_error_context(node):
                 rewrite(to.at(node))
         except KeptError:
             to.nodes.append(node)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.graph.graph_builder import Value
-from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
+from opbuild.graph.passes.node_error_context import node_error_context
 from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder
-from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
 from opbuild.graph.types import Graph, Node
 
@@ -38,7 +38,7 @@ def flatten_volumes(graph: Graph) -> Graph:
             continue
         follower = _activation(node, readers, graph)
         try:
-            with blaming(node):
+            with node_error_context(node):
                 (_convolution if node.op_type == "Conv" else _transposed)(to.at(node), follower)
         except KeptError:
             to.nodes.append(node)
@@ -57,7 +57,7 @@ def _is_deep(node: Node, graph: Graph) -> bool:
 
 
 def _activation(node: Node, readers: dict[str, list[Node]], graph: Graph) -> Node | None:
-    """Return what alone reads a convolution's result, if it computes each element by itself."""
+    """Return the only reader of a convolution's result, if it is an elementwise node."""
     followers = readers.get(node.outputs[0], [])
     if len(followers) != 1 or node.outputs[0] in graph.outputs:
         return None
@@ -73,7 +73,7 @@ def _convolution(of: PassBuilder, follower: Node | None) -> None:
     outputs, inputs, taps, *kernel = of.types[weights].shape
     group = int(of.attr("group", 1))
     strides, dilations = (tuple(of.attr(name, None) or (1, 1, 1)) for name in ("strides", "dilations"))
-    pads = window_pads(Call(of.node, [of.types[x]], [None]), (depth, *size), (taps, *kernel))
+    pads = window_pads(ShapeCall(of.node, [of.types[x]], [None]), (depth, *size), (taps, *kernel))
     if min(pads) < 0:
         raise KeptError
     starts = [tap * dilations[0] - pads[0] for tap in range(taps)]
@@ -102,7 +102,7 @@ def _transposed(of: PassBuilder, follower: Node | None) -> None:
     _, outs, taps, *kernel = of.types[weights].shape
     group = int(of.attr("group", 1))
     strides, dilations = (tuple(of.attr(name, None) or (1, 1, 1)) for name in ("strides", "dilations"))
-    before, full = transposed_range(Call(of.node, [of.types[name] for name in of.inputs[:2]], [None, None]))
+    before, full = transposed_range(ShapeCall(of.node, [of.types[name] for name in of.inputs[:2]], [None, None]))
     step, dilation, count = strides[0], dilations[0], -(-result[2] // strides[0])
     used = [
         [tap for tap in reversed(range(taps)) if (start + before[0] - tap * dilation) % step == 0]
@@ -176,7 +176,7 @@ def _slices(of: PassBuilder, x: str, group: int, walk: tuple[Sequence[int], int,
 
 
 def _activated(of: PassBuilder, flat: str, follower: Node | None) -> tuple[str, str]:
-    """Return the result with what follows applied, and the name of the value that is to be assigned."""
+    """Return the result with its activation applied, and the name of the value that is to be assigned."""
     if follower is None:
         return flat, of.outputs[0]
     found = of.scope.at(follower)(follower.op_type, flat, *follower.inputs[1:], **follower.attrs)

@@ -41,7 +41,7 @@ class _Groups:
         self.fixed, self.read = set[str](), set[str]()
 
     def of(self, name: str) -> str:
-        """Return what stands for the group of a value."""
+        """Return the representative of the group of a value."""
         while name in self._parents:
             name = self._parents[name]
         return name
@@ -88,13 +88,13 @@ def _keeps_places(node: Node, graph: Graph) -> bool:
 
 
 def _weights_of(node: Node, own: list[str]) -> Iterator[str]:
-    """Yield what a node reads as the weights of a convolution of one group."""
+    """Yield the operands that a node reads as the weights of a convolution of one group."""
     if not node.domain and node.op_type in ("Conv", "ConvTranspose") and int(node.attrs.get("group", 1)) == 1:
         yield from {node.inputs[1]}.intersection(own)
 
 
 def _fixed(node: Node, own: list[str]) -> set[str]:
-    """Return which values of a node, that does more than compute elements, can not lie otherwise."""
+    """Return the values of a node, that does more than compute elements, that cannot lie otherwise."""
     is_gradient = (node.domain, node.op_type) == ("opbuild", "ConvWeightGradient")
     free = {*_weights_of(node, own), *(node.outputs if is_gradient else ())}
     others = [name for place, name in enumerate(node.inputs) if is_gradient or place != 1]

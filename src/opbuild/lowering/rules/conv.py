@@ -1,4 +1,4 @@
-"""Conv: a convolution as the families that compute it are asked, and what they have in common."""
+"""Conv: a convolution as the families that compute it are asked, and their shared parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ConvInteger: a convolution of 8-bit numbers with what is fused into it, as the families that compute it are asked."""
+"""ConvInteger: a convolution of 8-bit numbers with its fused operations, as the families are asked."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def lower_conv_integer(lowering: Lowering, node: Node) -> None:
 
 
 def begin(lowering: Lowering, conv: IntegerConvolution) -> tuple[Blocked, float]:
-    """Return the input in a halo of its zero point, and what lanes beyond the output's channels hold."""
+    """Return the input in a halo of its zero point, and the value of lanes beyond the output's channels."""
     padding = padding_of(lowering, conv)
     return in_zero_points(lowering, conv), padding
 
@@ -155,7 +155,7 @@ def result_of(lowering: Lowering, conv: IntegerConvolution) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class ChannelBlocks:
     """Some of the channel blocks of an output, or all of them."""
 
     first: int
@@ -200,7 +200,7 @@ def _channel_sums(lowering: Lowering, conv: IntegerConvolution) -> Plain:
 
 
 def padding_of(lowering: Lowering, conv: IntegerConvolution) -> float:
-    """Return what lanes beyond the channels hold.
+    """Return the value of lanes beyond the channels.
 
     Raises:
         NotServedError: If it is not finite.
@@ -215,7 +215,7 @@ def padding_of(lowering: Lowering, conv: IntegerConvolution) -> float:
 
 
 def _lane_value(lowering: Lowering, epilogue: Epilogue, unknown: float) -> float:
-    """Return what lanes beyond the channels hold where all computed numbers are ``unknown``."""
+    """Return the value of lanes beyond the channels where all computed numbers are ``unknown``."""
     args: list[float] = []
     for kind, name in epilogue.operands:
         if kind == "residual":

@@ -1,4 +1,4 @@
-"""Conv of float64: a product of the weights and of a copy of what each output reads."""
+"""Conv of float64: a product of the weights and of a copy of the elements that each output reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import prod
 
 from opbuild.graph.extents import always_equal, same_shape
 from opbuild.graph.types import Node, TensorType
-from opbuild.graph.windows import Axis
+from opbuild.graph.windows import PooledAxis
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError
 from opbuild.lowering.matrix import Product, emit_product
@@ -47,8 +47,8 @@ def conv_by_product(lowering: Lowering, node: Node) -> None:
     emit_product(lowering, Product(rows, columns, out, expression, tuple(operands), node.name, None, mode))
 
 
-def _columns(lowering: Lowering, node: Node, axes: list[Axis]) -> Plain:
-    """Return what each output reads, dense: the input itself if that is one element of each channel."""
+def _columns(lowering: Lowering, node: Node, axes: list[PooledAxis]) -> Plain:
+    """Return the operand of the product, dense: the input itself if that is one element of each channel."""
     if all(axis.taps == axis.stride == 1 and axis.before == 0 and always_equal(axis.out, axis.size) for axis in axes):
         return lowering.dense(node.inputs[0])
     read = what_is_read(lowering, node, axes, "sum")

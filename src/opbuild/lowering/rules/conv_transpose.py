@@ -14,7 +14,7 @@ from math import gcd
 import numpy as np
 
 from opbuild.families.epilogue import Epilogue
-from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_window import transposed_range
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import OpDesc
@@ -31,7 +31,7 @@ from opbuild.platform.records import dataclass
 
 
 @dataclass(frozen=True)
-class Axis:
+class PhaseAxis:
     """One phase in one direction.
 
     Attributes:
@@ -54,7 +54,7 @@ class Axis:
         return self.count + (len(self.taps) - 1) * self.dilation
 
     def reach(self, size: int) -> Pair:
-        """Return how far it reads before and beyond an input of ``size`` positions."""
+        """Return the reach before and beyond an input of ``size`` positions."""
         return max(0, -self.first), max(0, self.first + self.span - size)
 
 
@@ -91,8 +91,8 @@ class Phase:
 
     conv: Transposed
     source: Blocked
-    x: Axis
-    y: Axis
+    x: PhaseAxis
+    y: PhaseAxis
     bias: Plain
     others: Sequence[tuple[OperandRef, ...]]
 
@@ -156,7 +156,7 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
         ask(lowering, (ASKED, "ConvPhase"), Phase(conv, source, x, y, packed_bias, others))
 
 
-def _by_tiles(lowering: Lowering, conv: Transposed, x: Axis, y: Axis) -> bool:
+def _by_tiles(lowering: Lowering, conv: Transposed, x: PhaseAxis, y: PhaseAxis) -> bool:
     """Emit a transposed convolution of stride 1 as a convolution by Winograd's algorithm, if that is worth it."""
     data, weights, bias = operands_of(lowering, conv.node)
     if lowering.is_constant(weights) or conv.stride != (1, 1) or max(x.first, y.first) > 0:
@@ -184,39 +184,39 @@ def _transposed(lowering: Lowering, node: Node) -> Transposed:
     return Transposed(node, images, inputs, after[1], groups, stride, epilogue_of(lowering, node))
 
 
-def _phase_pairs(lowering: Lowering, node: Node, stride: Pair) -> list[tuple[Axis, Axis]]:
+def _phase_pairs(lowering: Lowering, node: Node, stride: Pair) -> list[tuple[PhaseAxis, PhaseAxis]]:
     """Return the phases, each as its two axes."""
     kernel = lowering.type(node.inputs[1]).shape[2:]
     rank = len(kernel)
     taps, dilation = spatial_pair(kernel, rank, 1), spatial_pair(node.attrs.get("dilations"), rank, 1)
     _, _, out_height, out_width = image_shape(lowering.type(node.outputs[0]).shape)
     types = [lowering.type(name) for name in node.inputs[:2]]
-    before = spatial_pair(transposed_range(Call(node, types, [None, None]))[0], rank, 0)
+    before = spatial_pair(transposed_range(ShapeCall(node, types, [None, None]))[0], rank, 0)
     across = _phases(out_width, taps[0], stride[0], dilation[0], before[0])
     down = _phases(out_height, taps[1], stride[1], dilation[1], before[1])
     return [(x, y) for y in down for x in across]
 
 
-def _phases(out: int, taps: int, stride: int, dilation: int, before: int) -> list[Axis]:
+def _phases(out: int, taps: int, stride: int, dilation: int, before: int) -> list[PhaseAxis]:
     """Return the phases of one direction that have outputs."""
     found = []
     for start in range(min(stride, out)):
         used = tuple(tap for tap in reversed(range(taps)) if (start + before - tap * dilation) % stride == 0)
         first = (start + before - used[0] * dilation) // stride if used else 0
         count = -(-(out - start) // stride)
-        found.append(Axis(start, count, used, dilation // gcd(stride, dilation) if len(used) > 1 else 1, first))
+        found.append(PhaseAxis(start, count, used, dilation // gcd(stride, dilation) if len(used) > 1 else 1, first))
     return found
 
 
-def _source(value: Blocked, image: int, x: Axis, y: Axis, taps: bool) -> OperandRef:
-    """Return what a phase reads of one image: its taps, or a window."""
+def _source(value: Blocked, image: int, x: PhaseAxis, y: PhaseAxis, taps: bool) -> OperandRef:
+    """Return the operand that a phase reads of one image: its taps, or a window."""
     if taps:
         start, count, kernel = (x.first, y.first), (x.count, y.count), (len(x.taps), len(y.taps))
         return BlockedTaps(value, image, start, count, (1, 1), kernel, (x.dilation, y.dilation))
     return value.window(image, -x.first, -y.first, x.span, y.span)
 
 
-def _place(value: Blocked, image: int, x: Axis, y: Axis, stride: Pair) -> BlockedPhase:
+def _place(value: Blocked, image: int, x: PhaseAxis, y: PhaseAxis, stride: Pair) -> BlockedPhase:
     return BlockedPhase(value, image, (x.start, y.start), (x.count, y.count), stride)
 
 

@@ -65,6 +65,6 @@ def emit_gradient(
 
 
 def taps_of(window: Window, source: Blocked) -> BlockedImageTaps:
-    """Return what each output has read at each tap, of all images."""
+    """Return the elements that each output has read at each tap, of all images."""
     left, top = window.before
     return BlockedImageTaps(source, 0, (-left, -top), window.out, window.stride, window.kernel, window.dilation)

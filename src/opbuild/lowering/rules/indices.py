@@ -1,4 +1,4 @@
-"""Lowering of what refuses indices that are out of range."""
+"""Lowering of checks of indices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opbuild.lowering.strided import broadcast, dense_as, viewed_as
 
 @serves("opbuild.InRange")
 def in_range(lowering: Lowering, node: Node) -> None:
-    """Lower InRange, whose result is what it reads, as it lies.
+    """Lower InRange, whose result is its operand, as it lies.
 
     Raises:
         InvalidModelError: If an index is known, and out of range.

@@ -243,7 +243,7 @@ def _rearranged(lowering: Lowering, node: Node, shape: Sequence[int], order: Seq
 
 @serves("Pad")
 def pad(lowering: Lowering, node: Node) -> None:
-    """Lower Pad to copies: the inside first, then each axis' two margins from what the output holds by then."""
+    """Lower Pad to copies: the inside first, then each axis' two margins from the output's content by then."""
     source, output = node.inputs[0], node.outputs[0]
     mode = node.text("mode", "constant")
     widths = _pad_widths(lowering, node, len(lowering.type(source).shape))
@@ -297,7 +297,7 @@ def _check_margins(mode: str, margins: Sequence[tuple[int, int]], shape: Sequenc
 
 
 def _margins(mode: str, whole: Plain, inside: Plain, margins: Sequence[tuple[int, int]]) -> list[tuple[Plain, Plain]]:
-    """Return pairs of a margin and what it repeats; the axes before are complete when an axis is copied."""
+    """Return pairs of a margin and its source; the axes before are complete when an axis is copied."""
     pairs = []
     for axis, (before, after) in enumerate(margins):
         extent = inside.shape[axis]
@@ -314,7 +314,7 @@ def _margins(mode: str, whole: Plain, inside: Plain, margins: Sequence[tuple[int
 
 
 def _repeated(mode: str, current: Plain, axis: int, first: int, extent: int, width: int) -> Plain:
-    """Return what a margin of ``width`` elements (negative: behind) repeats; the inside begins at ``first``."""
+    """Return the source of a margin of ``width`` elements (negative: behind); the inside begins at ``first``."""
     count, last = abs(width), first + extent - 1
     if mode == "edge":
         edge = narrowed(current, axis, first if width > 0 else last, 1)

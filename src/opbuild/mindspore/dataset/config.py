@@ -1,4 +1,4 @@
-"""``dataset.config``: the seed of what is drawn while rows are read, and settings that are only kept."""
+"""``dataset.config``: the seed of random numbers while rows are read, and settings that are only kept."""
 
 from __future__ import annotations
 

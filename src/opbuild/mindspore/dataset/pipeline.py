@@ -1,4 +1,4 @@
-"""Pipelines of rows: a source, and what is done with its rows one after the other. Nothing runs ahead of the reader."""
+"""Pipelines of rows: a source, and operations on its rows one after the other. Nothing runs ahead of the reader."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Dataset:
         return 1
 
     def get_repeat_count(self) -> int:
-        """Return how often an epoch repeats the rows."""
+        """Return the number of times that an epoch repeats the rows."""
         return 1
 
     def output_shapes(self, estimate: bool = False) -> list[list[int]]:
@@ -70,7 +70,7 @@ class Dataset:
         return self.create_tuple_iterator(num_epochs=1)
 
     def create_dict_iterator(self, num_epochs: int = -1, output_numpy: bool = False, do_copy: bool = True) -> Rows:
-        """Return what gives rows as dictionaries by column; each loop over it is an epoch.
+        """Return an iterator over rows as dictionaries by column; each loop over it is an epoch.
 
         Args:
             num_epochs: How many epochs there are at most; -1: any number.
@@ -81,7 +81,7 @@ class Dataset:
 
     def create_tuple_iterator(self, columns: Sequence[str] | None = None, num_epochs: int = -1,
                               output_numpy: bool = False, do_copy: bool = True) -> Rows:  # fmt: skip
-        """Return what gives rows as lists; each loop over it is an epoch.
+        """Return an iterator over rows as lists; each loop over it is an epoch.
 
         Args:
             columns: The columns to give, in this order; None for all.
@@ -209,7 +209,7 @@ class Dataset:
 
 
 class Rows:
-    """What gives the rows of epochs.
+    """The rows of epochs, as an iterable.
 
     Args:
         dataset: The data set.

@@ -19,7 +19,7 @@ Row = tuple[Array, ...]
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """What ``per_batch_map`` is told of a batch."""
+    """The facts of a batch that ``per_batch_map`` is given."""
 
     number: int
     epoch: int

@@ -25,7 +25,7 @@ class Epoch:
 
 
 def epoch_of(number: int, seed: int | None) -> Epoch:
-    """Return the epoch of a number: what it draws is decided by a seed, if there is one."""
+    """Return the epoch of a number: a seed decides its random numbers, if there is one."""
     return Epoch(number, np.random.default_rng(None if seed is None else (seed, number)))
 
 
@@ -60,12 +60,12 @@ class Sampler:
             yield int(place)
 
     def count(self, size: int) -> int:
-        """Return how many rows are read of ``size``."""
+        """Return the number of rows read of ``size``."""
         found = self.available(size)
         return min(found, self.num_samples) if self.num_samples else found
 
     def available(self, size: int) -> int:
-        """Return how many there are without ``num_samples``."""
+        """Return the number of rows without ``num_samples``."""
         own = getattr(self, "__iter__", None)
         return size if own is None else sum(1 for _ in own())
 

@@ -20,7 +20,7 @@ Change = Callable[[Iterator[Row], Epoch], Iterator[Row]]
 def parts(
     rows_of: Callable[[Epoch], Iterator[Row]], whole: int, sizes: Sequence[int] | Sequence[float], randomize: bool
 ) -> list[tuple[Change, int]]:
-    """Return what makes the rows of each part, and how many there are; see ``Dataset.split``.
+    """Return the makers of the rows of each part, and how many rows each has; see ``Dataset.split``.
 
     Parts are made of the rows of one epoch, whose order does not change: no row wanders from one to another.
 
@@ -49,7 +49,7 @@ def parts(
 
 
 def _counts(sizes: Sequence[int] | Sequence[float], whole: int) -> list[int]:
-    """Return how many rows each part has; what is left over by rounding goes to the first ones."""
+    """Return the number of rows of each part; rows left over by rounding go to the first ones."""
     error = ArgumentValueError(
         f"split of {whole} rows into {list(sizes)}", f"give integers that make {whole}, or floats that make 1"
     )

@@ -50,7 +50,7 @@ class Compose:
         self._transforms = list(transforms)
 
     def __call__(self, *values: Any) -> Any:
-        """Return what the last one returns."""
+        """Return the result of the last one."""
         for transform in self._transforms:
             given = transform(*values)
             values = given if isinstance(given, tuple) else (given,)

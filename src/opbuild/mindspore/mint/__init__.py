@@ -122,7 +122,7 @@ def _squeeze(input: Any, dim: Any = None) -> Any:
 
 
 def _count_nonzero(input: Any, dim: Any = None) -> Tensor:
-    """Return how many elements over ``dim`` are not zero (int64)."""
+    """Return the number of elements over ``dim`` that are not zero (int64)."""
     return ops.count_nonzero(input, () if dim is None else dim, dtype=to_type("int64"))
 
 

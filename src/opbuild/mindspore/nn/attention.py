@@ -138,7 +138,7 @@ class MultiheadAttention(Cell):
         return k, v, masks
 
     def _mask(self, masks: list[Tensor | None], q: Tensor, k: Tensor) -> Tensor | None:
-        """Return what is added to the scores, of shape (batch or 1, heads or 1, steps or 1, source steps)."""
+        """Return the addend of the scores, of shape (batch or 1, heads or 1, steps or 1, source steps)."""
         steps, batch, _ = q.shape
         source = k.shape[0]
         attn, padding = (None if mask is None else _truth_or_float(mask) for mask in masks)

@@ -1,4 +1,4 @@
-"""``Cell``: what networks are made of."""
+"""``Cell``: the part of which networks are made."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Cell:
         """Run the network.
 
         Raises:
-            OpbuildError: If it can not be traced, built or run.
+            OpbuildError: If it cannot be traced, built or run.
         """
         trace = current()
         if trace is not None:
@@ -100,7 +100,7 @@ class Cell:
         self(*args, **kwargs)
 
     def _state(self) -> tuple[Any, Any]:
-        """Return what decides the network beside its inputs: parts and training flags, and the parameters' types."""
+        """Return the state that decides the network beside its inputs: parts, training flags, and parameters' types."""
         cells = tuple((id(cell), cell._version, cell.training) for _, cell in self.cells_and_names())
         return cells, tuple((id(parameter), parameter.type) for parameter in self.get_parameters())
 
@@ -285,7 +285,7 @@ class Cell:
         return self
 
     def recompute(self, **options: Any) -> None:
-        """Let a backward pass compute this cell again from its inputs, instead of keeping what it needs of it.
+        """Let a backward pass compute this cell again from its inputs, instead of keeping its intermediate values.
 
         Args:
             options: What MindSpore takes here is about several devices, and changes nothing.
@@ -303,7 +303,7 @@ class Cell:
         return ""
 
     def extend_repr(self) -> str:
-        """Return what ``repr`` says between the brackets; subclasses override it."""
+        """Return the text of ``repr`` between the brackets; subclasses override it."""
         pairs = (each.partition("=") for each in self._shown.split())
         return ", ".join(f"{label}={getattr(self, name or label)}" for label, _, name in pairs)
 

@@ -21,7 +21,7 @@ class _Numbered(Cell):
             value.update_parameters_name(f"{prefix}{name}.")
 
     def _prefix(self) -> str:
-        """Return what names of parameters begin with here: another cell has been given these, so its parts have too."""
+        """Return the prefix of names of parameters here: another cell has been given these, so its parts have too."""
         for path, parameter in self.parameters_and_names():
             if parameter.name.endswith(path):
                 return parameter.name.removesuffix(path)

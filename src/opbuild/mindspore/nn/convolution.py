@@ -17,7 +17,7 @@ from opbuild.mindspore.tensor import Tensor
 
 
 class _Conv(Cell):
-    """What all convolutions share."""
+    """The base of all convolutions."""
 
     _shown = ("input_channels=in_channels output_channels=out_channels kernel_size stride pad_mode padding dilation "
               "group has_bias weight_init bias_init format=data_format")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Declares layers as functions: of the inputs, and by keyword only of what the constructor takes.
+"""Declares layers as functions: of the inputs, and by keyword only of the constructor's arguments.
 
 A function with logic is decorated, ``@cell``; another one, or a lambda, is a row: ``layer("ELU", ops.elu, alpha=1.0)``.
 """
@@ -83,13 +83,13 @@ def cell(base: type[Cell] = Cell, checks: Checks | None = None,
 
 
 def derived(base: type[Layer], name: str, doc: str, **members: Any) -> type[Layer]:
-    """Return a class that differs from its base in its name, what ``help`` says of it, and attributes of the class."""
+    """Return a class that differs from its base in its name, the text of ``help``, and attributes of the class."""
     module = sys._getframe(1).f_globals["__name__"]
     return type(name, (base,), {"__doc__": doc, "__module__": module, **members})
 
 
 def _operands(function: Callable[..., Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a function takes beside the layer and the attributes, with the defaults."""
+    """Return the parameters of a function beside the layer and the attributes, with the defaults."""
     return {
         name: ... if parameter.default is Parameter.empty else parameter.default
         for name, parameter in signature(function).parameters.items()

@@ -65,7 +65,7 @@ class DistributedGradReducer(Cell):
 
 
 def combining(parameters: Sequence[Any], network: Cell) -> Callable[[Any], Any]:
-    """Return what a step does with its gradients: what ``set_auto_parallel_context`` says.
+    """Return the step's operation on its gradients: the one that ``set_auto_parallel_context`` asks for.
 
     With ``parameter_broadcast`` the network gets the parameters of rank 0.
     """
@@ -95,7 +95,7 @@ def _buckets(grads: Sequence[Tensor]) -> list[list[int]]:
 
 
 def _depths(grads: Sequence[Tensor]) -> list[int]:
-    """Return how many operators of a trace come before each gradient at least, one behind the other."""
+    """Return the least number of operators of a trace before each gradient, one behind the other."""
     trace = current()
     depths: dict[str, int] = {}
     for node in () if trace is None else trace.nodes:

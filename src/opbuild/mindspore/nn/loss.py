@@ -37,7 +37,7 @@ from opbuild.mindspore.tensor import Tensor
 
 
 class LossBase(Cell):
-    """What losses share: ``reduction`` is ``mean``, ``sum`` or ``none``. Own losses may derive from it."""
+    """The base of losses: ``reduction`` is ``mean``, ``sum`` or ``none``. Own losses may derive from it."""
 
     _constructor_takes = ("reduction",)
 

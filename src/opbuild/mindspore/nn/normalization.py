@@ -19,7 +19,7 @@ from opbuild.mindspore.tensor import Tensor
 
 
 class _ChannelNorm(Cell):
-    """What normalizations of channels share: parameters, ``repr``, and the numbers of dimensions that they take."""
+    """The base of normalizations of channels: parameters, ``repr``, and the numbers of dimensions that they take."""
 
     _shown = "num_features eps momentum=_said_momentum gamma beta moving_mean moving_variance"
     ranks: tuple[int, ...] = ()

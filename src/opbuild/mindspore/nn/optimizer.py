@@ -24,7 +24,7 @@ from opbuild.mindspore.tensor import Tensor
 
 
 class Optimizer(Cell):
-    """What optimizers share: a call with the gradients changes the parameters, whose states it keeps.
+    """The base of optimizers: a call with the gradients changes the parameters, whose states it keeps.
 
     Args:
         learning_rate: A number; one for each step (a list or a tensor; the last one stays); or a
@@ -146,7 +146,7 @@ class Optimizer(Cell):
         return add(gradient, mul(parameter, decay)) if decay else gradient
 
     def prepared(self) -> Any:
-        """Return what the updates of all parameters share."""
+        """Return the values that the updates of all parameters share."""
         return None
 
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
@@ -158,12 +158,7 @@ _KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
 
 
 def _groups(given: Sequence[Any]) -> tuple[list[Any], list[Parameter] | None]:
-    """Return the groups among what an optimizer was given, and the order of their parameters if one says it.
-
-    Raises:
-        ArgumentTypeError: If something else is among them.
-        ArgumentValueError: If a group has something else.
-    """
+    """Return the groups among an optimizer's parameters, and the order of these if one says it."""
     groups, order = [], None
     for group in given:
         if not isinstance(group, Mapping):
@@ -236,7 +231,7 @@ class Momentum(Optimizer):
 
 
 class _Moments(Optimizer):
-    """What the Adams share: running means of gradients and of their squares, whose names are each one's own."""
+    """The base of the Adams: running means of gradients and of their squares, whose names are each one's own."""
 
     _means = ("moment1", "moment2")
 
@@ -278,7 +273,7 @@ class Adam(_Moments):
         self.beta1_power, self.beta2_power = self.number("beta1_power", 1.0), self.number("beta2_power", 1.0)
 
     def prepared(self) -> Tensor:
-        """Return by what this step's learning rate is multiplied."""
+        """Return the factor of this step's learning rate."""
         one = assign(self.beta1_power, mul(self.beta1_power, self.beta1))
         two = assign(self.beta2_power, mul(self.beta2_power, self.beta2))
         return div(sqrt(sub(1.0, two)), sub(1.0, one))
@@ -321,7 +316,7 @@ class Lamb(_Moments):
         super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay)
 
     def prepared(self) -> list[Tensor]:
-        """Return what the means are divided by."""
+        """Return the divisors of the means."""
         step = cast(add(self._step(), 1), "float32")
         return [sub(1.0, power(Tensor(np.float32(beta)), step)) for beta in (self.beta1, self.beta2)]
 

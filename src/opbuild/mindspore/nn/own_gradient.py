@@ -1,4 +1,4 @@
-"""Cells that say themselves what flows back through them: ``bprop(*inputs, out, dout)``."""
+"""Cells that state their own gradients: ``bprop(*inputs, out, dout)``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opbuild.mindspore.tensor import Tensor
 def with_own_gradient(
     trace: Trace, cell: Any, construct: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Return what ``construct`` gives, through which only what the cell's ``bprop`` says flows back.
+    """Return the results of ``construct``, through which only the gradients of the cell's ``bprop`` flow back.
 
     Args:
         trace: What is recorded.
@@ -43,7 +43,7 @@ def with_own_gradient(
 def _flowing(
     trace: Trace, cell: Any, args: Sequence[Any], result: Any, outputs: Sequence[Tensor], place: int
 ) -> Callable[[Symbol], list[Symbol | None]]:
-    """Return what gives the gradients of an output and of the tensors among the arguments, given the output's own.
+    """Return a function from an output's own gradient to the gradients of the tensors among the arguments.
 
     Where there are several outputs, it is the part that comes through this one.
     """

@@ -23,7 +23,7 @@ from opbuild.mindspore.tensor import Tensor
 
 
 class _Pool(Cell):
-    """What the poolings share."""
+    """The base of poolings."""
 
     rank = 2
     dilation: Any = 1
@@ -169,8 +169,8 @@ AdaptiveMaxPool1d = layer(
     checks={"output_size": positive}, output_size=...,
 )  # fmt: skip
 
-_MEANS = "Means over windows chosen so that the output has ``output_size``; None keeps an extent."
-_GREATEST = "The greatest elements of windows chosen so that the output has ``output_size``; None keeps an extent."
+_MEANS = "Means over windows chosen so that the output has ``output_size``; None keeps a dimension."
+_GREATEST = "The greatest elements of windows chosen so that the output has ``output_size``; None keeps a dimension."
 
 AdaptiveAvgPool2d = layer("AdaptiveAvgPool2d", adaptive_avg_pool2d, _MEANS, output_size=...)
 AdaptiveAvgPool3d = layer("AdaptiveAvgPool3d", pooling.adaptive_avg_pool3d, _MEANS, output_size=...)

@@ -1,4 +1,4 @@
-"""What ``to_float`` means: a cell casts its inputs and parameters, and gives results in a type of their own."""
+"""The meaning of ``to_float``: a cell casts its inputs and parameters, and gives results in a type of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CURRENT: ContextVar[str] = ContextVar("float type", default="")
 
 
 def computed(cell: Any, construct: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Return what ``construct`` gives in the cell's own float type, or in that of the cell around it.
+    """Return the results of ``construct`` in the cell's own float type, or in that of the cell around it.
 
     Tensors among the arguments and the cell's own trained parameters are cast; what is not trained, such as running
     statistics, stays.

@@ -30,7 +30,7 @@ States = tuple[Tensor, ...]
 
 
 class _Recurrent(Cell):
-    """What RNN, GRU and LSTM share.
+    """The base of RNN, GRU and LSTM.
 
     Args:
         input_size: Extent of the input's last axis.
@@ -193,7 +193,7 @@ class LSTM(_Recurrent):
 
 
 class _RecurrentCell(Cell):
-    """What the three cells share.
+    """The base of the three cells.
 
     Args:
         input_size: Extent of the input's last axis.

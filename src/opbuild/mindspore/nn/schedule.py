@@ -52,7 +52,7 @@ _DECAY: dict[str, Any] = {
 
 
 def _passed(global_step: Tensor, decay_steps: int, is_stair: bool) -> Tensor:
-    """Return how often ``decay_steps`` have passed."""
+    """Return the number of times that ``decay_steps`` have passed."""
     share = div(cast(global_step, "float32"), float(decay_steps))
     return floor(share) if is_stair else share
 

@@ -48,7 +48,7 @@ class WithEvalCell(Cell):
         self._loss_fn = loss_fn
 
     def construct(self, data: Any, label: Any) -> tuple[Tensor, Tensor, Any]:
-        """Return the loss, what the network gives, and the label."""
+        """Return the loss, the results of the network, and the label."""
         outputs = self._network(data)
         return self._loss_fn(outputs, label), outputs, label
 
@@ -76,7 +76,7 @@ class ForwardValueAndGrad(Cell):
         self.get_all, self.get_by_list, self.sens_param = get_all, get_by_list, sens_param
 
     def construct(self, *inputs: Any) -> tuple[Any, Any]:
-        """Return what the network gives, and the gradients."""
+        """Return the results of the network, and the gradients."""
         given, sens = (inputs[:-1], inputs[-1]) if self.sens_param else (inputs, None)
 
         def weighted(*args: Any) -> tuple[Any, Any]:

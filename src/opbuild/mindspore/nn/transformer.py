@@ -25,7 +25,7 @@ Mask = Tensor | None
 
 
 class _Layer(Cell):
-    """What encoder and decoder layers share.
+    """The base of encoder and decoder layers.
 
     Args:
         d_model: Channels.
@@ -204,7 +204,7 @@ class Transformer(Cell):
         """Return a tensor of the shape of ``tgt``."""
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise TensorShapeError(
-                f"Transformer of shapes {src.shape} and {tgt.shape}", f"the last extent of both is {self.d_model}"
+                f"Transformer of shapes {src.shape} and {tgt.shape}", f"the last dimension of both is {self.d_model}"
             )
         memory = self.encoder(src, src_mask=src_mask, src_key_padding_mask=src_key_padding_mask)
         result: Tensor = self.decoder(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,

@@ -15,7 +15,7 @@ from opbuild.mindspore.tensor import Tensor
 
 
 def tensor(value: Any) -> Tensor:
-    """Return a tensor of what numpy would take as an array."""
+    """Return a tensor of anything that numpy would take as an array."""
     return value if isinstance(value, Tensor) else Tensor(value)
 
 

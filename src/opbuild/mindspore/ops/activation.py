@@ -150,7 +150,7 @@ def _halves(value: Any, axis: int, name: str) -> tuple[Tensor, Tensor]:
     tensor = need_tensor(value, name)
     extent = tensor.shape[axis_in(axis, tensor.ndim, name)]
     if extent % 2:
-        raise ArgumentValueError(f"{name} splits axis {axis} of extent {extent}", "the extent must be even")
+        raise ArgumentValueError(f"{name} splits axis {axis} of size {extent}", "its size must be even")
     first, second = split(tensor, extent // 2, axis)
     return first, second
 

@@ -304,7 +304,7 @@ def _bounds(k: Any) -> tuple[int, int]:
 
 
 def _start(offset: int, length: int, widest: int, align: str) -> int:
-    """Return where a diagonal begins in its row; the first word is for those above, the second for those below."""
+    """Return the start of a diagonal in its row; the first word is for those above, the second for those below."""
     side = align.split("_")[0 if offset >= 0 else 1]
     return widest - length if side == "RIGHT" else 0
 

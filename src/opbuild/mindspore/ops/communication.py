@@ -21,7 +21,7 @@ __all__ = ["AllGather", "AllReduce", "Broadcast", "ReduceOp", "ReduceScatter"]
 
 
 class ReduceOp:
-    """How ``AllReduce`` and ``ReduceScatter`` combine the ranks' elements."""
+    """The reductions of ``AllReduce`` and ``ReduceScatter``."""
 
     SUM = "sum"
     MAX = "max"

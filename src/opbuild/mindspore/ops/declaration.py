@@ -22,12 +22,12 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def formula(name: str, what: str, function: Callable[..., Result]) -> Callable[..., Result]:
-    """Return a function under its name, with what it returns as its documentation."""
+    """Return a function under its name, with a description of its result as its documentation."""
     return named(function, name, f"Return {what}.")
 
 
 def named(function: Function, name: str, doc: str) -> Function:
-    """Return a function under its name, which also stands in what is said of wrong arguments."""
+    """Return a function under its name, which also stands in the messages of wrong arguments."""
     function.__doc__ = doc
     inner: Any = function
     while inner is not None:

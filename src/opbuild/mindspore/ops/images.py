@@ -159,7 +159,7 @@ def padding(x: Any, pad_dim_size: int = 8) -> Tensor:
     """Return the tensor with its last axis, of extent 1, filled up with zeros."""
     tensor = need_tensor(x, "Padding")
     if tensor.shape[-1] != 1:
-        raise ArgumentValueError(f"Padding of shape {tensor.shape}", "the last extent must be 1")
+        raise ArgumentValueError(f"Padding of shape {tensor.shape}", "the last dimension must be 1")
     return pad(tensor, (0, pad_dim_size - 1))
 
 
@@ -259,7 +259,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Tensor:
-    """Return blocks of images as channels: what undoes ``pixel_shuffle``."""
+    """Return blocks of images as channels: the inverse of ``pixel_shuffle``."""
     tensor = need_tensor(input, "pixel_unshuffle")
     *front, channels, height, width = tensor.shape
     factor, n = downscale_factor, len(front)
@@ -338,7 +338,7 @@ def _centred(boxes: Tensor) -> list[Tensor]:
 
 def bounding_box_encode(anchor_box: Any, groundtruth_box: Any, means: Any = (0.0, 0.0, 0.0, 0.0),
                         stds: Any = (1.0, 1.0, 1.0, 1.0)) -> Tensor:  # fmt: skip
-    """Return how boxes differ from anchors: moves as shares of the size, and logarithms of the sizes' quotients."""
+    """Return the differences of boxes from anchors: moves as shares of the size, and logarithms of sizes' quotients."""
     anchor, box = _centred(need_tensor(anchor_box, "encode")), _centred(need_tensor(groundtruth_box, "encode"))
     parts = [div(sub(box[k], anchor[k]), anchor[k + 2]) for k in (0, 1)]
     parts += [log(div(box[k], anchor[k])) for k in (2, 3)]

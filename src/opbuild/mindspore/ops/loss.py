@@ -1,4 +1,4 @@
-"""Losses, forward: how far a network's outputs are from what they should be, some with a margin."""
+"""Losses, forward: the distance of a network's outputs from the right ones, some with a margin."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def gaussian_nll_loss(
 def cosine_embedding_loss(
     input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """Return ``1 - cosine`` where the target is 1, and what the cosine is above ``margin`` where it is -1, reduced."""
+    """Return ``1 - cosine`` where the target is 1, and the cosine's excess over ``margin`` where it is -1, reduced."""
     if not -1 <= margin <= 1:
         raise ArgumentValueError(f"margin of cosine_embedding_loss is {margin}", "give a number from -1 to 1")
     lengths = [sqrt(sum(square(item), 1)) for item in (input1, input2)]
@@ -252,7 +252,7 @@ soft_margin_loss = formula(
 
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: Any = 1.0, p: int = 2, eps: float = 1e-06,
                         swap: bool = False, reduction: str = "mean") -> Tensor:  # fmt: skip
-    """Return how much nearer ``negative`` is than ``positive`` plus a margin, reduced; distances of order ``p``."""
+    """Return the margin loss of triplets: ``negative`` should be farther than ``positive``, in norm ``p``."""
 
     def distance(first: Any, second: Any) -> Tensor:
         apart = add(absolute(sub(first, second)), eps)
@@ -269,7 +269,7 @@ def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: Any =
 
 def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1, weight: Any = None,
                       reduction: str = "mean") -> Tensor:  # fmt: skip
-    """Return how much every other class comes within a margin of the right one, reduced."""
+    """Return the loss of every other class that comes within a margin of the right one, reduced."""
     x = need_tensor(input, "multi_margin_loss")
     classes = x.shape[1]
     target = in_range(need_tensor(target, "multi_margin_loss"), classes)
@@ -283,7 +283,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1, we
 
 
 def multilabel_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """Return how much the other classes come within a margin of 1 of the right ones, reduced.
+    """Return the loss of the other classes that come within a margin of 1 of the right ones, reduced.
 
     Args:
         input: Scores, (N, C) or (C).

@@ -1,4 +1,4 @@
-"""Functions of functions: applied to nests of tensors, chosen by the types of what they are given, partly called."""
+"""Functions of functions: applied to nests of tensors, chosen by the types of their arguments, partly called."""
 
 from __future__ import annotations
 

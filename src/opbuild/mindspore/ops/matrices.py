@@ -113,7 +113,7 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
     if dim is None or dim == -65530:
         dim = next((axis for axis, extent in enumerate(first.shape) if extent == 3), None)
         if dim is None:
-            raise ArgumentValueError(f"cross of shape {first.shape}{location()}", "an axis must have extent 3")
+            raise ArgumentValueError(f"cross of shape {first.shape}{location()}", "an axis must have size 3")
     ahead = mul(roll(first, -1, dim), roll(second, -2, dim))
     return sub(ahead, mul(roll(first, -2, dim), roll(second, -1, dim)))
 
@@ -365,7 +365,7 @@ def svd(input: Any, full_matrices: bool = False, compute_uv: bool = True) -> Any
 
 
 def _packed(array: Array) -> tuple[Array, Array]:
-    """Return what LAPACK's geqrf gives for one matrix: R with the reflectors below it, and their factors."""
+    """Return the result of LAPACK's geqrf for one matrix: R with the reflectors below it, and their factors."""
     matrix = array.copy()
     rows, columns = matrix.shape
     factors = np.zeros(min(rows, columns))

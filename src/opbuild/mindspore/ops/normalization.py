@@ -110,7 +110,7 @@ def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any 
     if tensor.shape[tensor.ndim - len(extents) :] != extents:
         raise ArgumentValueError(
             f"layer_norm of shape {tensor.shape} over {extents}",
-            "normalized_shape must be the last extents of the tensor",
+            "normalized_shape must be the last dimensions of the tensor",
         )
     return normalized(tensor, weight, bias, tensor.ndim - len(extents), eps)
 

@@ -254,8 +254,8 @@ def _adaptive_greatest(rank: int, what: str) -> Callable[..., Any]:
 
 
 _ONE = "of the last axis chosen so that ``output_size`` of them come out"
-_THREE = "of the last three axes; None keeps an extent"
-_TWO = "chosen so that the output has ``output_size``; None keeps an extent"
+_THREE = "of the last three axes; None keeps a dimension"
+_TWO = "chosen so that the output has ``output_size``; None keeps a dimension"
 adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive_mean(1, _ONE), _adaptive_mean(2, _TWO)
 adaptive_avg_pool3d, adaptive_max_pool3d = _adaptive_mean(3, _THREE), _adaptive_greatest(3, _THREE)
 adaptive_max_pool2d = _adaptive_greatest(2, _TWO)

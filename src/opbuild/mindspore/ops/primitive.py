@@ -35,7 +35,7 @@ class Primitive:
 
     def __call__(self, *operands: Any) -> Any:
         """Apply the operator."""
-        raise ArgumentTypeError(f"the primitive {self.name} can not be called", "use a class of opbuild.mindspore.ops")
+        raise ArgumentTypeError(f"the primitive {self.name} cannot be called", "use a class of opbuild.mindspore.ops")
 
     def __repr__(self) -> str:
         listed = ", ".join(f"{key}={value}" for key, value in self.attributes.items())

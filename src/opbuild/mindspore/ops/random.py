@@ -38,7 +38,7 @@ shape_of = formula("shape_of", "a shape given as integers or as a sequence of th
 
 
 def drawn(name: str, values: Any, dtype: Any = None, seed: Any = None) -> Tensor:
-    """Return what ``values`` draws from the generator: that of ``set_seed``, or one that begins at ``seed``.
+    """Return the tensor that ``values`` draws from the generator: that of ``set_seed``, or one that begins at ``seed``.
 
     Raises:
         InvalidModelError: While a network is traced: it would be the same numbers in each call.
@@ -285,7 +285,7 @@ def dropped(x: Any, keep_prob: float, mask: str, rank: int = 0) -> tuple[Tensor,
 
 
 def _kept(tensor: Tensor, shape: Sequence[int], p: float, seed: int | None = None) -> Tensor:
-    """Return, in the tensor's element type, 0 with probability ``p``, and else what keeps the mean.
+    """Return, in the tensor's element type, 0 with probability ``p``, and else the factor that keeps the mean.
 
     In a network it is an input that is drawn before each call, so both modes draw the same.
     """

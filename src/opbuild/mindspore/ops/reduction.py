@@ -177,7 +177,7 @@ def cumsum(x: Any, axis: int, dtype: Any = None) -> Tensor:
 
 
 def count_nonzero(x: Any, axis: Axis = (), keep_dims: bool = False, dtype: Any = None) -> Tensor:
-    """Return how many elements over ``axis`` are not zero, as int32 or ``dtype``."""
+    """Return the number of elements over ``axis`` that are not zero, as int32 or ``dtype``."""
     counted = cast(not_equal(need_tensor(x, "count_nonzero"), 0), "int32")
     return cast(reduce("ReduceSum", counted, axis, keep_dims), "int32" if dtype is None else to_type(dtype).name)
 

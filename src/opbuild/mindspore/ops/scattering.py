@@ -111,14 +111,14 @@ def unique_consecutive(
 
 @on_data
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """Return how often each integer from 0 on appears (float32), or the sums of its weights."""
+    """Return the count of each integer from 0 on (float32), or the sums of its weights."""
     result = np.bincount(input, weights, minlength)
     return result.astype(weights.dtype if weights is not None and is_float(weights.dtype.name) else np.float32)
 
 
 @on_data
 def histc(input: Any, bins: int = 100, min: float = 0.0, max: float = 0.0) -> Any:
-    """Return how many elements fall into each of equal parts from ``min`` to ``max``; the data's, if both are equal."""
+    """Return the number of elements in each of equal parts from ``min`` to ``max``; the data's, if both are equal."""
     low, high = (input.min(), input.max()) if min == max else (min, max)
     counts = np.histogram(input.astype(np.float64), bins, (low - (low == high), high + (low == high)))[0]
     return counts.astype(np.float32 if is_float(input.dtype.name) else np.int32)
@@ -126,7 +126,7 @@ def histc(input: Any, bins: int = 100, min: float = 0.0, max: float = 0.0) -> An
 
 @on_data
 def histogram_fixed_width(x: Any, range: Any, nbins: int) -> Any:
-    """Return how many elements fall into each of ``nbins`` equal parts of a range; those beyond it into the outer."""
+    """Return the number of elements in each of ``nbins`` equal parts of a range; those beyond it count to the outer."""
     low, high = (float(item) for item in range)
     places = np.floor((x.astype(np.float64) - low) / (high - low) * nbins)
     return np.bincount(np.clip(places, 0, nbins - 1).astype(np.int64).reshape(-1), minlength=nbins).astype(np.int32)
@@ -137,7 +137,7 @@ def searchsorted(
     sorted_sequence: Any, values: Any, *, out_int32: bool = False, right: bool = False, side: Any = None,
     sorter: Any = None,
 ) -> Any:  # fmt: skip
-    """Return where each value would be inserted so that the sequence stays in order."""
+    """Return the place where each value would be inserted so that the sequence stays in order."""
     bound: Any = side or ("right" if right else "left")
     kind = np.int32 if out_int32 else np.int64
     if sorted_sequence.ndim == 1:

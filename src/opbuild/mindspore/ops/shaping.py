@@ -1,4 +1,4 @@
-"""Shapes: what moves elements and computes nothing."""
+"""Shapes: operators that move elements and compute nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ unstack = formula(
     "unstack", "the slices of a tensor along ``axis``",
     of_tensor(lambda input_x, axis=0: tuple(squeeze(item, axis) for item in split(input_x, 1, axis))),
 )  # fmt: skip
-shape = formula("shape", "the extents of a tensor as a tuple", of_tensor(lambda input_x: input_x.shape))
+shape = formula("shape", "the dimensions of a tensor as a tuple", of_tensor(lambda input_x: input_x.shape))
 size = formula("size", "the number of elements", of_tensor(lambda input_x: input_x.size))
 dtype = formula("dtype", "the element type", of_tensor(lambda input_x: input_x.dtype))
 rank = formula("rank", "the number of dimensions", of_tensor(lambda input_x: input_x.ndim))
@@ -136,7 +136,7 @@ def squeeze(input: Any, axis: Any = None) -> Tensor:
     else:
         gone = [axis_in(item, tensor.ndim, "squeeze") for item in ints(axis, "the axis of squeeze")]
     if any(tensor.shape[index] != 1 for index in gone):
-        raise ArgumentValueError(f"squeeze of axis {axis} of shape {tensor.shape}{location()}", "its extent must be 1")
+        raise ArgumentValueError(f"squeeze of axis {axis} of shape {tensor.shape}{location()}", "its size must be 1")
     return reshaped(tensor, tuple(extent for index, extent in enumerate(tensor.shape) if index not in gone))
 
 
@@ -198,9 +198,7 @@ def split(tensor: Any, split_size_or_sections: Any, axis: int = 0) -> tuple[Tens
     else:
         sizes = ints(split_size_or_sections, "the sections of split")
     if sum(sizes) != extent:
-        raise ArgumentValueError(
-            f"split of extent {extent} into {sizes}{location()}", "the parts must make up the whole"
-        )
+        raise ArgumentValueError(f"split of size {extent} into {sizes}{location()}", "the parts must make up the whole")
     if len(sizes) == 1:
         return (tensor,)
     return emit_many("Split", (tensor, _vector(*sizes)), {"axis": place}, outputs=len(sizes))
@@ -240,7 +238,7 @@ def broadcast_to(input: Any, shape: Any) -> Tensor:
     tensor, wanted = need_tensor(input, "broadcast_to"), list(ints(shape, "the shape of broadcast_to"))
     shift = len(wanted) - tensor.ndim
     if shift < 0:
-        raise TensorShapeError(f"broadcast of {tensor.shape} to {shape}{location()}", "give at least as many extents")
+        raise TensorShapeError(f"broadcast of {tensor.shape} to {shape}{location()}", "give no fewer dimensions")
     wanted = [tensor.shape[i - shift] if extent == -1 and i >= shift else extent for i, extent in enumerate(wanted)]
     return tensor if tuple(wanted) == tensor.shape else emit("Expand", tensor, _vector(*wanted))
 

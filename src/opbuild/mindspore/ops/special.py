@@ -174,7 +174,7 @@ def _second_kind(order: int) -> Any:
 
 @lru_cache(maxsize=1)
 def _legendre() -> tuple[Array, Array]:
-    """Return places from 0 to 1 and the weights of what is there in an integral; they take 0.1 s to compute."""
+    """Return places from 0 to 1 and their weights in an integral; they take 0.1 s to compute."""
     nodes, weights = np.polynomial.legendre.leggauss(256)
     return (1 + nodes) / 2, weights / 2
 
@@ -230,6 +230,6 @@ nextafter = _of_two("nextafter", "the next float after each element of ``input``
 
 @on_data
 def population_count(input_x: Any) -> Any:
-    """Return how many bits of each integer are set, as uint8."""
+    """Return the number of set bits of each integer, as uint8."""
     octets = np.ascontiguousarray(input_x).view(np.uint8).reshape(*input_x.shape, input_x.itemsize)
     return np.unpackbits(octets, axis=-1).sum(-1).astype(np.uint8)

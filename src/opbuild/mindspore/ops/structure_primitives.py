@@ -124,7 +124,7 @@ def Split(x: Any, *, axis: int = 0, output_num: int = 1) -> tuple[Tensor, ...]:
     """Return the tensor in ``output_num`` equal parts along ``axis``."""
     extent = x.shape[axis]
     if extent % output_num:
-        raise ArgumentValueError(f"Split of extent {extent} into {output_num} parts", "the parts must be equal")
+        raise ArgumentValueError(f"Split of size {extent} into {output_num} parts", "the parts must be equal")
     return shaping.split(x, extent // output_num, axis)
 
 
@@ -178,7 +178,7 @@ def _pairs(value: Any) -> Any:
 
 
 def _filled(sizes: Any, extent: int) -> tuple[int, ...]:
-    """Return sizes with what is left for -1."""
+    """Return sizes with the rest for -1."""
     return tuple(extent - sum(item for item in sizes if item > 0) if item == -1 else item for item in sizes)
 
 
@@ -277,7 +277,7 @@ def UnravelIndex(indices: Any, dims: Any) -> Any:
 @operator
 @on_data
 def EqualCount(x: Any, y: Any) -> Any:
-    """Return how many elements are equal."""
+    """Return the number of elements that are equal."""
     return np.array([(x == y).sum()], x.dtype)
 
 

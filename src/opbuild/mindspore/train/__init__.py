@@ -1,4 +1,4 @@
-"""``train``: ``Model`` and what goes with it: callbacks, metrics, checkpoints, and managers of loss scales."""
+"""``train``: ``Model`` and its companions: callbacks, metrics, checkpoints, and managers of loss scales."""
 
 from opbuild.mindspore import names
 from opbuild.mindspore.amp import DynamicLossScaleManager, FixedLossScaleManager, LossScaleManager, build_train_network

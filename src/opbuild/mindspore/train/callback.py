@@ -1,4 +1,4 @@
-"""Callbacks: what a program lets happen while ``Model`` trains or measures."""
+"""Callbacks: the hooks of a program while ``Model`` trains or measures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class RunContext:
-    """What a callback is given: the state of the run, and a way to end it.
+    """The context of a callback: the state of the run, and a way to end it.
 
     Args:
         original_args: The state: ``cur_epoch_num``, ``cur_step_num``, ``net_outputs``, ``train_network`` and so on.
@@ -70,7 +70,7 @@ def _both(name: str) -> Callable[[Callback, RunContext], None]:
 
 def _one(name: str) -> Callable[[Callback, RunContext], None]:
     def method(self: Callback, run_context: RunContext) -> None:
-        """Do what the method for both does."""
+        """Call the method for both."""
         getattr(self, name)(run_context)
 
     return method
@@ -102,7 +102,7 @@ class Callbacks:
 
 
 def loss_of(outputs: Any) -> Any:
-    """Return the loss among what a step returned: a number, if it is one; else None."""
+    """Return the loss among the results of a step: a number, if it is one; else None."""
     first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
     if isinstance(first, Tensor):
         return float(np.mean(first.asnumpy()))
@@ -142,7 +142,7 @@ class LossMonitor(Callback):
     on_eval_step_end = Callback.begin  # type: ignore[attr-defined]
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
-        """Print what ``Model.fit`` measured, if it did."""
+        """Print the measurements of ``Model.fit``, if it made any."""
         state = run_context.original_args()
         if getattr(state, "eval_results", None):
             print(f"Eval result: epoch {state.cur_epoch_num}, metrics: {state.eval_results}", flush=True)
@@ -194,7 +194,7 @@ class History(Callback):
         self.epoch = {"epoch": []}
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
-        """Keep what the epoch ended with."""
+        """Keep the values at the end of the epoch."""
         state = run_context.original_args()
         self.epoch["epoch"].append(state.cur_epoch_num)
         found = {"net_output": state.net_outputs, **getattr(state, "eval_results", {})}

@@ -1,4 +1,4 @@
-"""``ModelCheckpoint``: saves what is trained every so many steps or seconds, and keeps the newest files."""
+"""``ModelCheckpoint``: saves the trained network every so many steps or seconds, and keeps the newest files."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ModelCheckpoint(Callback):
             self._save(state)
 
     def on_train_end(self, run_context: RunContext) -> None:
-        """Save what the last steps changed."""
+        """Save the changes of the last steps."""
         state = run_context.original_args()
         if state.cur_step_num > self._last_step:
             self._save(state)

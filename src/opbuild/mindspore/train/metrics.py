@@ -1,4 +1,4 @@
-"""Metrics: what ``Model.eval`` computes of a network's outputs and labels, with numpy."""
+"""Metrics: measures of a network's outputs and labels by ``Model.eval``, with numpy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Metric(ABC):
 
     @property
     def indexes(self) -> Sequence[int] | None:
-        """The places of the values that ``update`` takes, in what it is given; None for all."""
+        """The places of the values that ``update`` takes, in its arguments; None for all."""
         return self._indexes
 
     def set_indexes(self, indexes: Sequence[int]) -> Metric:
@@ -51,7 +51,7 @@ class Metric(ABC):
 
     @abstractmethod
     def update(self, *inputs: Any) -> None:
-        """Take a batch: what the network gave, and the labels."""
+        """Take a batch: the results of the network, and the labels."""
 
     @abstractmethod
     def eval(self) -> Any:

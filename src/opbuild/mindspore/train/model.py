@@ -166,7 +166,7 @@ class Model:
         return found
 
     def predict(self, *predict_data: Any, backend: str | None = None, config: Any = None) -> Any:
-        """Return what the network gives, with ``training`` unset.
+        """Return the results of the network, with ``training`` unset.
 
         Args:
             predict_data: The network's inputs.

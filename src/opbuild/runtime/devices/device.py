@@ -32,7 +32,7 @@ _latest_error = [""]
 
 
 def last_error() -> str:
-    """Return what a kernel's runtime said last, in this thread or else in a thread of a kernel, and forget it."""
+    """Return the last message of a kernel's runtime, in this thread or else in a thread of a kernel, and forget it."""
     message = getattr(_last_error, "text", "") or _latest_error[0]
     _last_error.text = _latest_error[0] = ""
     return str(message)
@@ -124,7 +124,7 @@ class Module(Protocol):
         """
 
 
-class Memory(Protocol):
+class DeviceMemory(Protocol):
     """Memory of a device. It goes back with this object; calls under way that use it are waited for.
 
     Attributes:
@@ -150,13 +150,13 @@ class Device(Protocol):
         """Return code, loaded.
 
         Raises:
-            LinkError: If it can not be loaded.
+            LinkError: If it cannot be loaded.
         """
 
     def prepare(self, calls: KernelCalls, /) -> Prepared:
         """Return calls, made ready."""
 
-    def allocate(self, nbytes: int, /) -> Memory:
+    def allocate(self, nbytes: int, /) -> DeviceMemory:
         """Return memory that holds zeros.
 
         Raises:
@@ -184,7 +184,7 @@ class Device(Protocol):
         """
 
 
-Memories = Mapping[str, Memory]
+Memories = Mapping[str, DeviceMemory]
 """Memory of devices other than the CPU, by their class."""
 
 NO_MEMORIES: Memories = MappingProxyType({})
@@ -205,7 +205,7 @@ def joined(code: Mapping[str, bytes]) -> bytes:
 
 
 def parted(code: bytes) -> dict[str, bytes]:
-    """Return the code of each device that ``joined`` put together; what is empty is none's.
+    """Return the code of each device that ``joined`` put together; an empty one is none's.
 
     Raises:
         LinkError: If it is something else.
@@ -216,7 +216,7 @@ def parted(code: bytes) -> dict[str, bytes]:
     try:
         sizes = [(str(name), int(size)) for name, size in json.loads(line)]
     except (ValueError, TypeError) as error:
-        raise LinkError(f"the network's code can not be read: {error}", "build the network again") from error
+        raise LinkError(f"the network's code cannot be read: {error}", "build the network again") from error
     found = {}
     for name, size in sizes:
         found[name], rest = rest[:size], rest[size:]

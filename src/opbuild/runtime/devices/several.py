@@ -10,7 +10,7 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.platform.records import NamedTuple
-from opbuild.runtime.devices.device import Device, DevicePart, KernelCalls, Memories, Memory, Step, open_device
+from opbuild.runtime.devices.device import Device, DeviceMemory, DevicePart, KernelCalls, Memories, Step, open_device
 from opbuild.runtime.record import itemsize, window
 from opbuild.target.level import CPU
 
@@ -44,11 +44,11 @@ def parts_of(record: Record, whole: KernelCalls) -> list[DevicePart]:
 class Uploaded(NamedTuple):
     """Constants on a device: their memory, and for each of a record's where it begins; 0 if it is not there."""
 
-    memories: Sequence[Memory]
+    memories: Sequence[DeviceMemory]
     addresses: Array
 
 
-_UPLOADED: WeakValueDictionary[tuple[str, str], Memory] = WeakValueDictionary()
+_UPLOADED: WeakValueDictionary[tuple[str, str], DeviceMemory] = WeakValueDictionary()
 """Weights that are on devices, by device and digest: all networks share them, as they share the files."""
 
 
@@ -69,14 +69,14 @@ def uploaded(device: str, record: Record, constants: Sequence[Array]) -> Uploade
     return Uploaded(memories, found)
 
 
-def _upload(device: Device, contents: Array) -> Memory:
+def _upload(device: Device, contents: Array) -> DeviceMemory:
     memory = device.allocate(contents.nbytes)
     device.write(memory.address, contents)
     return memory
 
 
 def bases_of(bases: Array, record: Record, constants: Mapping[str, Uploaded], memories: Memories) -> Array:
-    """Return where buffers begin, given where those of the CPU do."""
+    """Return the addresses of buffers, given those of the CPU's."""
     buffers = record.buffers
     found, temporary = bases.copy(), buffers.is_of("temporary")
     for number, name in enumerate(buffers.all_devices):
@@ -90,7 +90,7 @@ def bases_of(bases: Array, record: Record, constants: Mapping[str, Uploaded], me
 
 
 def copy_step(call: HostCall, record: Record, arrays: Sequence[Array | None], bases: Array) -> Step:
-    """Return what copies a view to another device, or from one."""
+    """Return the step that copies a view to another device, or from one."""
     (source,), (target,) = call.inputs, call.outputs
     assert source is not None and target is not None  # noqa: PT018, S101  it was checked
     size = source.dims[0][0]

@@ -1,1 +1,1 @@
-"""The remote store: what one machine built, for all others; nothing of it is believed unchecked or waited for long."""
+"""The remote store: one machine's entries for all others; nothing of it is believed unchecked or waited for long."""

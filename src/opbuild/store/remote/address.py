@@ -30,7 +30,7 @@ _REDIS_PORT = 6379
 
 
 class Address(NamedTuple):
-    """Where a remote store is.
+    """The address of a remote store.
 
     Attributes:
         url: The URL; it holds no secret.
@@ -58,7 +58,7 @@ class Address(NamedTuple):
 
 
 def parse_address(name: str, text: str) -> Address:
-    """Return what a URL says.
+    """Return the address in a URL.
 
     Args:
         name: Who says it, for errors.
@@ -111,7 +111,7 @@ def _address(name: str, parts: SplitResult, port: int | None, query: Mapping[str
 
 
 def mask(text: str) -> str:
-    """Return a text for people, without what stands between ``://`` and ``@`` and without what a query holds."""
+    """Return a text for people, without the credentials between ``://`` and ``@`` and without a query's values."""
     hidden = re.sub(r"(?<=://)[^/?#]*@", "***@", text.strip())
     return re.sub(r"(?<==)[^&]*", "***", hidden) if "?" in hidden else hidden
 

@@ -48,7 +48,7 @@ class Breaker:
         self.reason: Reason | None = None
 
     def refuses(self) -> Reason | None:
-        """Return why nothing is to be asked now; None: it is, or this one request is to find out."""
+        """Return the reason that nothing is to be asked now; None: it is, or this one request is to find out."""
         if self.reason is None or self._again == math.inf:
             return self.reason
         with self._lock:

@@ -29,20 +29,20 @@ MOST = 2**35
 """Bytes that contents can have at most: no constant has more than 2**31 elements."""
 
 
-class Contents(NamedTuple):
+class ContentDigests(NamedTuple):
     """Some bytes: how many, and the SHA-256 of each piece of them."""
 
     nbytes: int
     pieces: tuple[str, ...]
 
     @staticmethod
-    def of(data: memoryview) -> Contents:
-        """Return what some bytes are called."""
-        return Contents(data.nbytes, tuple(map(sha256_of, split(data))))
+    def of(data: memoryview) -> ContentDigests:
+        """Return the contents that some bytes are: their length and digests."""
+        return ContentDigests(data.nbytes, tuple(map(sha256_of, split(data))))
 
     @staticmethod
-    def from_json(parts: Any) -> Contents:
-        """Return what a manifest says.
+    def from_json(parts: Any) -> ContentDigests:
+        """Return the contents that a manifest describes.
 
         Raises:
             ValueError: If it is no contents; or ``TypeError``.
@@ -52,7 +52,7 @@ class Contents(NamedTuple):
             raise ValueError("its pieces are not those of so many bytes")
         if not all(isinstance(each, str) and len(each) == 64 and set(each) <= _DIGITS for each in pieces):
             raise ValueError("a piece has no digest")
-        return Contents(nbytes, tuple(pieces))
+        return ContentDigests(nbytes, tuple(pieces))
 
     def places(self) -> list[tuple[int, int, str]]:
         """Return first byte, number of bytes and digest of each piece."""
@@ -71,7 +71,7 @@ def split(data: memoryview) -> list[memoryview]:
 
 
 def room_in(folder: Path) -> int:
-    """Return how many bytes a folder, which is made, has room for; 0 where nothing can be put there."""
+    """Return the bytes that a folder, which is made, has room for; 0 where nothing can be put there."""
     try:
         make_folder(folder)
         state = os.statvfs(folder)
@@ -81,7 +81,7 @@ def room_in(folder: Path) -> int:
 
 
 def room_in_memory() -> int:
-    """Return how many bytes may be fetched into memory: half of what the machine has."""
+    """Return the bytes that may be fetched into memory: half of the machine's."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
@@ -182,10 +182,10 @@ def _wrong_digest(what: str) -> OSError:
     return OSError(errno.EIO, "it does not have the digest it should have", what)
 
 
-Target = InFile | InMemory
+Destination = InFile | InMemory
 """Where contents are put while they are fetched. Threads may share it."""
 
 
-def missing(contents: Contents, target: Target) -> Sequence[tuple[int, int, str]]:
+def missing(contents: ContentDigests, target: Destination) -> Sequence[tuple[int, int, str]]:
     """Return the places of the pieces that a target lacks."""
     return [place for place in contents.places() if not target.holds(*place)]

@@ -1,4 +1,4 @@
-"""Ending: a program that has ended is kept for ``EXIT_SECONDS`` by what it still writes, whoever in it writes.
+"""Ending: a program that has ended is kept for ``EXIT_SECONDS`` by its last writes, whoever in it writes.
 
 It is one budget for all remote stores, threads, requests and retries of a process. It begins once everything is built
 and stored here; from then on a request is begun only if it ends within what is left.
@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from opbuild.platform.behind import BEHIND
+from opbuild.platform.background_writer import BACKGROUND_WRITER
 
 EXIT_SECONDS = 10.0
 """How long a program that has ended is kept by what it still writes."""
@@ -48,7 +48,7 @@ class Ending:
         return self._until if self._until == math.inf else max(0.0, self._until - self._clock())
 
     def limit(self, usual: float, hurried: float) -> float:
-        """Return how long each step of a request may take that begins now; 0: it is not to begin.
+        """Return the seconds that each step of a request may take that begins now; 0: it is not to begin.
 
         Args:
             usual: As long as the program runs.
@@ -70,7 +70,7 @@ class Ending:
             self._until = self._clock() + self.seconds
 
     def _finish(self) -> None:
-        BEHIND.finish()  # which may have more to write
+        BACKGROUND_WRITER.finish()  # which may have more to write
         self.begin()
 
 

@@ -1,4 +1,4 @@
-"""What a request to a remote store met, in opbuild's own words.
+"""Failures of requests to a remote store, in opbuild's own words.
 
 The server's words are not repeated: they may hold what must not be in a log.
 """
@@ -11,7 +11,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.records import NamedTuple
 
 ABSENT, REFUSED, SLOW, EXISTS, ABANDONED = "absent", "refused", "slow", "exists", "abandoned"
-"""Codes of the reasons: the service has no such object; nobody listens, or the server does not want, can not or must
+"""Codes of the reasons: the service has no such object; nobody listens, or the server does not want, cannot or must
 not; no answer in time; an object is there where only a new one was to be written; it was not asked, since the program
 has ended."""
 
@@ -36,7 +36,7 @@ _HELD = (
     ("dns error", REFUSED, "its host is not known"),
     ("name or service not known", REFUSED, "its host is not known"),
     ("connection refused", REFUSED, "nobody listens there"),
-    ("tcp connect", REFUSED, "it can not be reached"),
+    ("tcp connect", REFUSED, "it cannot be reached"),
     ("certificate", REFUSED, "its certificate is not accepted"),
     ("noauth", REFUSED, "it wants other credentials"),
     ("wrongpass", REFUSED, "it wants other credentials"),
@@ -55,7 +55,7 @@ _HELD = (
     ("ratelimited", REFUSED, "it asks for fewer requests"),
     ("no module named", REFUSED, "the package opendal is not installed: pip install 'opbuild[remote]'"),
     ("configinvalid", REFUSED, "its settings are not complete"),
-    ("unsupported (", REFUSED, "it can not do that"),
+    ("unsupported (", REFUSED, "it cannot do that"),
     ("corrupt message", REFUSED, "it does not speak TLS"),
     ("wrong_version_number", REFUSED, "it does not speak TLS"),
     ("record_layer_failure", REFUSED, "it does not speak TLS"),
@@ -64,25 +64,25 @@ _HELD = (
 """What the text of an error holds, in lower case, the word for it and what to tell; the first that fits counts."""
 
 
-class Failure(NamedTuple):
-    """Why a request failed, and whether the same request may succeed in a moment."""
+class RequestFailure(NamedTuple):
+    """The reason that a request failed, and whether the same request may succeed in a moment."""
 
     reason: Reason
     passes: bool
 
 
-def failure_of(error: Exception) -> Failure:
-    """Return what an error of OpenDAL says; its kind and the status of an answer stand in its text."""
+def failure_of(error: Exception) -> RequestFailure:
+    """Return the failure in an error of OpenDAL; its kind and the status of an answer stand in its text."""
     text = f"{type(error).__name__} {error}"
     status = _STATUS.search(text)
     number = int(status[1]) if status else 0
     if number == 409:  # S3's word where two such writes meet
-        return Failure(Reason(EXISTS, "the object is there"), passes=False)
+        return RequestFailure(Reason(EXISTS, "the object is there"), passes=False)
     if number >= 400 and number not in (404, 412):
         told = _STATUSES.get(number, f"it answered {number}")
-        return Failure(Reason(REFUSED, told), passes=number in _PASSING)
+        return RequestFailure(Reason(REFUSED, told), passes=number in _PASSING)
     held = text.lower().partition("backtrace:")[0]
     for sign, code, told in _HELD:
         if sign in held:
-            return Failure(Reason(code, told), passes=sign == "ratelimited")
-    return Failure(UNKNOWN, passes="(temporary)" in held)
+            return RequestFailure(Reason(code, told), passes=sign == "ratelimited")
+    return RequestFailure(UNKNOWN, passes="(temporary)" in held)

@@ -74,7 +74,7 @@ class Group:
 
     @property
     def lacking(self) -> int:
-        """How many are lacking."""
+        """The number of operators that are lacking."""
         return len(self.keys) - len(self.known)
 
 
@@ -133,7 +133,7 @@ class Groups:
             return taken
 
     def collected(self, keys: Sequence[Key], *, waits: bool) -> dict[str, Entry] | None:
-        """Return what ``take`` does, of a group that another process collects; None: this one is to ask for each.
+        """Return the entries of a group that another process collects, as ``take`` does; None: ask for each.
 
         Args:
             keys: Operators of which most are likely there.
@@ -158,7 +158,7 @@ class Groups:
         return None
 
     def add(self, entry: Entry, *, is_ours: bool = False) -> None:
-        """Take note of an operator that was built here, or came alone; write what is whole by that."""
+        """Take note of an operator that was built here, or came alone; write the groups that are whole by that."""
         if self._write is None:
             return
         stem = entry.name.rpartition("_")[0]
@@ -176,7 +176,7 @@ class Groups:
                 self._write(group.name, list(group.entries.values()), group.claim)
 
     def offer(self, keys: Sequence[Key]) -> None:
-        """Write what this process has collected of a group, if that is more than before."""
+        """Write the part of a group that this process has collected, if that is more than before."""
         group = self._group_of(keys)
         if group is None or group.claim is None or self._write is None:
             return
@@ -236,7 +236,7 @@ def mend_group(objects: Objects, entries: Sequence[Entry]) -> Reason | None:
 
 
 def problem_of_group(objects: Objects, name: str) -> Reason | None:
-    """Return what is wrong with a group, whatever is in it."""
+    """Return the problem of a group, whatever is in it."""
     body = objects.get(GROUPS + name, _MOST)
     if isinstance(body, Reason):
         return body

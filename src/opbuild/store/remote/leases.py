@@ -1,4 +1,4 @@
-"""Leases: which process of a fleet makes what, said through the remote store itself.
+"""Leases: the claims of a fleet's processes, said through the remote store itself.
 
     claims/<key>/<number>    who holds it, and a word that no other holder has
 
@@ -8,7 +8,7 @@ releases it, or when nobody saw it change for as long as it lasts: each who wait
 that no two clocks need to agree. What a dead holder left is not overwritten, the next lease has the next number, so
 that of those who see it end one follows. Who can wait no longer takes it for ended earlier, in the same way.
 
-Leases only save work: where they can not be had everybody is told to go on, and something is made more than once.
+Leases only save work: where they cannot be had everybody is told to go on, and something is made more than once.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Leases:
         return self.claim(key.sha256, patience=patience)
 
     def close(self) -> None:
-        """Leave what others hold alone; there is nothing else."""
+        """Leave the leases of others alone; there is nothing else."""
 
     def claim(self, name: str, lease_seconds: float = LEASE_SECONDS, patience: float = math.inf) -> Claim | Holder:
         """Return the claim on a name, who has it, or where there can be no claims one that binds nobody.
@@ -103,7 +103,7 @@ class Leases:
         return UNCLAIMED
 
     def _take(self, path: str, lease_seconds: float, patience: float) -> Claim | Holder | None:
-        """Return who has a claim, ``_MINE`` if this process has now, or None if its time is over."""
+        """Return the holder of a claim, ``_MINE`` if this process has it now, or None if its time is over."""
         known = self._service.get(path, _MOST)
         if isinstance(known, bytes):
             return self._judged(path, known, patience)
@@ -131,7 +131,7 @@ class Leases:
         return None if there == data else Reason(EXISTS, "another process was later")
 
     def _judged(self, path: str, data: bytes, patience: float) -> Holder | None:
-        """Return who holds a claim, None if its time is over."""
+        """Return the holder of a claim, None if its time is over."""
         said = _parsed(data)
         word, seconds, now = str(said.get("word", "")), said.get("seconds"), self._clock()
         with self._lock:
@@ -149,7 +149,7 @@ class Leases:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """Return what a holder said; nothing where it is not what holders say, so that its time begins now."""
+    """Return the message of a holder; empty where it is not what holders write, so that its time begins now."""
     with contextlib.suppress(ValueError):
         said = parse_json(data)
         if isinstance(said, dict):

@@ -1,4 +1,4 @@
-"""Manifest: one object that says what a network consists of, and has its small pieces in it.
+"""Manifest: one object that lists the parts of a network, and has its small pieces in it.
 
     a line of JSON, with SHA-256 and size of each piece that follows; then those pieces
 
@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opbuild.files.trust import parse_json
-from opbuild.kernel.networks import ImageKey, StoredNetwork
+from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.platform.records import NamedTuple
 from opbuild.store.items import REFUSED
-from opbuild.store.remote.contents import PIECE, Contents
+from opbuild.store.remote.contents import PIECE, ContentDigests
 from opbuild.store.remote.objects import sha256_of
 
 HELD = PIECE
@@ -30,7 +30,7 @@ LARGEST = 2**30
 
 
 class Manifest(NamedTuple):
-    """What a network consists of.
+    """The parts of a network.
 
     Attributes:
         key: What it was made from.
@@ -43,12 +43,12 @@ class Manifest(NamedTuple):
         held: Pieces that came with it, by SHA-256.
     """
 
-    key: ImageKey
+    key: NetworkKey
     compiler: str
     record: Any
-    library: Contents
-    constants: Contents
-    weights: Mapping[str, Contents]
+    library: ContentDigests
+    constants: ContentDigests
+    weights: Mapping[str, ContentDigests]
     operators: tuple[str, ...]
     held: Mapping[str, bytes] = {}
 
@@ -65,7 +65,7 @@ def to_hold(pieces: Sequence[tuple[str, memoryview]]) -> dict[str, memoryview]:
 
 
 def manifest_bytes(
-    key: ImageKey, network: StoredNetwork, contents: Mapping[str, Contents], held: Mapping[str, memoryview]
+    key: NetworkKey, network: StoredNetwork, contents: Mapping[str, ContentDigests], held: Mapping[str, memoryview]
 ) -> bytes:
     """Return a manifest as it is written.
 
@@ -86,7 +86,7 @@ def manifest_bytes(
 
 
 def parse_manifest(stem: str, body: bytes) -> Manifest:
-    """Return what a manifest says.
+    """Return the manifest in some bytes.
 
     Args:
         stem: What the network is called.
@@ -97,18 +97,18 @@ def parse_manifest(stem: str, body: bytes) -> Manifest:
     """
     head, _, rest = body.partition(b"\n")
     said = parse_json(head)
-    library, constants = Contents.from_json(said["library"]), Contents.from_json(said["constants"])
+    library, constants = ContentDigests.from_json(said["library"]), ContentDigests.from_json(said["constants"])
     if max(library.nbytes, constants.nbytes) > LARGEST:
         raise ValueError("it is too large")
-    weights = {str(digest): Contents.from_json(parts) for digest, parts in said["weights"].items()}
-    key = ImageKey(stem.rpartition("_")[0], dict(said["key"]))
+    weights = {str(digest): ContentDigests.from_json(parts) for digest, parts in said["weights"].items()}
+    key = NetworkKey(stem.rpartition("_")[0], dict(said["key"]))
     operators = tuple(map(str, said["operators"]))
     held = _held(said["held"], rest)
     return Manifest(key, str(said["compiler"]), said["record"], library, constants, weights, operators, held)
 
 
 def _held(said: Any, rest: bytes) -> dict[str, bytes]:
-    """Return the pieces behind a manifest's line, each of which is what its name says."""
+    """Return the pieces behind a manifest's line, each of which fits its name."""
     held, start = {}, 0
     for digest, nbytes in said:
         piece = rest[start : start + int(nbytes)]

@@ -1,4 +1,4 @@
-"""Built networks in a remote store: a manifest says what a network consists of, what is large of it are blobs.
+"""Built networks in a remote store: a manifest lists a network's parts, and its large ones are blobs.
 
 So one request brings what is small and tells what else a start needs, which is then fetched at once. Blobs are written
 before what names them, so that whoever reads a network finds all of it.
@@ -13,15 +13,15 @@ from typing import Any
 from opbuild.files.mapping import anonymous
 from opbuild.files.trust import NETWORK
 from opbuild.kernel.answers import Answers
-from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
+from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.store.answers import known_answers, note_answers
-from opbuild.store.at_once import at_once
+from opbuild.store.concurrent_map import concurrent_map
 from opbuild.store.items import REFUSED
-from opbuild.store.remote.contents import Contents, InMemory, Target, missing, split
+from opbuild.store.remote.contents import ContentDigests, Destination, InMemory, missing, split
 from opbuild.store.remote.manifest import Manifest, manifest_bytes, parse_manifest, to_hold
 from opbuild.store.remote.objects import ANSWERS, NETWORKS, Objects, SealedMemos
-from opbuild.store.remote.operators import told
+from opbuild.store.remote.operators import message_of
 from opbuild.store.remote.service import described
 from opbuild.text.canonical import canonical_json
 
@@ -37,7 +37,7 @@ class RemoteNetworks:
         self.objects = objects
         self._answers = SealedMemos(objects, ANSWERS)
 
-    def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
+    def lookup(self, key: NetworkKey) -> StoredNetwork | Reason:
         """Return the network of ``key`` without its weights, or why there is none.
 
         Codes of the reason are those of ``Objects.get``, ``other-key`` and ``other-compiler``.
@@ -45,8 +45,8 @@ class RemoteNetworks:
         manifest = self.manifest(key)
         return manifest if isinstance(manifest, Reason) else self.fetch(manifest)
 
-    def manifest(self, key: ImageKey) -> Manifest | Reason:
-        """Return what the network of ``key`` consists of, or why there is none; ``elsewhere`` of it is for people."""
+    def manifest(self, key: NetworkKey) -> Manifest | Reason:
+        """Return the manifest of the network of ``key``, or why there is none; ``elsewhere`` of it is for people."""
         manifest = self.named(key.stem)
         if isinstance(manifest, Manifest):
             if canonical_json(dict(manifest.key.components)) != canonical_json(dict(key.components)):
@@ -54,10 +54,10 @@ class RemoteNetworks:
                 manifest = self.objects.damaged(NETWORKS + key.stem, reason)
             elif not key.suits(manifest.compiler):
                 manifest = Reason("other-compiler", "another compiler made it")
-        return manifest._replace(elsewhere=told(manifest)) if isinstance(manifest, Reason) else manifest
+        return manifest._replace(elsewhere=message_of(manifest)) if isinstance(manifest, Reason) else manifest
 
     def named(self, stem: str) -> Manifest | Reason:
-        """Return what the network of a name consists of, whatever it was made from, or why there is none."""
+        """Return the manifest of the network of a name, whatever it was made from, or why there is none."""
         body = self.objects.get(NETWORKS + stem, NETWORK)
         if isinstance(body, Reason):
             return body
@@ -69,7 +69,7 @@ class RemoteNetworks:
     def fetch(
         self,
         manifest: Manifest,
-        more: Sequence[tuple[Contents, Target]] = (),
+        more: Sequence[tuple[ContentDigests, Destination]] = (),
         came: Callable[[], None] = lambda: None,
     ) -> StoredNetwork | Reason:
         """Return a network, fetched at once with more contents, or why something of it is not there.
@@ -83,15 +83,17 @@ class RemoteNetworks:
         wanted = [(manifest.library, InMemory(library)), (manifest.constants, InMemory(constants)), *more]
         problem = fetch_all(self.objects, wanted, manifest.held, came)
         if problem is not None:
-            return problem._replace(elsewhere=told(problem))
+            return problem._replace(elsewhere=message_of(problem))
         constants.flags.writeable = False
         return StoredNetwork(manifest.record, library.tobytes(), constants, compiler=manifest.compiler)
 
-    def publish(self, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes] | None = None) -> str | None:
+    def publish(
+        self, key: NetworkKey, network: StoredNetwork, weights: Mapping[str, Bytes] | None = None
+    ) -> str | None:
         """Add or replace a network with its weights, by BLAKE3; return None, or why it could not be stored."""
         parts = {"library": memoryview(network.library), "constants": network.constants.data}
         parts |= {digest: array.data for digest, array in sorted((weights or {}).items())}  # alike, whoever writes it
-        contents = {name: Contents.of(data) for name, data in parts.items()}
+        contents = {name: ContentDigests.of(data) for name, data in parts.items()}
         pieces = [
             (digest, piece)
             for name, data in parts.items()
@@ -100,24 +102,24 @@ class RemoteNetworks:
         own = len(contents["library"].pieces) + len(contents["constants"].pieces)
         held = to_hold(pieces[:own] + sorted(pieces[own:], key=lambda piece: (piece[1].nbytes, piece[0])))
         blobs = [(digest, piece) for digest, piece in pieces if digest not in held]
-        with closing(at_once(blobs, lambda piece: self.objects.put_blob(*piece))) as answers:
+        with closing(concurrent_map(blobs, lambda piece: self.objects.put_blob(*piece))) as answers:
             problem = next((each for _, each in answers if each is not None), None)
         body = manifest_bytes(key, network, contents, held)
         problem = problem or self.objects.put([(NETWORKS + key.stem, body)])
         problem = problem or note_answers(self._answers, key.tuned("").stem, network.record)
         return None if problem is None else described(problem)
 
-    def answers(self, key: ImageKey) -> Iterator[Answers]:
+    def answers(self, key: NetworkKey) -> Iterator[Answers]:
         """Return the answers of families by which networks were made that differ from ``key`` in tuning alone."""
         yield from reversed(known_answers(self._answers, key.tuned("").stem))
 
-    def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
+    def note(self, key: NetworkKey, states: Mapping[str, Any]) -> None:
         """Do nothing: states are those of one machine's files."""
 
 
 def fetch_all(
     objects: Objects,
-    wanted: Sequence[tuple[Contents, Target]],
+    wanted: Sequence[tuple[ContentDigests, Destination]],
     held: Mapping[str, bytes],
     came: Callable[[], None] = lambda: None,
 ) -> Reason | None:
@@ -131,7 +133,7 @@ def fetch_all(
     """
     places = [(target, *place) for contents, target in wanted for place in missing(contents, target)]
 
-    def fetch(place: tuple[Target, int, int, str]) -> Reason | None:
+    def fetch(place: tuple[Destination, int, int, str]) -> Reason | None:
         target, start, nbytes, digest = place
         data = held.get(digest, b"")
         if len(data) != nbytes:
@@ -146,5 +148,5 @@ def fetch_all(
             return Reason("unwritable", error.strerror or str(error))
         return None
 
-    with closing(at_once(places, fetch)) as answers:
+    with closing(concurrent_map(places, fetch)) as answers:
         return next((problem for _, problem in answers if problem is not None), None)

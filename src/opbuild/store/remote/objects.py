@@ -58,7 +58,7 @@ def sha256_of(data: bytes | memoryview) -> str:
 
 
 class Objects:
-    """What a remote store holds, checked before anybody sees it. Threads may share it.
+    """The objects of a remote store, checked before anybody sees them. Threads may share it.
 
     Args:
         service: The store.
@@ -82,7 +82,7 @@ class Objects:
         self._problems: dict[str, Reason | None] = {}
 
     def get(self, name: str, most: int) -> bytes | Reason:
-        """Return what was sealed, or why not.
+        """Return the sealed bytes, or why there are none.
 
         Codes of the reason are ``absent``, ``refused``, ``slow``, ``damaged``, ``untrusted`` or a signature's.
 
@@ -110,7 +110,7 @@ class Objects:
         return next(filter(None, (self._put(path, bytes(body)) for path, body in files)), None)
 
     def names(self, folder: str = "", at_most: int | None = None) -> tuple[str, ...] | Reason:
-        """Return the names in a folder, or why they can not be listed or nothing there is read."""
+        """Return the names in a folder, or why they cannot be listed or nothing there is read."""
         return self.problem(folder) or self.service.names(folder, at_most)
 
     def delete(self, *names: str) -> Reason | None:
@@ -145,12 +145,12 @@ class Objects:
         return not self.service.damaged and self.service.size(BLOBS + digest) == nbytes
 
     def damaged(self, path: str, reason: Reason) -> Reason:
-        """Take note that an object is not what was written, which who may write then writes again; return why."""
+        """Take note that an object was damaged, which who may write then writes again; return why."""
         self.service.damaged.add(path)
         return reason if self.checks else self._distrusted(reason)
 
     def problem(self, path: str) -> Reason | None:
-        """Return why nothing is read or written beside an object: others could have changed what lies there."""
+        """Return the reason that nothing is read or written beside an object: others could have changed it."""
         if not self.service.folder or self._trust.key or self._trust.shared:
             return None
         folder = f"{self.service.folder}/{path}".rpartition("/")[0]

@@ -12,7 +12,7 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import NOWHERE, Reason
 from opbuild.platform.paths import Path
-from opbuild.store.at_once import at_once
+from opbuild.store.concurrent_map import concurrent_map
 from opbuild.store.origins import Origins
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.groups import AGAIN_SECONDS, Groups, Write
@@ -66,7 +66,7 @@ class RemoteStore:
         return self.lookup_all([key])[0]
 
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
-        """Return what ``lookup`` does for each of several keys, asking for them together.
+        """Return the answer of ``lookup`` for each of several keys, asking for them together.
 
         Who looks again for each before he compiles it asks for a few first: where most of them are absent the others
         are too, and need no request now.
@@ -90,7 +90,7 @@ class RemoteStore:
     def _look_up(self, keys: Sequence[Key]) -> list[Found | Missing]:
         if len(keys) < 2:
             return [self._one(key) for key in keys]
-        with closing(at_once(keys, self._one)) as answers:
+        with closing(concurrent_map(keys, self._one)) as answers:
             return [answer for _, answer in answers]
 
     def _one(self, key: Key) -> Found | Missing:
@@ -140,18 +140,18 @@ class RemoteStore:
         return None if problem is None else described(problem)
 
     def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
-        """Return for each of several operators what it was compiled from, by what that defined."""
-        with closing(at_once(keys, self._origins.known)) as answers:
+        """Return for each of several operators its origins, by their pipelines."""
+        with closing(concurrent_map(keys, self._origins.known)) as answers:
             return [known for _, known in answers]
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
-        """Return the names of the entries present, sorted; none where the service can not list them."""
+        """Return the names of the entries present, sorted; none where the service cannot list them."""
         stems = self.stems()
         entries = [] if isinstance(stems, Reason) else [self.entry(stem) for stem in stems[:at_most]]
         return tuple(sorted(entry.name for entry in entries if isinstance(entry, Entry)))
 
     def stems(self) -> tuple[str, ...] | Reason:
-        """Return the names of all entries without their devices, or why they can not be listed."""
+        """Return the names of all entries without their devices, or why they cannot be listed."""
         return self._objects.names(OPERATORS)
 
     def last_use(self, name: str) -> float:
@@ -159,7 +159,7 @@ class RemoteStore:
         return 0.0
 
     def components(self, name: str) -> Mapping[str, Any] | None:
-        """Return the key's components of the entry ``name``; None if it can not be read."""
+        """Return the key's components of the entry ``name``; None if it cannot be read."""
         entry = self.entry(name.rpartition("_")[0])
         return entry.info["key"]["components"] if isinstance(entry, Entry) else None
 
@@ -173,13 +173,13 @@ def _most_are_there(answers: Sequence[Found | Missing]) -> bool:
     return 2 * absent <= len(answers)
 
 
-def told(reason: Reason) -> str:
-    """Return what to tell of a look-up that found nothing."""
+def message_of(reason: Reason) -> str:
+    """Return the message of a look-up that found nothing."""
     if reason.code == ABSENT:
         return f"{NOWHERE}{SOURCE}"
     return f"{SOURCE}: {reason.code}, {reason.text}"
 
 
 def missing(reason: Reason) -> Missing:
-    """Return the answer that there is no entry; what is told of it is for people."""
-    return Missing(reason._replace(elsewhere=told(reason)))
+    """Return the answer that there is no entry; its further text is for people."""
+    return Missing(reason._replace(elsewhere=message_of(reason)))

@@ -20,7 +20,7 @@ def packed(entry: Entry) -> bytes:
 
 
 def unpacked(body: bytes, stem: str, key: Key | None = None) -> Entry | Reason:
-    """Return an entry, checked byte for byte, or what is wrong with it.
+    """Return an entry, checked byte for byte, or its problem.
 
     Args:
         body: What ``packed`` returned.

@@ -31,7 +31,7 @@ def names_in(connection: socket.socket, folder: str, database: str, user: str, p
 
 
 def _ask(connection: socket.socket, *words: str) -> Any:
-    """Return what Redis answers to a command: text, a number or a list of these."""
+    """Return the answer of Redis to a command: text, a number or a list of these."""
     parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
     connection.sendall(f"*{len(words)}\r\n{''.join(parts)}".encode())
     with connection.makefile("rb") as answer:

@@ -40,7 +40,7 @@ _TOO_LATE = Reason(ABANDONED, "the program has ended")
 
 @dataclass
 class Traffic:
-    """What went to and fro: requests, and bytes of contents."""
+    """The traffic to and fro: requests, and bytes of contents."""
 
     requests: int = 0
     bytes_read: int = 0
@@ -111,7 +111,7 @@ class Service:
             return is_first
 
     def take_warning(self) -> str | None:
-        """Return once, after the first failure, what to tell the user."""
+        """Return once, after the first failure, the warning for the user."""
         reason = self._untold
         if reason is None or not self.is_first_told("failure"):
             return None
@@ -145,7 +145,7 @@ class Service:
         return self._ask(self.reading, lambda operator: bool(operator.exists(path)))
 
     def size(self, path: str) -> int | Reason:
-        """Return how many bytes an object has, or why that is not known."""
+        """Return the bytes of an object, or the reason that they are not known."""
         return self._ask(self.reading, lambda operator: int(operator.stat(path).content_length))
 
     def put(self, files: Files, *, only_new: bool = False) -> Reason | None:
@@ -179,7 +179,7 @@ class Service:
         """Return the names of the objects in a folder, which ends with a slash, sorted, or why not."""
 
         def request(operator: opendal.Operator) -> tuple[str, ...]:
-            if self._has_pool:  # which OpenDAL can not list
+            if self._has_pool:  # which OpenDAL cannot list
                 from opbuild.store.remote.redis_names import names_in
 
                 user, password = self._secrets.get("username", ""), self._secrets.get("password", "")
@@ -200,7 +200,7 @@ class Service:
         return False
 
     def distrust(self, reason: Reason) -> None:
-        """Take note that an object was not what was written: where all are, nothing more is asked for."""
+        """Take note that an object was damaged: where all are, nothing more is asked for."""
         self.reading.failed(reason)
         self.warn_of(reason)
 
@@ -212,7 +212,7 @@ class Service:
         exclusive: bool = False,
         settles: bool = True,
     ) -> T | Reason:
-        """Return what a request returns, or why it failed; it is repeated once where that may pass."""
+        """Return the result of a request, or why it failed; it is repeated once where that may pass."""
         refused, limit = breaker.refuses(), self._ending.limit(self.seconds, SECONDS)
         if refused is not None or not limit:
             return refused or _TOO_LATE
@@ -241,7 +241,7 @@ class Service:
         return reason
 
     def warn_of(self, reason: Reason) -> None:
-        """Take note of what the user is to be told, unless there was something before."""
+        """Take note of the warning for the user, unless there was one before."""
         with self._lock:
             self._untold = self._untold or reason
 
@@ -260,7 +260,7 @@ class Service:
         return before if reason == UNKNOWN and before is not None and before.code == REFUSED else reason
 
     def _knock(self, seconds: float) -> None:
-        """Raise what connecting raises, or that Redis wants other credentials: a pool tries them again and again."""
+        """Raise an error of connecting, or that Redis wants other credentials: a pool tries them again and again."""
         if not self.address.host:
             return
         with self._connected(seconds) as connection:
@@ -279,7 +279,7 @@ class Service:
                 yield encrypted
 
     def _ask_redis(self, connection: socket.socket) -> None:
-        """Raise ``PermissionError`` with what Redis says if it takes no commands with these credentials."""
+        """Raise ``PermissionError`` with Redis's message if it takes no commands with these credentials."""
         if not self._has_pool:
             return
         user, password = self._secrets.get("username"), self._secrets.get("password")

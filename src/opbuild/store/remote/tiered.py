@@ -1,4 +1,4 @@
-"""Networks and weights of one's own store, which take from the remote store what they lack."""
+"""Networks and weights of one's own store, which take from the remote store those that they lack."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 from opbuild.files.mapping import anonymous
 from opbuild.kernel.answers import Answers
 from opbuild.kernel.interfaces import NetworkStore
-from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
+from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import is_digest
 from opbuild.store.blobs import Folder
+from opbuild.store.flights import Flight, Flights
 from opbuild.store.networks import digests_in
-from opbuild.store.remote.contents import Contents, InFile, InMemory, Target, room_in, room_in_memory
+from opbuild.store.remote.contents import ContentDigests, Destination, InFile, InMemory, room_in, room_in_memory
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.manifest import Manifest
 from opbuild.store.remote.networks import RemoteNetworks
-from opbuild.store.remote.operators import told
-from opbuild.store.turns import Turn, Turns
-from opbuild.store.weights import Weights
+from opbuild.store.remote.operators import message_of
+from opbuild.store.weights import StoredWeights
 
-Offer = Callable[[ImageKey, StoredNetwork, Mapping[str, Bytes]], None]
+Offer = Callable[[NetworkKey, StoredNetwork, Mapping[str, Bytes]], None]
 """Told of a network that was built, with its weights by digest."""
 
 
 _KEPT = "kept"
 
 
-def stored_weights(weights: Weights, network: StoredNetwork) -> dict[str, Bytes] | None:
+def stored_weights(weights: StoredWeights, network: StoredNetwork) -> dict[str, Bytes] | None:
     """Return the weights of one's own network, compared with their digests; None if some are not sound."""
     found: dict[str, Bytes] = {}
     for digest in {*network.states, *digests_in(network.record)}:
@@ -41,11 +41,11 @@ def stored_weights(weights: Weights, network: StoredNetwork) -> dict[str, Bytes]
     return found
 
 
-def _targets(near: Weights, lacking: Mapping[str, Contents]) -> dict[str, Target] | Reason:
-    """Return where weights are put: files as long as there is room, then memory; or why there is none for all."""
+def _targets(near: StoredWeights, lacking: Mapping[str, ContentDigests]) -> dict[str, Destination] | Reason:
+    """Return the destinations of weights: files as long as there is room, then memory; or why there are none."""
     on_disk = room_in(near.blobs.path) if isinstance(near.blobs, Folder) else -1
     in_memory = room_in_memory()
-    targets: dict[str, Target] = {}
+    targets: dict[str, Destination] = {}
     for digest, contents in lacking.items():
         if contents.nbytes <= on_disk:
             with contextlib.suppress(OSError):
@@ -60,8 +60,8 @@ def _targets(near: Weights, lacking: Mapping[str, Contents]) -> dict[str, Target
     return targets
 
 
-def _finished(near: Weights, digest: str, nbytes: int, target: Target) -> Weight | Reason:
-    """Return weights, which are whole, or why they are not what their digest says."""
+def _finished(near: StoredWeights, digest: str, nbytes: int, target: Destination) -> Weight | Reason:
+    """Return weights, which are whole, or why they do not fit their digest."""
     try:
         return Weight(digest, *target.finish(digest))
     except FileNotFoundError:  # another process was done before
@@ -88,32 +88,32 @@ class TieredNetworks:
     def __init__(
         self,
         near: NetworkStore,
-        weights: Weights,
+        weights: StoredWeights,
         remote: RemoteNetworks,
         offer: Offer | None = None,
         filled: Callable[[], None] = lambda: None,
-        turns: Turns | None = None,
-        known: Callable[[ImageKey, StoredNetwork], None] | None = None,
+        turns: Flights | None = None,
+        known: Callable[[NetworkKey, StoredNetwork], None] | None = None,
     ) -> None:
         self._known = known
         self._near, self._weights, self._remote = near, weights, remote
         self._offer, self._filled, self._turns = offer, filled, turns
 
-    def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
+    def lookup(self, key: NetworkKey) -> StoredNetwork | Reason:
         """Return one's own network, else the remote store's; else why there is no own one, and no remote one."""
         own = self._near.lookup(key)
         if isinstance(own, StoredNetwork):
             if self._known is not None:
                 self._known(key, own)
             return own
-        with contextlib.nullcontext(Turn()) if self._turns is None else self._turns.turn(f"fetch_{key.stem}") as turn:
+        with contextlib.nullcontext(Flight()) if self._turns is None else self._turns.turn(f"fetch_{key.stem}") as turn:
             found = self._found(key, turn)
         if isinstance(found, Reason):
-            return own._replace(elsewhere=found.elsewhere or told(found))
+            return own._replace(elsewhere=found.elsewhere or message_of(found))
         return found
 
-    def _found(self, key: ImageKey, turn: Turn) -> StoredNetwork | Reason:
-        """Return what another process has fetched meanwhile, else fetch it and tell the others."""
+    def _found(self, key: NetworkKey, turn: Flight) -> StoredNetwork | Reason:
+        """Return the network that another process has fetched meanwhile, else fetch it and tell the others."""
         if turn.said == ABSENT:
             return Reason(ABSENT, "")
         if turn.said and isinstance(found := self._near.lookup(key), StoredNetwork):
@@ -125,14 +125,14 @@ class TieredNetworks:
             return manifest
         return self.take(manifest, turn)
 
-    def take(self, manifest: Manifest, turn: Turn | None = None) -> StoredNetwork | Reason:
-        """Fetch a network with what one lacks of its weights, and keep all of it.
+    def take(self, manifest: Manifest, turn: Flight | None = None) -> StoredNetwork | Reason:
+        """Fetch a network with those of its weights that one lacks, and keep all of it.
 
         Args:
             manifest: What it consists of.
             turn: Told of each piece that came, and where all was kept that it was.
         """
-        turn = turn or Turn()
+        turn = turn or Flight()
         lacking = {d: c for d, c in manifest.weights.items() if isinstance(self._weights.get(d, c.nbytes), Reason)}
         if any(not is_digest(digest) for digest in lacking):
             return Reason("damaged", "it names weights by what is no digest")
@@ -151,24 +151,24 @@ class TieredNetworks:
             states[weight.digest] = weight.state
             self._weights.hold(weight)
         network = network._replace(states=states)
-        problem = self._near.publish(manifest.key, network)  # what can not be kept is fetched again
+        problem = self._near.publish(manifest.key, network)  # what cannot be kept is fetched again
         if problem is None and None not in states.values():
             turn.end(_KEPT)
         self._filled()
         return network
 
-    def publish(self, key: ImageKey, network: StoredNetwork) -> str | None:
+    def publish(self, key: NetworkKey, network: StoredNetwork) -> str | None:
         """Add or replace a network in one's own store, and offer it; return None, or why the storage refused."""
         weights = self._weights.used(network.states)
         if self._offer is not None and len(weights) == len(network.states):
             self._offer(key, network, weights)
         return self._near.publish(key, network)
 
-    def answers(self, key: ImageKey) -> Iterator[Answers]:
+    def answers(self, key: NetworkKey) -> Iterator[Answers]:
         """Return the answers by which one's own networks were made, then those of the remote store's."""
         yield from self._near.answers(key)
         yield from self._remote.answers(key)
 
-    def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
+    def note(self, key: NetworkKey, states: Mapping[str, Any]) -> None:
         """Keep new states of a network's weights."""
         self._near.note(key, states)

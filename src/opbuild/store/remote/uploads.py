@@ -1,4 +1,4 @@
-"""Uploads: what was built here is written to the remote store in the background, in the order in which it came.
+"""Uploads: entries built here are written to the remote store in the background, in the order in which they came.
 
 When the program ends, what is left is written for a while (``ending``), and then abandoned.
 """
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from opbuild.platform.background import begin
-from opbuild.platform.behind import BEHIND
+from opbuild.platform.background_writer import BACKGROUND_WRITER
 from opbuild.store.remote.ending import ENDING, Ending
 from opbuild.text.plural import counted, verb
 
@@ -58,14 +58,14 @@ class Uploads:
         return failed
 
     def finish(self) -> None:
-        """Wait until everything is written, or the time is over; tell what is not. To be called when all is built.
+        """Wait until everything is written, or the time is over; tell of the rest. To be called when all is built.
 
         A request that was under way when the program ended may still be when the time is over, where a service answers
         each of its steps just in time; Python then ends beside it.
         """
         if os.getpid() != self._process:
             return
-        BEHIND.finish()  # which may have more to upload
+        BACKGROUND_WRITER.finish()  # which may have more to upload
         self._ending.begin()
         with self._changed:
             while self._busy and self._ending.left():

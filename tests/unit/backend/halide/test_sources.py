@@ -22,7 +22,7 @@ from opbuild.families import catalogue
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.platform.imports import Modules
-from opbuild.platform.sources import Sources
+from opbuild.platform.sources import SourceFiles
 
 HALIDE = Path(driver.__file__).parent
 FAMILIES = catalogue.names()
@@ -34,7 +34,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = HALIDE.parents[1]
     copy = tmp_path / "opbuild"
     shutil.copytree(root, copy, ignore=shutil.ignore_patterns("__pycache__", "packs"))
-    monkeypatch.setattr(driver.HalideCompiler, "new_modules", lambda _: Modules(Sources(copy), UNDECIDING))
+    monkeypatch.setattr(driver.HalideCompiler, "new_modules", lambda _: Modules(SourceFiles(copy), UNDECIDING))
     return copy / "backend" / "halide"
 
 
@@ -203,10 +203,10 @@ def test_sources_that_go_while_a_server_works_end_nothing(package: Path, monkeyp
     shutil.rmtree(package.parents[1] / "kernel")
     assert loaded.sources_digest(softmax) != before
 
-    def gone(sources: Sources, path: str) -> bytes:
+    def gone(sources: SourceFiles, path: str) -> bytes:
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr(Sources, "read", gone)
+    monkeypatch.setattr(SourceFiles, "read", gone)
     assert reading.sources_digest(softmax) == "edited"
 
 
@@ -279,7 +279,7 @@ REVIEWED = {
 
 def test_what_compiles_starts_without_numpy() -> None:
     """It would take as long again to start; an operator of a user imports it where its text is executed."""
-    code = "import sys, opbuild.builder.server, opbuild.backend.halide.driver as driver\n"
+    code = "import sys, opbuild.builder.server, opbuild.backend.halide.driver\n"
     code += "driver.HalideCompiler().prepare(); print('halide' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], env=server_environment(), capture_output=True, text=True, check=True

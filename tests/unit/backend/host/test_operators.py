@@ -45,7 +45,7 @@ def model_of(op_type: str, inputs: Sequence[Array], **attrs: Any) -> onnx.ModelP
 
 
 def built(op_type: str, inputs: Sequence[Array], cache: Path, **attrs: Any) -> tuple[Array, Array]:
-    """Return what a network of one node gives, and what ONNX Runtime does."""
+    """Return the results of a network of one node, and those of ONNX Runtime."""
     model = model_of(op_type, inputs, **attrs)
     feeds = {f"i{index}": each for index, each in enumerate(inputs)}
     return np.asarray(opbuild.compile(model, cache_path=cache)(feeds)), onnxruntime_output(model, feeds)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 from opbuild.backend.host.evaluate import evaluate
-from opbuild.backend.host.matching import Pattern
+from opbuild.backend.host.matching import RegularExpression
 from opbuild.errors import RunError
 from opbuild.frontend import onnx_node
 from opbuild.frontend.onnx_model import load_model
@@ -36,12 +36,12 @@ def node_of(op_type: str, inputs: list[Any], outputs: int, domain: str = "", **a
 
 
 def on_host(proto: onnx.NodeProto, inputs: list[Any]) -> list[Any]:
-    """Return what the host backend makes of a node."""
+    """Return the outputs of a node on the host backend."""
     return evaluate(onnx_node.make_node(proto, proto.name, DataFiles()), inputs, NEWEST)
 
 
 def of_runtime(proto: onnx.NodeProto, inputs: list[Any]) -> list[Any]:
-    """Return what ONNX Runtime makes of a node."""
+    """Return the outputs of a node in ONNX Runtime."""
     kinds = [
         TensorProto.STRING if each.dtype == object else helper.np_dtype_to_tensor_dtype(each.dtype) for each in inputs
     ]
@@ -161,7 +161,7 @@ def test_words_are_normalised_without_touching_accents_or_the_locale(
 def test_a_pattern_that_re2_has_not_is_refused(pattern: str) -> None:
     """Python's syntax is not RE2's; what one of them lacks is an error and never means something else."""
     with pytest.raises(ValueError, match="pattern"):
-        Pattern(pattern)
+        RegularExpression(pattern)
     with pytest.raises(RunError, match=r"'node'.*pattern"):
         on_host(node_of("RegexFullMatch", [WORDS], 1, pattern=pattern), [WORDS])
 

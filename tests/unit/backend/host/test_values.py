@@ -103,7 +103,7 @@ def test_an_expression_that_can_not_be_evaluated_says_why() -> None:
 
 
 def test_an_index_out_of_range_is_an_error_that_names_the_node() -> None:
-    """Gather on the host checks what a kernel can not."""
+    """Gather on the host checks what a kernel cannot."""
     node = Node("Gather", ("x", "i"), ("y",), {}, "lookup")
     with pytest.raises(RunError, match="node 'lookup': index 3 is out of range: it must be from -3 to 2"):
         evaluate(node, [f32(1, 2, 3), np.array([3])], 21)

@@ -78,8 +78,8 @@ def test_a_convolutions_gradients_are_those_of_torch(name: str, dtype: str) -> N
 
     def write(of: Any, dy: Any, x: Any, w: Any) -> Any:
         return (
-            window.convolution_data(of, dy, w, x.shape, window.Window(**attrs)),
-            window.convolution_weight(of, x, dy, w.shape, window.Window(**attrs)),
+            window.convolution_data(of, dy, w, x.shape, window.TapWindow(**attrs)),
+            window.convolution_weight(of, x, dy, w.shape, window.TapWindow(**attrs)),
             window.channel_sums(of, dy),
         )
 
@@ -98,8 +98,8 @@ def test_a_transposed_convolutions_gradients_are_those_of_torch(options: dict[st
 
     def write(of: Any, dy: Any, x: Any, w: Any) -> Any:
         return (
-            window.transposed_data(of, dy, w, x.shape, window.Window(**attrs)),
-            window.convolution_weight(of, dy, x, w.shape, window.Window(**attrs)),
+            window.transposed_data(of, dy, w, x.shape, window.TapWindow(**attrs)),
+            window.convolution_weight(of, dy, x, w.shape, window.TapWindow(**attrs)),
         )
 
     given = (each.astype(dtype) for each in (dy, x, w))
@@ -141,7 +141,7 @@ def test_an_average_pools_gradient_is_that_of_torch(options: dict[str, Any]) -> 
     dy, dx = _torch_gradients(lambda x: F.avg_pool2d(x, **options), None, x)
     kernel = _per_axis(options["kernel_size"], 2)
     steps, pads = _per_axis(options.get("stride", kernel), 2), _per_axis(options.get("padding", 0), 2) * 2
-    sliding = window.Window(steps, pads, (1, 1))
+    sliding = window.TapWindow(steps, pads, (1, 1))
     counts, divisor = options.get("count_include_pad", True), options.get("divisor_override")
 
     def write(of: Any, dy: Any) -> Any:

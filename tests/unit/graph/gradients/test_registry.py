@@ -9,7 +9,7 @@ import pytest
 from opbuild.backend.evaluate import evaluate
 from opbuild.dtypes import is_float
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.frontend.onnx_examples import Example, examples, operator_types
+from opbuild.frontend.onnx_examples import OperatorExample, examples, operator_types
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.gradients.registry import CONSTANT, RULES
 from opbuild.graph.gradients.reverse import differentiate
@@ -47,7 +47,7 @@ WITHOUT_RULES = {
 """What lowering has a rule for, but gradients do not, nor are they made of others, nor known to be constant."""
 
 
-def _graph(example: Example) -> Graph | None:
+def _graph(example: OperatorExample) -> Graph | None:
     """Return the graph of an example, None where a network would be cut."""
     walked = load_model(example.model).walk({}, evaluate)
     return walked.graph if walked.follows is None else None

@@ -6,7 +6,7 @@ from typing import Any
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.graph.gradients.reverse import differentiate
-from opbuild.graph.passes.cleanup import join_asked_again
+from opbuild.graph.passes.cleanup import merge_duplicates
 from opbuild.graph.passes.infer import infer
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
@@ -29,7 +29,7 @@ def layer(w: str, *outputs: str, **attrs: Any) -> Node:
 def test_one_layer_gives_what_both_gave() -> None:
     """For what both have there is the first one's name."""
     more = Node("Neg", ("again",), ("z",), {}, "z"), Node("Neg", ("kept",), ("s",), {}, "s")
-    joined = join_asked_again(
+    joined = merge_duplicates(
         layers(layer("w", "y"), layer("w", "again", "", "", "kept"), *more, outputs=("y", "z", "s"))
     )
     assert [node.outputs for node in joined.nodes] == [("y", "", "", "kept"), ("z",), ("s",)]
@@ -41,7 +41,7 @@ def test_layers_of_other_weights_or_attributes_stay() -> None:
     """So does one whose output is one of the graph: it keeps its name."""
     others = (layer("v", "a"), layer("w", "b", clip=2.0), layer("w", "c"))
     graph = layers(layer("w", "y"), *others, outputs=("y", "a", "b", "c"))
-    assert join_asked_again(graph) is graph
+    assert merge_duplicates(graph) is graph
 
 
 def test_a_gradient_needs_one_layer() -> None:

@@ -58,7 +58,7 @@ def test_everything_inside_is_float32(dtype: str) -> None:
 
 
 def test_conversions_of_the_model_between_floats_disappear() -> None:
-    """What a mixed-precision model converts to and fro is computed in float32 throughout."""
+    """Values that a mixed-precision model converts to and fro are computed in float32 throughout."""
     x = np.linspace(-2, 2, 6, dtype=np.float32)
     steps: list[Step] = [
         ("Cast", "x", "h", {"to": 10}), ("Exp", "h", "e", {}), ("Cast", "e", "d", {"to": "float64"}),

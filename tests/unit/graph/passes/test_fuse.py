@@ -59,7 +59,7 @@ def run_fused(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
 
 
 def fused_types(graph: Graph) -> list[tuple[str, ...]]:
-    """Return what each node of the fused graph computes."""
+    """Return the operations of each node of the fused graph."""
     found = []
     for node in fuse(graph).nodes:
         expression = node.attrs.get("expression", node.attrs.get("epilogue"))

@@ -106,7 +106,7 @@ def library() -> Library:
 
 
 def is_refused(library: Library, indices: Array, counts: tuple[int, ...], *, negative: bool, tasks: int) -> bool:
-    """Return what the code of networks says of dense indices."""
+    """Return whether the code of networks refuses dense indices."""
     dims = DimsTable.of([((indices.size, 1),), tuple((count, 0) for count in reversed(counts))])
     bits = indices.dtype.itemsize * 8
     headers = make_headers(dims, np.array([0, 1]), np.array([[0, bits], [0, 32]], np.uint8))

@@ -30,7 +30,7 @@ def convolution_backward(
     """The gradients of a convolution's data, weights and bias, those that are wanted."""
     count = len(weight.shape) - 2
     _require(of, x, count)
-    sliding = window.Window(spread(strides, count), spread(padding, count) * 2, spread(dilations, count), groups)
+    sliding = window.TapWindow(spread(strides, count), spread(padding, count) * 2, spread(dilations, count), groups)
     return window.convolution_gradients(of, x, weight, dy, sliding, wanted, transposed=transposed)
 
 
@@ -68,7 +68,7 @@ def avg_pool_backward(
     count = 3 if "3d" in of.step.target else 2
     _require(of, x, count)
     kernel = spread(kernel, count)
-    sliding = window.Window(spread(strides, count) if strides else kernel, spread(padding, count) * 2, (1,) * count)
+    sliding = window.TapWindow(spread(strides, count) if strides else kernel, spread(padding, count) * 2, (1,) * count)
     return window.average_pool_data(of, dy, x.shape, kernel, sliding, count_include_pad=count_padding, divisor=divisor)
 
 
@@ -80,7 +80,7 @@ def adaptive_avg_pool_backward(of: StepBuilder, dy: Value, x: Value) -> Value:
     if any(not size or extent % size for extent, size in zip(x.shape[2:], dy.shape[2:], strict=True)):
         of.refuse("windows of different sizes")
     kernel = tuple(extent // size for extent, size in zip(x.shape[2:], dy.shape[2:], strict=True))
-    sliding = window.Window(kernel, (0,) * (2 * count), (1,) * count)
+    sliding = window.TapWindow(kernel, (0,) * (2 * count), (1,) * count)
     return window.average_pool_data(of, dy, x.shape, kernel, sliding, count_include_pad=True)
 
 
@@ -152,7 +152,7 @@ def group_norm_backward(
 def embedding_backward(
     of: StepBuilder, dy: Value, indices: Value, rows: int, padding_idx: int, by_frequency: bool
 ) -> Value:
-    """The gradient of a table: the sum of what its rows were taken for, in their order."""
+    """The gradient of a table: the sum of the gradients of all uses of its rows, in their order."""
     if by_frequency:
         of.refuse("gradients divided by how often a row is taken")
     return picking.embedding_weight(of, dy, indices, rows, padding_idx)

@@ -94,7 +94,7 @@ def div_mode(of: StepBuilder, x: Value, other: Any, rounding_mode: str | None = 
 
 @rule("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
 def remainder(of: StepBuilder, x: Any, other: Any) -> Value:
-    """What is left of ``x``, with the sign of ``other``."""
+    """The remainder of ``x``, with the sign of ``other``."""
     x, other = _operands(of, x, other)
     if category(of.dtype) < 2:
         return of("Mod", x, other, fmod=0)
@@ -103,7 +103,7 @@ def remainder(of: StepBuilder, x: Any, other: Any) -> Value:
 
 
 def truncated(of: StepBuilder, x: Value) -> Value:
-    """Write what rounds towards zero."""
+    """Write a rounding towards zero."""
     return of("Where", of("Less", x, of.constant(0, x.dtype)), of("Ceil", x), of("Floor", x))
 
 
@@ -126,7 +126,7 @@ def _differs(of: StepBuilder, rest: Value, other: Value) -> Value:
 
 
 def _floored(of: StepBuilder, x: Value, other: Value, quotient: Value) -> Value:
-    """Return the quotient rounded down as Python does it: of what is left after the whole part, not of the quotient."""
+    """Return the quotient rounded down as Python does it: of the rest after the whole part, not of the quotient."""
     rest = of("Mod", x, other, fmod=1)
     one, half = of.constant(1, x.dtype), of.constant(0.5, x.dtype)
     whole = of("Div", of("Sub", x, rest), other)

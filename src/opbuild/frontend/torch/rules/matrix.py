@@ -118,7 +118,7 @@ def attention(
 
 
 def causal_mask(of: StepBuilder, rows: Any, columns: Any, dtype: str) -> Value:
-    """Return what hides the keys that come after each query."""
+    """Return the mask that hides the keys that come after each query."""
     if is_open((rows, columns)):
         rows_at, columns_at = (
             of("Range", of.constant(0, "int64"), of("Squeeze", of.ints(each), of.ints(0)), of.constant(1, "int64"))

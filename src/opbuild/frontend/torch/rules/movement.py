@@ -307,7 +307,7 @@ def _part_of(of: StepBuilder, x: Value, axis: int, begin: int, end: int) -> Valu
 
 @rule("copy.default")
 def copy(of: StepBuilder, x: Value, source: Value, non_blocking: bool = False) -> Value:
-    """What is written over a tensor."""
+    """The source, written over a tensor."""
     return of.expand(of.cast(source, x.dtype), x.shape)
 
 
@@ -365,7 +365,7 @@ def sort(of: StepBuilder, x: Value, dim: int = -1, descending: bool = False, sta
 
 @rule("bucketize.Tensor")
 def bucketize(of: StepBuilder, x: Value, bounds: Value, out_int32: bool = False, right: bool = False) -> Value:
-    """Between which bounds each element is; what is no number is after the last one."""
+    """Between which bounds each element is; a NaN is after the last one."""
     if is_open(bounds.shape) or bounds.shape == (0,):
         of.refuse("no bounds, or how many is not known")
     kind = promoted((x, bounds))

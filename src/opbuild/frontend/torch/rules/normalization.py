@@ -111,7 +111,7 @@ def group_norm(
 def _affine(
     of: StepBuilder, weight: Value | None, bias: Value | None, shape: tuple[Any, ...], dtype: str
 ) -> tuple[Value, Value]:
-    """Return what is multiplied and added: ones and zeros where nothing is."""
+    """Return the scale and the shift of a normalization: ones and zeros where there are none."""
     ones, zeros = (of.constant([number] * prod(shape), dtype) for number in (1, 0))
     return (
         of.reshape(ones, shape) if weight is None else weight,

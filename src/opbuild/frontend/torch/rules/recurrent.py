@@ -113,7 +113,7 @@ def _require(of: StepBuilder, mode: int, batch_sizes: Sequence[int], layers: int
 def _inputs(
     of: StepBuilder, x: Value, weights: Sequence[Value], states: Sequence[Value], size: int
 ) -> tuple[Value | None, ...]:
-    """Return what ONNX's operator reads."""
+    """Return the inputs of ONNX's operator."""
     w, r, *biases = (_reordered(of, each, size, _GATES, (1, *each.shape)) for each in weights)
     first = (of.reshape(each, (1, x.shape[1], size)) for each in states)
     return x, w, r, of("Concat", *biases, axis=1), None, *first
@@ -124,6 +124,6 @@ def _attributes(size: int, reverse: bool) -> dict[str, Any]:
 
 
 def _reordered(of: StepBuilder, value: Value, size: int, order: Sequence[int], shape: Sequence[int]) -> Value:
-    """Return what belongs to the gates in another order, and in a shape, to which a direction may be added."""
+    """Return the gates' values in another order, and in a shape, to which a direction may be added."""
     parts = of.several("Split", 4, value, of.ints(*(size,) * 4), axis=0)
     return of.reshape(of("Concat", *(parts[gate] for gate in order), axis=0), shape)

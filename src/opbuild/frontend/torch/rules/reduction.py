@@ -30,7 +30,7 @@ def _reduction(op_type: str) -> Callable[..., Value]:
 
 
 def _running(op_type: str) -> Callable[..., Value]:
-    """Return the rule of what runs along a dimension."""
+    """Return the rule of a running operation along a dimension."""
 
     def write(of: StepBuilder, x: Value, axis: int, **_: Any) -> Value:
         x = of.cast(x, of.dtype)
@@ -50,7 +50,7 @@ def _logical(op_type: str) -> Callable[..., Value]:
 
 @rule("mean.dim")
 def mean(of: StepBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
-    """The mean of some dimensions; that of images is what torch writes for pooling to one element."""
+    """The mean of some dimensions; that of images is torch's form of pooling to one element."""
     x, rank = of.cast(x, of.dtype), len(x.shape)
     if rank in (4, 5) and {of.axis(each, rank) for each in axes or ()} == {*range(2, rank)}:
         pooled = of("GlobalAveragePool", x)

@@ -36,7 +36,7 @@ def _nearest(of: StepBuilder, x: Value, sizes: Any, factors: Sequence[float | No
 
 
 def _picked(extent: int, wanted: int, factor: float | None, *, is_image: bool) -> Array:
-    """Return the elements that torch picks: it multiplies by what a factor is one over, in float32.
+    """Return the elements that torch picks: it multiplies by the reciprocal of a factor, in float32.
 
     Of images it picks all, or each twice, where that gives as many, whatever the factor.
     """
@@ -118,7 +118,7 @@ def pad(of: StepBuilder, x: Value, pads: Sequence[Any]) -> Value:
 
 
 def _sides(x: Value, pads: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return how much is added before and behind each dimension; torch counts from the last one."""
+    """Return the padding before and behind each dimension; torch counts from the last one."""
     rank, count = len(x.shape), len(pads) // 2
     first, second = (
         (0,) * (rank - count) + tuple(pads[2 * axis + side] for axis in reversed(range(count))) for side in (0, 1)
@@ -133,7 +133,7 @@ def _repetition(of: StepBuilder) -> str:
 @rule("reflection_pad1d_backward.default", "reflection_pad2d_backward.default", "reflection_pad3d_backward.default")
 @rule("replication_pad1d_backward.default", "replication_pad2d_backward.default", "replication_pad3d_backward.default")
 def pad_backward(of: StepBuilder, dy: Value, x: Value, pads: Sequence[Any]) -> Value | None:
-    """What elements and those that repeat them get."""
+    """The gradient of padding: elements and those that repeat them add up."""
     from opbuild.graph.gradients.registry import Backward
     from opbuild.graph.gradients.rules.movement import pad
 

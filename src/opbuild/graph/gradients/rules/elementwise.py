@@ -1,4 +1,4 @@
-"""Gradients of what computes one element at a time, by the derivatives of its operation."""
+"""Gradients of elementwise operations, by their derivatives."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def swish(of: Backward) -> Parts:
 
 @gradient("CumProd")
 def running_product(of: Backward) -> Parts:
-    """Give each element what the products behind it get, by the product of all before it.
+    """Give each element the gradient of the products behind it, by the product of all before it.
 
     Elements may be 0, so nothing is divided: ``s = dy + next x * next s`` is added up from the end, by distances that
     double.
@@ -115,7 +115,7 @@ def running_product(of: Backward) -> Parts:
 
 
 def _moved(of: GraphBuilder, x: Value, axis: int, distance: int, back: bool) -> Value:
-    """Return what stands so many places behind each element, or before it; 0 where nothing does."""
+    """Return the elements so many places behind or before each one; 0 where there are none."""
     amounts = [0] * (2 * len(x.shape))
     amounts[axis], amounts[axis + len(x.shape)] = (distance, -distance) if back else (-distance, distance)
     return of("Pad", x, of.ints(*amounts))
@@ -123,7 +123,7 @@ def _moved(of: GraphBuilder, x: Value, axis: int, distance: int, back: bool) -> 
 
 @gradient("DequantizeLinear")
 def dequantized(of: Backward) -> Parts:
-    """Give the scale what the numbers without it make of the gradient; nothing flows through the integers."""
+    """Give the scale the gradient's product with the numbers without it; nothing flows through the integers."""
     scale = of.input(1)
     if not of.wants(1):
         return ()
@@ -142,7 +142,7 @@ def dequantized(of: Backward) -> Parts:
 
 
 def _in_type_of(of: Backward, x: Value) -> Parts:
-    """Take a gradient back to the type of what was converted; nothing flows through other types than floats."""
+    """Take a gradient back to the type before the conversion; nothing flows through other types than floats."""
     return (of.cast(of.gradient(), x.dtype),) if is_float(x.dtype) else ()
 
 

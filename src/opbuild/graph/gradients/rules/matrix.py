@@ -1,4 +1,4 @@
-"""Gradients of products of matrices, and of what ranks exchange."""
+"""Gradients of products of matrices, and of collectives."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _times(of: GraphBuilder, x: Value, factor: float) -> Value:
 
 @gradient("AllReduce", "AllGather", "ReduceScatter", domain=COLLECTIVES)
 def together(of: Backward) -> Sequence[Value | None]:
-    """Give each rank what all ranks' results get for its elements: the same operator, gathered and scattered turned."""
+    """Give each rank the gradients of all ranks' results for its elements: the operator with both turned."""
     op_type, attrs = of.node.op_type, {**of.node.attrs, "reduction": "sum"}
     if op_type != "AllGather" and of.node.attrs.get("reduction") != "sum":
         of.refuse(f"its reduction is {of.node.attrs.get('reduction')}, not sum")

@@ -1,4 +1,4 @@
-"""Gradients of what moves elements: they move back."""
+"""Gradients of movements of elements: they move back."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def spaced(of: GraphBuilder, x: Value, gaps: Sequence[int]) -> Value:
 
 @gradient("Pad")
 def pad(of: Backward) -> Parts:
-    """Cut the padding off, and add it to what it repeats, or to the number that it is."""
+    """Cut the padding off, and add it to the elements that it repeats, or to the number that it is."""
     x, dy = of.input(0), of.gradient()
     rank, amounts = len(x.shape), [int(each) for each in of.known_input(1).reshape(-1)]
     axes = [int(each) % rank for each in of.known_input(3).reshape(-1)] if of.optional(3) is not None else range(rank)
@@ -123,7 +123,7 @@ def _of_number(of: Backward, amounts: Sequence[int]) -> Value:
 
 
 def _folded(of: GraphBuilder, x: Value, axis: int, start: int, end: int, mode: str) -> Value:
-    """Return what lies from ``start`` on, below ``end``, and in it what lies outside and repeats it.
+    """Return the elements from ``start`` to ``end``, with those outside added where they repeat one of them.
 
     The padding is taken in pieces that repeat neighbours in one order, as numpy pads: the gradient of each lies where
     what it repeats does.

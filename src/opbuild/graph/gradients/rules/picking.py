@@ -1,4 +1,4 @@
-"""Gradients of what picks elements by indices, and of what writes there."""
+"""Gradients of gathers by indices, and of scatters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opbuild.graph.graph_builder import GraphBuilder, Value
 
 
 def index_sum(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axis: int) -> Value:
-    """Return the gradient of what ``Gather`` took slices of ``axis`` from.
+    """Return the gradient of the data that ``Gather`` took slices of ``axis`` from.
 
     Args:
         of: Writes the operators.
@@ -36,7 +36,7 @@ def index_sum(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int],
 
 
 def elements_sum(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axis: int) -> Value:
-    """Return the gradient of what ``GatherElements`` took elements of ``shape`` from along ``axis``."""
+    """Return the gradient of the data that ``GatherElements`` took elements of ``shape`` from along ``axis``."""
     zeros = of.filled(0.0, dy.dtype, shape)
     if is_empty(dy):
         return zeros
@@ -95,7 +95,7 @@ def greatest_elements(of: Backward) -> Parts:
 
 @gradient("ScatterElements", "ScatterND")
 def scatter(of: Backward) -> Parts:
-    """Take back what was written, added or multiplied, or was the greatest; what was written over gets nothing."""
+    """Take back the updates written, added, multiplied or compared; elements written over get nothing."""
     x, places, updates, dy = of.input(0), of.input(1), of.input(2), of.gradient()
     if is_empty(updates):
         return dy, None, of.filled(0.0, x.dtype, updates.shape)
@@ -123,14 +123,14 @@ def _scattered(of: Backward, data: Value, updates: Value, how: str = "none") -> 
 
 
 def _taken(of: Backward, data: Value) -> Value:
-    """Return what stands where updates go."""
+    """Return the elements of the data at the places of the updates."""
     if of.node.op_type == "ScatterElements":
         return of("GatherElements", data, of.input(1), axis=of.axis(0, len(data.shape)))
     return of("GatherND", data, of.input(1))
 
 
 def _is_last(of: Backward, places: Value, updates: Value) -> Value:
-    """Return which updates nothing was written over: their numbers are written the same way, and read again."""
+    """Return a mask of the updates that nothing was written over: their numbers are written and read again."""
     shape = updates.shape
     if of.node.op_type == "ScatterND":  # a row has one number
         rows = len(places.shape) - 1

@@ -99,7 +99,7 @@ class Layout:
         return self.shifted(self.state(self.of.optional(5)), self.every(found))
 
     def kept(self) -> list[Term]:
-        """Return what goes into the activation of each gate, and the cell, or what a linear GRU resets.
+        """Return the argument of each gate's activation, and the cell, or a linear GRU's values before the reset.
 
         The layer is asked to give it, too.
         """
@@ -111,7 +111,7 @@ class Layout:
         return self.of.several(self.of.node.op_type, count, *self.of.inputs, **self.of.node.attrs)
 
     def flows(self) -> tuple[Term, Term, Term, Term]:
-        """Return what flows into each step's hidden state and cell, and into the last ones from behind.
+        """Return the gradients of each step's hidden state and cell, and of the last ones from behind.
 
         Where sequences have lengths, that is among what flows into each one's last step.
         """
@@ -168,7 +168,7 @@ class Layout:
         return self._joined(steps, 0) if len(steps) > 1 else steps[0]
 
     def shifted(self, first: Term, every: Term) -> Term:
-        """Return what stood before each step, given what stood before the first and behind each."""
+        """Return the states before each step, given the one before the first and those behind each."""
         if self.steps == 1:
             return first
         return self._joined([first, Term(self.of, self.of.part(every.value, 0, 0, self.steps - 1))], 0)
@@ -257,7 +257,7 @@ def recurrent(of: Backward, *, apart: bool = False) -> Sequence[Value | None]:
 
     Args:
         of: The layer.
-        apart: Whether it is an LSTM in another network, which can not be asked for what it has computed besides; such
+        apart: Whether it is an LSTM in another network, which cannot be asked for what it has computed besides; such
             a one has no peepholes, and does not couple its gates.
     """
     cell = cell_of(of.node)
@@ -300,7 +300,7 @@ class _Activated:
         self._activation, self._bound = activation, bound
 
     def value(self, x: Term) -> Term:
-        """Return what the activation gives."""
+        """Return the value of the activation."""
         return self._plain(x if self._bound is None else FORMULAS.clip(x, -self._bound, self._bound))
 
     def slope(self, factor: Term, x: Term) -> Term:
@@ -366,7 +366,7 @@ def _all(layout: Layout, x: Term, of_inputs: Term, of_states: Term, recurrence: 
 
 
 def _products(layout: Layout, x: Term, states: Term) -> tuple[list[Term], list[Term]]:
-    """Return what inputs and states add to each gate, without biases."""
+    """Return the products of inputs and states with the weights of each gate, without biases."""
     of = layout.of
     return (
         layout.split(layout.times(x, turned(of, layout.weights(1)))),
@@ -429,7 +429,7 @@ def _gru(layout: Layout, activations: Sequence[_Activated]) -> Parts:
 
 
 def _walk(layout: Layout, factors: Term, kept: Term) -> tuple[Term, Term]:
-    """Return what flows into each hidden state ``(T, D, B, 1, H)``, and into the first ``(1, D, B, H)``.
+    """Return the gradients of each hidden state ``(T, D, B, 1, H)``, and of the first ``(1, D, B, H)``.
 
     Args:
         layout: The layer.
@@ -449,7 +449,7 @@ def _walk(layout: Layout, factors: Term, kept: Term) -> tuple[Term, Term]:
 def _walk_by_reset(
     layout: Layout, new: Term, update: Term, reset: Term, kept: Term, passed: Term
 ) -> tuple[Term, Term, Term]:
-    """Return what flows into each hidden state, into each one that was reset, and into the first."""
+    """Return the gradients of each hidden state, of each one that was reset, and of the first."""
     every, _, behind, _ = layout.flows()
     whole, size, found, opened = layout.weights(2), layout.hidden, list[Term](), list[Term]()
     outer, inner = (layout.of.part(whole, 1, *ends) for ends in ((0, 2 * size), (2 * size, 3 * size)))
@@ -506,7 +506,7 @@ def _lstm(layout: Layout, activations: Sequence[_Activated], apart: bool) -> Par
 
 
 def _lstm_sums(layout: Layout, x: Term, states: Term) -> list[Term]:
-    """Return what goes into the activation of each gate, computed again."""
+    """Return the argument of each gate's activation, computed again."""
     of_x, of_h = _products(layout, x, states)
     bias_x, bias_h = layout.biases()
     return [of_x[i] + of_h[i] + (bias_x[i] + bias_h[i]) for i in range(4)]
@@ -525,7 +525,7 @@ def _cells(layout: Layout, activations: Sequence[_Activated], sums: Sequence[Ter
 def _cell_walk(
     layout: Layout, by_cell: Sequence[Term], by_output: Term, of_state: Term, forget: Term
 ) -> tuple[Term, Term, Term]:
-    """Return what flows into the sum of each gate, into the first hidden state, and into the first cell.
+    """Return the gradients of each gate's sum, of the first hidden state, and of the first cell.
 
     Args:
         layout: The layer.

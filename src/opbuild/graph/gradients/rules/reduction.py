@@ -44,7 +44,7 @@ def _spread(of: Backward, axes: Sequence[int]) -> Value:
 
 @gradient("ReduceMean")
 def reduced_mean(of: Backward) -> Sequence[Value | None]:
-    """Give each element its part of what the mean gets."""
+    """Give each element its part of the mean's gradient."""
     x, axes = of.input(0), _axes(of)
     count = max(prod(x.shape[axis] for axis in axes), 1)
     part = of("Div", _kept(of, of.gradient(), axes), of.constant(count, x.dtype))
@@ -53,7 +53,7 @@ def reduced_mean(of: Backward) -> Sequence[Value | None]:
 
 @gradient("ReduceMax", "ReduceMin")
 def reduced_extreme(of: Backward) -> Sequence[Value | None]:
-    """Divide what the extreme gets among the elements that are it."""
+    """Divide the extreme's gradient among the elements that are it."""
     x, axes = of.input(0), _axes(of)
     if is_empty(x):
         return (_spread(of, axes),)
@@ -117,7 +117,7 @@ def logarithm_of_powers(of: Backward) -> Sequence[Value | None]:
 
 @gradient("Softmax", "LogSoftmax")
 def softmax(of: Backward) -> Sequence[Value | None]:
-    """Differentiate a softmax or its logarithm by what it computed."""
+    """Differentiate a softmax or its logarithm by its result."""
     back = softmax_data if of.node.op_type == "Softmax" else log_softmax_data
     y = of.output()
     return (back(of, of.gradient(), y, of.axis(-1, len(y.shape))),)

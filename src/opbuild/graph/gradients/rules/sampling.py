@@ -1,4 +1,4 @@
-"""Gradients of what samples images, and of normalisation by neighbours."""
+"""Gradients of sampling of images, and of normalisation by neighbours."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def _greatest(
 
 @gradient("Resize", "Upsample")
 def resampled(of: Backward) -> Sequence[Value | None]:
-    """Give each element its shares of what it counted in, axis by axis: a product with the turned table of weights."""
+    """Give each element its shares of the results it counted in, axis by axis: a product with the turned weights."""
     x, found = of.input(0), of.gradient()
     if not is_plain(of.node):
         of.refuse("it takes regions of its data")

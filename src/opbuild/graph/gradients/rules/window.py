@@ -21,7 +21,7 @@ from opbuild.graph.gradients.rules.reduction import reduced_extreme
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
 from opbuild.graph.types import Array
-from opbuild.graph.windows import Axis
+from opbuild.graph.windows import PooledAxis
 from opbuild.platform.records import NamedTuple
 
 MOST_DIMENSIONS = 3
@@ -31,8 +31,8 @@ GROUP_CHANNELS = 16
 """What channels of a group are a multiple of where the gradient of its weights has a kernel: those of a block."""
 
 
-class Window(NamedTuple):
-    """How the taps of a convolution slide.
+class TapWindow(NamedTuple):
+    """The window of a convolution's taps: strides, padding and dilations.
 
     Attributes:
         strides: Of each spatial axis, as the others.
@@ -59,7 +59,7 @@ def _is_summed(dy: Value, inner: int, rank: int, group: int) -> bool:
     return _is_served(dy, rank, 1) and (group == 1 or in_groups)
 
 
-def convolution_data(of: GraphBuilder, dy: Value, w: Value, shape: Sequence[int], window: Window) -> Value:
+def convolution_data(of: GraphBuilder, dy: Value, w: Value, shape: Sequence[int], window: TapWindow) -> Value:
     """Return the gradient of a convolution's data.
 
     Args:
@@ -96,7 +96,7 @@ def _taps_at_least(of: GraphBuilder, w: Value, strides: Sequence[int], dilations
     return of("Pad", w, of.ints(*(0,) * len(w.shape), 0, 0, *lacking)) if any(lacking) else w
 
 
-def convolution_weight(of: GraphBuilder, x: Value, dy: Value, shape: Sequence[int], window: Window) -> Value:
+def convolution_weight(of: GraphBuilder, x: Value, dy: Value, shape: Sequence[int], window: TapWindow) -> Value:
     """Return the gradient of a convolution's weights.
 
     Args:
@@ -115,8 +115,8 @@ def convolution_weight(of: GraphBuilder, x: Value, dy: Value, shape: Sequence[in
     return of("ConvWeightGradient", x, dy, domain="opbuild", **attrs)
 
 
-def _weight_by_product(of: GraphBuilder, x: Value, dy: Value, shape: Sequence[int], window: Window) -> Value:
-    """Return the gradient of a convolution's weights: one product a group of what each tap has seen."""
+def _weight_by_product(of: GraphBuilder, x: Value, dy: Value, shape: Sequence[int], window: TapWindow) -> Value:
+    """Return the gradient of a convolution's weights: one product a group of the elements that each tap has seen."""
     (out, inner, *taps), group = shape, window.group
     rank, images, positions = len(taps), x.shape[0], prod(dy.shape[2:])
     windows = [
@@ -137,7 +137,7 @@ def _weight_by_product(of: GraphBuilder, x: Value, dy: Value, shape: Sequence[in
     return of.reshape(of.transpose(found, (0, 2, 1)), (out, inner, *taps)) if rank else of.reshape(found, shape)
 
 
-def _padded(of: GraphBuilder, x: Value, out: Sequence[int], taps: Sequence[int], window: Window) -> Value:
+def _padded(of: GraphBuilder, x: Value, out: Sequence[int], taps: Sequence[int], window: TapWindow) -> Value:
     """Return the data with the padding that windows read."""
     rank, (strides, pads, dilations, _) = len(out), window
     before = pads[:rank]
@@ -148,8 +148,8 @@ def _padded(of: GraphBuilder, x: Value, out: Sequence[int], taps: Sequence[int],
     return of("Pad", x, of.ints(0, 0, *before, 0, 0, *after)) if any((*before, *after)) else x
 
 
-def _seen(of: GraphBuilder, x: Value, tap: Sequence[int], out: Sequence[int], window: Window) -> Value:
-    """Return what one tap sees: an element of the data for each position of the output."""
+def _seen(of: GraphBuilder, x: Value, tap: Sequence[int], out: Sequence[int], window: TapWindow) -> Value:
+    """Return the elements that one tap reads: one of the data for each position of the output."""
     strides = window.strides
     starts = [place * dilation for place, dilation in zip(tap, window.dilations, strict=True)]
     ends = [s + (count - 1) * stride + 1 for s, count, stride in zip(starts, out, strides, strict=True)]
@@ -159,7 +159,7 @@ def _seen(of: GraphBuilder, x: Value, tap: Sequence[int], out: Sequence[int], wi
     return of("Slice", x, of.ints(*starts), of.ints(*ends), of.ints(*axes), of.ints(*strides))
 
 
-def transposed_data(of: GraphBuilder, dy: Value, w: Value, shape: Sequence[int], window: Window) -> Value:
+def transposed_data(of: GraphBuilder, dy: Value, w: Value, shape: Sequence[int], window: TapWindow) -> Value:
     """Return the gradient of a transposed convolution's data of ``shape``: a convolution with the same weights."""
     if is_empty(dy, w):
         return of.filled(0.0, dy.dtype, shape)
@@ -172,7 +172,14 @@ def transposed_data(of: GraphBuilder, dy: Value, w: Value, shape: Sequence[int],
 
 
 def convolution_gradients(
-    of: GraphBuilder, x: Value, w: Value, dy: Value, window: Window, wanted: Sequence[bool], *, transposed: bool = False
+    of: GraphBuilder,
+    x: Value,
+    w: Value,
+    dy: Value,
+    window: TapWindow,
+    wanted: Sequence[bool],
+    *,
+    transposed: bool = False,
 ) -> tuple[Value | None, ...]:
     """Return the gradients of a convolution's data, weights and bias, or of a transposed one's, that are wanted.
 
@@ -203,7 +210,7 @@ def max_pool_data(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[i
 
 
 def max_pool_planes(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axes: int = 2) -> Value:
-    """Return what ``max_pool_data`` does, by places that are counted in the plane of the last ``axes``, as in torch."""
+    """Return the result of ``max_pool_data`` for places counted in the plane of the last ``axes``, as in torch."""
     if is_empty(dy):
         return of.filled(0.0, dy.dtype, shape)
     planes, plane = prod(shape[: len(shape) - axes]), prod(shape[len(shape) - axes :])
@@ -213,7 +220,7 @@ def max_pool_planes(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence
 
 
 def average_pool_data(
-    of: GraphBuilder, dy: Value, shape: Sequence[int], taps: Sequence[int], window: Window, *,
+    of: GraphBuilder, dy: Value, shape: Sequence[int], taps: Sequence[int], window: TapWindow, *,
     count_include_pad: bool = False, divisor: int | None = None,
 ) -> Value:  # fmt: skip
     """Return the gradient of an average pool's data.
@@ -231,7 +238,7 @@ def average_pool_data(
         return of.filled(0.0, dy.dtype, shape)
     (strides, pads, steps, _), rank, channels = window, len(taps), shape[1]
     sides = pads[:rank], pads[rank:]
-    axes = map(Axis, shape[2:], dy.shape[2:], taps, strides, steps, *sides)
+    axes = map(PooledAxis, shape[2:], dy.shape[2:], taps, strides, steps, *sides)
     counts: Array = np.ones((), np.int64)
     for axis in axes:
         counts = counts[..., None] * axis.counts(count_include_pad)
@@ -240,7 +247,7 @@ def average_pool_data(
         counts = counts.reshape(-1)[:1].reshape(())
     parts = of("Div", dy, of.constant(counts, dy.dtype))
     ones = of.filled(1.0, dy.dtype, (channels, 1, *taps))
-    return convolution_data(of, parts, ones, shape, Window(strides, pads, steps, channels))
+    return convolution_data(of, parts, ones, shape, TapWindow(strides, pads, steps, channels))
 
 
 def global_average_data(of: GraphBuilder, dy: Value, shape: Sequence[int]) -> Value:
@@ -332,9 +339,9 @@ def global_greatest(of: Backward) -> Parts:
     return reduced_extreme(Backward(of.name, of.scope, node, of.gradients, of.wanted))
 
 
-def _attributes(of: Backward, pads: Sequence[int]) -> Window:
+def _attributes(of: Backward, pads: Sequence[int]) -> TapWindow:
     group = int(of.node.attrs.get("group", 1))
-    return Window(_per_axis(of, "strides"), tuple(pads), _per_axis(of, "dilations"), group)
+    return TapWindow(_per_axis(of, "strides"), tuple(pads), _per_axis(of, "dilations"), group)
 
 
 def _per_axis(of: Backward, name: str) -> tuple[int, ...]:

@@ -218,7 +218,7 @@ def _transform(of: PassBuilder) -> None:
 
 
 def _each(of: PassBuilder, axis: str, count: int, along: Callable[[str, int, str], str]) -> None:
-    """Append the computation along each axis, and the choice of one by what ``axis`` is; a negative one counts back."""
+    """Append the computation along each axis, and the choice of one by ``axis``; negative ones count back."""
     if axis in of.constants or not 1 <= count <= MOST_AXES:
         raise KeptError
     x = of.input(0)

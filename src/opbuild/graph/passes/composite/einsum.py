@@ -1,4 +1,4 @@
-"""Einsum as products of two operands at a time: each is a MatMul over what both share, or a broadcast Mul."""
+"""Einsum as products of two operands at a time: each is a MatMul over the shared letters, or a broadcast Mul."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Einsum:
         self.extents: dict[str, int] = {}
 
     def run(self) -> None:
-        """Append what computes the node."""
+        """Append the computation of the node."""
         terms, result = _parse(self.node, [len(self.of.types[name].shape) for name in self.node.inputs])
         for name, labels in zip(self.node.inputs, terms, strict=True):
             for label, extent in zip(labels, self.of.types[name].shape, strict=True):

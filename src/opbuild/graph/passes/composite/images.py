@@ -11,7 +11,7 @@ import numpy as np
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.composite import REWRITES
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
-from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_window import transposed_range
 from opbuild.graph.types import Array, Node
 
@@ -41,7 +41,7 @@ def _between(extent: int, aligned: bool) -> Array:
 
 @REWRITES.register("Col2Im")
 def _col2im(of: PassBuilder) -> None:
-    """Col2Im: each pixel is the sum of what the windows over it have for it, gathered by a table."""
+    """Col2Im: each pixel is the sum of the elements that the windows over it have for it, gathered by a table."""
     columns = of.input(0)
     image, block = of.known_integers(1), of.known_integers(2)
     type_ = of.types[columns]
@@ -67,7 +67,7 @@ def _conv_transpose(of: PassBuilder) -> None:
         raise KeptError
     (batch, channels, *extents), (_, outputs, *block) = x.shape, weights.shape
     groups = int(of.attr("group", 1))
-    start, image = transposed_range(Call(of.node, [x, weights], [None, None]))
+    start, image = transposed_range(ShapeCall(of.node, [x, weights], [None, None]))
     table = _sources(of.node, image, block, extents, start)
     rows = of.reshape(of.input(1), (groups, channels // groups, outputs * prod(block)))
     data = of.reshape(of.input(0), (batch, groups, channels // groups, prod(extents)))
@@ -81,7 +81,7 @@ def _conv_transpose(of: PassBuilder) -> None:
 
 
 def _put_back(of: PassBuilder, parts: str, table: Array, image: Sequence[int], output: str = "") -> Value:
-    """Append the sum of what windows have for each pixel; ``parts`` is ``(batch, channels, taps * windows)``."""
+    """Append the sum of the windows' elements for each pixel; ``parts`` is ``(batch, channels, taps * windows)``."""
     batch, channels, _ = of.types[parts].shape
     # One more element, a zero, for the pixels that fewer windows reach.
     padded = of("Pad", parts, of.ints(0, 0, 0, 0, 0, 1), mode="constant")
@@ -99,7 +99,7 @@ def _steps(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _sources(
     node: Node, image: Sequence[int], block: Sequence[int], counts: Sequence[int], pads: Sequence[int]
 ) -> Array:
-    """Return where each pixel's parts lie in ``(taps, windows)``, ``(parts, pixels)``; one beyond the last for none."""
+    """Return the places of each pixel's parts in ``(taps, windows)``, ``(parts, pixels)``; the end for none."""
     rank, windows = len(image), prod(counts)
     strides, dilations = _steps(node, rank)
     pixels = np.meshgrid(*(np.arange(extent) for extent in image), indexing="ij")
@@ -179,7 +179,7 @@ def _deformed(of: PassBuilder) -> None:
 
 
 def _tap_places(node: Node, kernel: Sequence[int], out: Sequence[int], axis: int) -> Array:
-    """Return where each tap of each output lies along an axis, without offsets: ``(1, taps, outputs)``."""
+    """Return the places of each tap of each output along an axis, without offsets: ``(1, taps, outputs)``."""
     strides, dilations = (tuple(node.attrs.get(name) or (1, 1)) for name in ("strides", "dilations"))
     before = tuple(node.attrs.get("pads") or (0, 0, 0, 0))[axis]
     taps, positions = np.arange(kernel[axis]) * dilations[axis], np.arange(out[axis]) * strides[axis] - before

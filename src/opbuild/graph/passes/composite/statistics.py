@@ -22,7 +22,7 @@ def norm(of: PassBuilder, x: str, axes: tuple[int, ...], order: int, output: str
 
 @REWRITES.register("LpNormalization")
 def _lp_normalization(of: PassBuilder) -> None:
-    """LpNormalization: what has no length stays 0."""
+    """LpNormalization: a vector without length stays 0."""
     x = of.input(0)
     type_ = of.types[x]
     axis = int(of.attr("axis", -1)) % len(type_.shape)
@@ -43,7 +43,7 @@ def _global_lp_pool(of: PassBuilder) -> None:
 
 @REWRITES.register("GlobalAveragePool", "GlobalMaxPool")
 def _global_pool(of: PassBuilder) -> None:
-    """GlobalAveragePool and GlobalMaxPool of what does not lie in channel blocks: a reduction."""
+    """GlobalAveragePool and GlobalMaxPool of values that do not lie in channel blocks: a reduction."""
     type_ = of.input(0).type
     rank = len(type_.shape)
     if rank < 3 or not type_.size or (rank <= 4 and type_.dtype in ("float32", "float16")):
@@ -125,7 +125,7 @@ def _layer_normalization(of: PassBuilder) -> None:
 
 @REWRITES.register(*(f"Reduce{name}" for name in _REDUCTIONS))
 def _over_no_axes(of: PassBuilder) -> None:
-    """A reduction that does nothing over no axes: what it does to a single element is left."""
+    """A reduction over no axes: its effect on a single element is left."""
     is_noop = bool(of.attr("noop_with_empty_axes", 0))
     if not is_noop or (of.has(1) and of.input(1).type.size):
         raise KeptError

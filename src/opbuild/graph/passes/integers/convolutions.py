@@ -1,4 +1,4 @@
-"""Convolutions of quantised numbers: ONNX's, and Conv of what is dequantised, as sums of products of bytes.
+"""Convolutions of quantised numbers: ONNX's, and Conv of dequantised values, as sums of products of bytes.
 
 ``(a - za) (b - zb)`` is what ConvInteger adds up, exactly; scales and the bias follow as elementwise operators, which
 fuse into it. ``requantization`` has what quantises the result of a Conv.
@@ -169,7 +169,7 @@ def _moved(of: IntegerBuilder, zero: str) -> str:
 
 
 def _factor(of: IntegerBuilder, x_scale: str, w_scale: str, y_scale: str = "") -> Value:
-    """Return by what the sums of each output channel are multiplied."""
+    """Return the factor of the sums of each output channel."""
     scales = of.reshaped(x_scale, ()), _each(of, w_scale)
     factor = of("Mul", *scales)
     return of("Div", factor, of.reshaped(y_scale, ())) if y_scale else factor

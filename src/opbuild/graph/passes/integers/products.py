@@ -1,4 +1,4 @@
-"""Matrix products of quantised numbers: ONNX's, those of com.microsoft, and MatMul and Gemm of what is dequantised.
+"""Matrix products of quantised numbers: ONNX's, com.microsoft's, and MatMul and Gemm of dequantised values.
 
 ``sum (a - za)(b - zb) = sum a b - za (sum b - K zb) - zb sum a``. All of it is computed in int32, which wraps, so it is
 exact whatever the parts are. A left operand of int8 and a right one of uint8 have their highest bit turned over, which
@@ -248,7 +248,7 @@ def _product(of: IntegerBuilder, left: Operand, right: Operand, output: str = ""
 
 
 def _rows(of: IntegerBuilder, name: str, a: str) -> str:
-    """Return what is one number, or one for each row of the left operand, so that it broadcasts to the product."""
+    """Return a value of one number, or of one for each row of the left operand: it broadcasts to the product."""
     kind = of.types[name]
     if kind.size == 1:
         return _number(of, name)

@@ -1,4 +1,4 @@
-"""The rewrites of operators on quantised numbers by operator type, and what each of them works with."""
+"""The rewrites of operators on quantised numbers by operator type, and the graph that they work on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class IntegerGraph(NewGraph):
         self.derived: dict[tuple[str, str], str] = {}  # what was made of a value before, by the value and what it is
 
     def at(self, node: Node) -> IntegerBuilder:
-        """Return what writes operators in the place of a node."""
+        """Return the builder that writes operators in the place of a node."""
         return IntegerBuilder(node, self)
 
     def quantized(self, name: str) -> Quantized | None:

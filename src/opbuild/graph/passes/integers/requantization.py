@@ -1,4 +1,4 @@
-"""QuantizeLinear of what is made of quantised numbers: of a convolution's sums, of two added values, of what moved.
+"""QuantizeLinear of results on quantised numbers: of a convolution's sums, of added values, of moved ones.
 
 None of these divides by the scale of the result, which would take as long as ten other instructions: the scales of what
 comes in are divided by it when the network is built. So a convolution is computed as QLinearConv has it, and a sum as
@@ -26,7 +26,7 @@ MOVEMENTS = ("Concat", "Flatten", "Identity", "MaxPool", "Reshape", "Slice", "Sq
 
 
 def quantize_moved(of: IntegerBuilder) -> None:
-    """Rewrite a QuantizeLinear of what only moves or compares what was dequantised, step by step from there."""
+    """Rewrite a QuantizeLinear of mere movements or comparisons of dequantised values, step by step from there."""
     x, scale, zero = (*of.inputs, "")[:3]
     kind = of.types[of.outputs[0]].dtype
     if kind not in BYTES or any(name and name not in of.constants for name in (scale, zero)):
@@ -38,7 +38,7 @@ def quantize_moved(of: IntegerBuilder) -> None:
 
 @rewrites("Gather")
 def _gathered(of: IntegerBuilder) -> None:
-    """Dequantise what is taken from a table, not the table: tables of embeddings stay bytes."""
+    """Dequantise the rows taken from a table, not the table: tables of embeddings stay bytes."""
     table = of.scope.quantized(of.input(0))
     if table is None or table.axis is not None or table.value not in of.constants:
         raise KeptError
@@ -48,7 +48,7 @@ def _gathered(of: IntegerBuilder) -> None:
 
 
 def _moves(to: IntegerGraph, name: str) -> bool:
-    """Return whether a value is moved from quantised ones, and nothing else reads what is between."""
+    """Return whether a value is moved from quantised ones, and nothing else reads the values between."""
     node = to.producers.get(name)
     if node is None or node.domain or node.op_type not in MOVEMENTS or any(node.outputs[1:]):
         return False
@@ -73,7 +73,7 @@ def _data(node: Node) -> tuple[str, ...]:
 
 
 def _in_bytes(of: IntegerBuilder, name: str, wanted: Quantized, kind: str, output: str = "") -> str:
-    """Append what computes a value in bytes of a scale; return its name."""
+    """Append the computation of a value in bytes of a scale; return its name."""
     found = of.scope.quantized(name)
     if found is not None:
         return _requantized(of, found, wanted, kind)
@@ -116,7 +116,7 @@ Bounds = list[tuple[str, str]]
 
 @rewrites("QuantizeLinear")
 def _quantize(of: IntegerBuilder) -> None:
-    """Quantise what a convolution made or two values added, perhaps after Relu or Clip, or what moves bytes."""
+    """Quantise the result of a convolution or a sum, perhaps after Relu or Clip, or of a movement of bytes."""
     x, scale, zero = (*of.inputs, "")[:3]
     if of.types[of.outputs[0]].dtype not in BYTES or of.types[scale].size != 1 or of.types[scale].dtype != FLOAT:
         raise KeptError
@@ -182,7 +182,7 @@ def _is_below(to: IntegerGraph, operation: str, bound: str, zero: str, kind: str
 
 
 def _bounds(to: IntegerGraph, name: str) -> tuple[Bounds | None, str]:
-    """Return by what a value is limited, None if by what is computed, and what is limited."""
+    """Return the bounds of a value, None if they are computed, and the value within them."""
     node = to.producers.get(name)
     if node is None or node.domain or node.op_type not in ("Relu", "Clip"):
         return [], name
@@ -199,7 +199,7 @@ def _bounds(to: IntegerGraph, name: str) -> tuple[Bounds | None, str]:
 
 
 def _added(to: IntegerGraph, last: str, name: str) -> tuple[Quantized, ...] | None:
-    """Return the quantised values whose sum ``name`` is, if nothing else reads it nor what is limited of it."""
+    """Return the quantised values whose sum ``name`` is, if nothing else reads it nor a limited form of it."""
     node = to.producers.get(name)
     if node is None or node.domain or node.op_type not in ("Add", "Sum"):
         return None
@@ -221,7 +221,7 @@ def _from_bytes(of: IntegerBuilder, value: Quantized) -> tuple[list[str], Expres
 
 
 def _in_steps(to: IntegerGraph, value: Quantized) -> tuple[list[str], Expression] | None:
-    """Return the same of what is rounded and limited here and read by nothing else: no bytes are made in between."""
+    """Return the same of a value rounded and limited here and read by nothing else: no bytes are made in between."""
     node = to.producers.get(value.value)
     if node is None or node.domain != "opbuild" or "expression" not in node.attrs or not _is_read_once(to, value.value):
         return None
@@ -235,7 +235,7 @@ def _in_steps(to: IntegerGraph, value: Quantized) -> tuple[list[str], Expression
 
 
 def _is_read_once(to: IntegerGraph, name: str) -> bool:
-    """Return whether one node reads bytes, and one what that makes of them if it dequantises."""
+    """Return whether one node reads bytes, and one its result if it dequantises."""
     readers = to.readers.get(name, ())
     if len(readers) != 1 or name in to.outputs:
         return False

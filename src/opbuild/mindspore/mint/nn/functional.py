@@ -124,11 +124,7 @@ def _max_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any =
 
 def _embedding(input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None,
                norm_type: float = 2.0, scale_grad_by_freq: bool = False) -> Tensor:  # fmt: skip
-    """Return the rows of ``weight`` that ``input`` names.
-
-    Raises:
-        ArgumentValueError: If ``max_norm`` is given, which changes the weights.
-    """
+    """Return the rows of ``weight`` that ``input`` names."""
     if max_norm is not None:
         raise ArgumentValueError("embedding was given max_norm", "scale the weights once, before they are used")
     return ops.embedding(input, weight, padding_idx)

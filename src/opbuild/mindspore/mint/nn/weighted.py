@@ -29,7 +29,7 @@ def _parameter(start: Any, shape: tuple[int, ...], dtype: Any, name: str, requir
 
 
 class _Conv(Cell):
-    """What the convolutions share: arguments as PyTorch's, ``padding`` an integer, one for each axis, or a word."""
+    """A convolution of mint: arguments as PyTorch's, ``padding`` an integer, one for each axis, or a word."""
 
     rank = 2
     transposed = False

@@ -1,7 +1,7 @@
 """The CPU: a network's shared library, loaded from memory, its kernels' arguments and calls, and the pool of threads.
 
 The library is loaded from the bytes that were checked, through an anonymous file in memory: what was verified is what
-runs, a file that another process replaces or truncates can not harm a running network, nothing has to be written
+runs, a file that another process replaces or truncates cannot harm a running network, nothing has to be written
 where the store is read-only, and each network gets its own copy, so that its number of threads is its own
 (``docs/design/start_times.md``). The threads themselves are the process's (``native/opbuild_pool.c``).
 
@@ -56,7 +56,7 @@ class Library:
         num_threads: Threads that its parallel kernels use, the caller's among them.
 
     Raises:
-        LinkError: If it can not be loaded, e.g. because a symbol is missing.
+        LinkError: If it cannot be loaded, e.g. because a symbol is missing.
     """
 
     def __init__(self, data: bytes, num_threads: int) -> None:
@@ -73,7 +73,7 @@ class Library:
         )
 
     def _share_threads(self) -> Callable[[], Any] | None:
-        """Let kernels use the process's threads; return what ends that. None if they use none or the compiler's own."""
+        """Let kernels use the process's threads; return a function that ends that. None: none, or its compiler's."""
         use_pool = self._function("opbuild_use_pool")
         if use_pool is None and self.has_tasks:
             _with_own_threads.add(self)
@@ -102,7 +102,7 @@ class Library:
 
     @property
     def call(self) -> Callable[..., int] | None:
-        """What calls a kernel on a stack of its own, given the address of the kernel's, its tasks and its operands'.
+        """The function that calls a kernel on a stack of its own, given the addresses of kernel, tasks and operands.
 
         It reads ``MOST_OPERANDS`` of them, whatever the kernel takes. None if kernels are better called themselves: one
         that runs in several threads sees to its tasks' stacks.
@@ -138,7 +138,7 @@ class Library:
 
 
 def _handle_error(_context: int | None, message: bytes | None) -> None:
-    """Keep what Halide's runtime says; its own handler would end the process."""
+    """Keep the message of Halide's runtime; its own handler would end the process."""
     remember_error((message or b"").decode(errors="replace").strip())
 
 
@@ -146,7 +146,7 @@ _handler = _MESSAGE_HANDLER(_handle_error)
 
 
 def _print(_context: int | None, text: bytes | None) -> None:
-    """Write what kernels say in debugging to the standard error; the standard output is the program's."""
+    """Write the output of kernels in debugging to the standard error; the standard output is the program's."""
     with contextlib.suppress(OSError):
         os.write(2, text or b"")
 
@@ -186,13 +186,13 @@ def load_pool() -> ctypes.CDLL:
     """Return the library of the pool, which is never unloaded; its threads start with the first parallel loop.
 
     Raises:
-        LinkError: If it can not be loaded.
+        LinkError: If it cannot be loaded.
     """
     # By its path: the loader opens a file once, so that a second copy of this module has the same pool.
     try:
         return ctypes.CDLL(str(_SUPPORT / f"pool_{platform.machine()}.so"))
     except OSError as error:
-        raise LinkError(f"the pool of threads can not be loaded: {error}", "install opbuild again") from error
+        raise LinkError(f"the pool of threads cannot be loaded: {error}", "install opbuild again") from error
 
 
 def _load(data: bytes) -> tuple[int, int]:
@@ -217,7 +217,7 @@ def _load(data: bytes) -> tuple[int, int]:
             if descriptor < 0:
                 Path(path).unlink(missing_ok=True)
     raise LinkError(
-        f"the network's library can not be loaded: {problem}",
+        f"the network's library cannot be loaded: {problem}",
         hint_for(problem)
         or "build the network again; if code may not be run from files in memory or in the temporary folder (noexec), "
         "point TMPDIR at a folder where it may",
@@ -238,7 +238,7 @@ def _memory_file(data: bytes) -> tuple[str, int]:
 
 
 def _temporary_file(data: bytes, folder: str | None = None) -> tuple[str, int]:
-    """Where anonymous files may not be executed; the file is unlinked as soon as it is loaded."""
+    """The file of code where anonymous files may not be executed; it is unlinked as soon as it is loaded."""
     import tempfile
 
     file = tempfile.NamedTemporaryFile(prefix="opbuild-", suffix=".so", dir=folder, delete=False)  # noqa: SIM115
@@ -252,7 +252,7 @@ def _temporary_file(data: bytes, folder: str | None = None) -> tuple[str, int]:
 
 
 def _shared_memory_file(data: bytes) -> tuple[str, int]:
-    """Where the temporary folder can not be written, or nothing in it be executed."""
+    """The file of code where the temporary folder cannot be written, or nothing in it be executed."""
     return _temporary_file(data, "/dev/shm")  # noqa: S108  a private file is made there
 
 
@@ -269,7 +269,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 @lru_cache(maxsize=1)
 def keep_freed_memory() -> None:
-    """Let the allocator keep what packing frees.
+    """Let the allocator keep the memory that packing frees.
 
     glibc gives large blocks back to the system as soon as they are freed, and the next weight would fault in every page
     again: packing those of ResNet-50 takes 13,000 page faults instead of 27,000.
@@ -340,7 +340,7 @@ _word_at = c_size_t.from_address
 
 
 def address_of(array: Array) -> int:
-    """Return where a dense array lies: in a sixth of the microsecond that ``array.ctypes`` takes."""
+    """Return the address of a dense array: in a sixth of the microsecond that ``array.ctypes`` takes."""
     return _word_at(id(array) + _ELEMENTS).value
 
 
@@ -375,16 +375,16 @@ class CpuCalls:
         self.headers["host"] = addresses
 
     def places_of(self, arguments: Array) -> Array:
-        """Return where in ``words`` the addresses of arguments stand."""
+        """Return the places in ``words`` of the addresses of arguments."""
         return arguments * HEADER_WORDS + HOST_WORD
 
     def step_of(self, first: int, end: int, function: Any, tasks: int) -> Step:
-        """Return what calls a function as a kernel, with the arguments from one on to before another."""
+        """Return the step that calls a function as a kernel, with the arguments from one on to before another."""
         return function, (tasks, *references(self.headers[first:end], HEADER.itemsize))
 
 
 def kernel_steps(callees: Sequence[Callee], called: Array, ends: Array, headers: Array) -> list[Step]:
-    """Return what runs kernels one after the other: the kernels themselves, or what calls them.
+    """Return the steps that run kernels one after the other: the kernels themselves, or functions that call them.
 
     Args:
         callees: The kernels.
@@ -409,7 +409,7 @@ def kernel_steps(callees: Sequence[Callee], called: Array, ends: Array, headers:
 
 
 def _call_blocks(callees: Sequence[Callee], called: Array, ends: Array, headers: Array) -> list[Any]:
-    """Return for each call what ``Library.call`` takes; behind the arguments it has those of the next calls."""
+    """Return for each call the arguments of ``Library.call``; behind them it has those of the next calls."""
     addresses = [ctypes.cast(callee.function, ctypes.c_void_p).value for callee in callees]
     words = np.empty((len(called), 2 + MOST_OPERANDS), np.uint64)
     words[:, 0] = np.array(addresses, np.uint64)[called]

@@ -54,7 +54,7 @@ class _FailedError(LinkError):
 
 
 class _NoRoomError(_FailedError):
-    """There is no folder to link in, and this linker, as ``ld.lld``, can not write to memory; another may."""
+    """There is no folder to link in, and this linker, as ``ld.lld``, cannot write to memory; another may."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def link_with_any(objects: Sequence[bytes], path: str = "", triple: str = "") ->
 
 
 def _first_that_works(path: str, triple: str, use: Callable[[Linker, str], T]) -> T:
-    """Return what the use of a linker for a machine delivers, with the first linker that does not fail."""
+    """Return the result of using a linker for a machine, with the first linker that does not fail."""
     machine = _MACHINES.get(triple, platform.machine())
     problem = None
     for linker in _candidates(path, machine):
@@ -143,7 +143,7 @@ def _names(machine: str) -> tuple[str, ...]:
 
 
 def _packages(machine: str) -> str:
-    """Return what to install, by the names that Debian and its like have."""
+    """Return the packages to install, by the names that Debian and its like have."""
     if machine == platform.machine():
         return "binutils, lld or a C compiler"
     return f"binutils-{machine.replace('_', '-')}-linux-gnu or lld"
@@ -151,11 +151,7 @@ def _packages(machine: str) -> str:
 
 @lru_cache(maxsize=32)
 def _tried(linker: Linker, machine: str) -> Linker:
-    """Return a linker that has linked an object for a machine that holds nothing: 6 ms.
-
-    Raises:
-        LinkError: If there is no room for the linker's files, or it hangs; a ``_FailedError`` if it fails.
-    """
+    """Return a linker that has linked an object for a machine that holds nothing: 6 ms."""
     if machine in _ELF_MACHINES:
         link([_empty_object(_ELF_MACHINES[machine])], linker)
     return linker
@@ -232,11 +228,7 @@ def _link_in_memory(objects: Sequence[bytes], linker: Linker) -> bytes:
 
 
 def _run(linker: Linker, names: Sequence[str], folder: Path, descriptors: Sequence[int] = ()) -> None:
-    """Link the files named after the first into the first.
-
-    Raises:
-        LinkError: If the linker fails or hangs.
-    """
+    """Link the files named after the first into the first."""
     try:
         ended = run_program(
             [*linker.command, "-o", *names],
@@ -285,11 +277,11 @@ def support_parts(triple: str) -> dict[str, bytes]:
 
 
 def provided_symbols(triple: str) -> frozenset[str]:
-    """Return what the objects define, all together."""
+    """Return the symbols that the objects define, all together."""
     return frozenset(symbol for part in support_parts(triple).values() for symbol in read_symbols(part).defined)
 
 
 def support_objects(triple: str, undefined: Collection[str]) -> list[bytes]:
-    """Return the objects that define some of these symbols, what calls kernels, and what refuses indices."""
+    """Return the objects that define some of these symbols, call kernels, and refuse indices."""
     parts = support_parts(triple).items()
     return [p for name, p in parts if name in _ALWAYS or not set(read_symbols(p).defined).isdisjoint(undefined)]

@@ -56,7 +56,7 @@ class OrderCheck:
         if status:
             return status
         for argument, address, old, new in zip(self._arguments, addresses, before, first, strict=True):
-            if old != new:  # constants may lie in memory that can not be written
+            if old != new:  # constants may lie in memory that cannot be written
                 ctypes.memmove(address + argument.low, old, len(old))
         with self._library.reversed_tasks():
             status = self._kernel(*arguments)

@@ -1,4 +1,4 @@
-"""Saying which node is at fault for what numpy or onnx raise while a model is read, typed, folded or rewritten."""
+"""Naming the node at fault for errors of numpy or onnx while a model is read, typed, folded or rewritten."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from opbuild.graph.types import Node
 
 
 @contextmanager
-def blaming(node: Node, caller: Node | None = None) -> Iterator[None]:
-    """Turn what other packages raise for a node's attributes, shapes or constants into an error that names the node.
+def node_error_context(node: Node, caller: Node | None = None) -> Iterator[None]:
+    """Turn errors of other packages for a node's attributes, shapes or constants into one that names the node.
 
     Args:
         node: The node.

@@ -1,4 +1,4 @@
-"""Turns: of several processes of a host that lack the same one asks for it, and the others take what it brought.
+"""Single flight: of several processes of a host that lack the same one asks for it, the others take its result.
 
     <claims>/<name>.claim    locked by who asks; what it holds grows with each thing that came, and says how it ended
 
@@ -26,8 +26,8 @@ _ENDED = b"ended "
 _LENGTH = 64
 
 
-class Turn:
-    """What a process does that it may be the only one of its host to do.
+class Flight:
+    """The exclusive turn of a process at something that one process of a host does at a time.
 
     Args:
         descriptor: Of the file that it has locked; None: nobody waits for this process.
@@ -57,7 +57,7 @@ class Turn:
                 os.pwrite(self._descriptor, text.ljust(_LENGTH), 0)
 
 
-class Turns:
+class Flights:
     """Turns by locks on files in one folder. Threads and processes may share it.
 
     Args:
@@ -79,7 +79,7 @@ class Turns:
         self._clock, self._sleep = clock, sleep
 
     @contextlib.contextmanager
-    def turn(self, name: str) -> Iterator[Turn]:
+    def turn(self, name: str) -> Iterator[Flight]:
         """Wait until nobody else of this host asks for something, and give the turn to ask.
 
         Args:
@@ -88,12 +88,12 @@ class Turns:
         path = self._folder / (name + SUFFIX)
         descriptor = open_claim(path)
         if descriptor is None:
-            yield Turn()
+            yield Flight()
             return
         is_held = False
         try:
             is_held, said = self._waited(descriptor)
-            yield Turn(descriptor if is_held else None, said)
+            yield Flight(descriptor if is_held else None, said)
         finally:
             if is_held:
                 give_up(descriptor, path)
@@ -101,7 +101,7 @@ class Turns:
                 close_claim(descriptor)
 
     def _waited(self, descriptor: int) -> tuple[bool, str]:
-        """Wait; return whether this process has the turn now, and what the last one said whom it waited for."""
+        """Wait; return whether this process has the turn now, and the last message of the one whom it waited for."""
         with contextlib.suppress(OSError):  # there are no locks here
             if not is_claim(descriptor):
                 return False, ""

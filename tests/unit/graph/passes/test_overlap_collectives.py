@@ -12,9 +12,9 @@ import pytest
 
 import opbuild.mindspore as ms
 from opbuild.errors import RankError, UnsupportedOperatorError
-from opbuild.graph.passes.beside import communicate_beside
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.infer import infer
+from opbuild.graph.passes.overlap_collectives import overlap_collectives
 from opbuild.graph.types import COLLECTIVES, Array, Graph, Node, TensorType
 from opbuild.mindspore import Tensor, communication, context, nn, ops
 from opbuild.mindspore.nn import distributed
@@ -82,7 +82,7 @@ def test_any_order_computes_the_same_with_the_same_operators_of_all_ranks(ranks:
 
     def one(seed: int) -> None:
         graph = drawn(seed)
-        after = communicate_beside(graph)
+        after = overlap_collectives(graph)
         assert sorted(begun(after)) == sorted(begun(graph))
         assert begun(after) == begun(graph)
         for one, other in zip(
@@ -110,7 +110,7 @@ def trained(graphs: list[Graph]) -> tuple[Any, Graph]:  # noqa: F811
     groups = [{"params": weights, "weight_decay": 0.01}, {"params": biases}]
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.Momentum(groups, 0.1, 0.9))
     step(Tensor(np.ones((2, 3), np.float32)), Tensor(np.ones((2, 6), np.float32)))
-    return step, communicate_beside(graphs[-1])
+    return step, overlap_collectives(graphs[-1])
 
 
 def test_the_last_layers_gradients_travel_while_those_of_the_first_are_computed(
@@ -171,7 +171,7 @@ def test_an_operator_whose_result_is_read_at_once_stays_whole(ranks: Twins) -> N
     types = {"x": TensorType("float32", (3,))}
     together = Node("AllReduce", ("x",), ("y",), {"ranks": 2, "reduction": "sum"}, "a", COLLECTIVES)
     graph = infer(Graph("g", (together, Node("Relu", ("y",), ("z",), {}, "b")), ("x",), ("z",), types, {}, 21))
-    assert communicate_beside(graph).nodes == graph.nodes
+    assert overlap_collectives(graph).nodes == graph.nodes
 
 
 @pytest.mark.parametrize("serves_threads", [True, False])
@@ -186,7 +186,7 @@ def test_what_goes_wrong_beside_is_told_where_the_result_is_read(
 
     with monkeypatch.context() as patch:
         patch.setattr(ranks, "run", run)
-        graph = communicate_beside(drawn(8))
+        graph = overlap_collectives(drawn(8))
         assert any(node.op_type == "AllReduceStart" for node in graph.nodes)
         with pytest.raises(RankError, match="rank 1 ended"):
             graph_runner.run_graph(graph, {"x": np.ones(3, np.float32)})

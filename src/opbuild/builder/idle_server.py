@@ -13,13 +13,13 @@ import threading
 from opbuild.builder.client import CompileServer, server_environment
 from opbuild.kernel.identity import FilesState
 from opbuild.platform.background import begin
-from opbuild.platform.sources import Sources, recompile_outdated
+from opbuild.platform.sources import SourceFiles, recompile_outdated
 
 IDLE_SECONDS = 10.0
 """How long a server rests before it is ended; it holds about 100 MB of memory."""
 
 
-class Resting:
+class IdleServer:
     """Keeps at most one server. Any thread may use it; a process forked from this one begins with none.
 
     Args:
@@ -36,7 +36,7 @@ class Resting:
         os.register_at_fork(after_in_child=self._forget)
 
     def start(self, import_string: str, workers: int, compiler: FilesState) -> CompileServer:
-        """Return the resting server if it is just what a new one would be, else a new one.
+        """Return the idle server if it is just like a new one, else a new one.
 
         Args:
             import_string: ``module:Class`` of the compiler.
@@ -46,7 +46,7 @@ class Resting:
         Raises:
             BuildError: If no process can be started.
         """
-        sources = Sources()
+        sources = SourceFiles()
         kind = (sys.executable, import_string, workers, server_environment(), compiler, sources.states)
         server = self._take()
         if server is not None:
@@ -95,5 +95,5 @@ class Resting:
         self._taken = threading.Event()
 
 
-RESTING = Resting()
+IDLE_SERVER = IdleServer()
 """The process's one."""

@@ -1,4 +1,4 @@
-"""The bank of what tuning found: lines that cost only themselves, writers side by side, and what counts for a build."""
+"""The tuning database: lines that cost only themselves, writers side by side, and what counts for a build."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.families.catalogue import find, names
-from opbuild.families.knowledge import Question
+from opbuild.families.tuning_query import TuningQuery
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.key import make_key
@@ -29,21 +29,29 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import FixedAnswers, Tuned
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.tuned import (
-    BankKnowledge,
+    ApplicableRecords,
     _emitted,
+    applicable_records,
     applying,
     bucket,
     family_sources,
     is_current,
     is_still_defined,
-    knowledge,
 )
-from opbuild.pipeline.tuned_lowering import lower_with_bank, pipelines
-from opbuild.store.bank import Bank, Record, append_records, line_of, merged, parse_bank, read_bank
-from opbuild.store.machine_class import Measured, read_measured, system_class, write_measured
+from opbuild.pipeline.tuned_lowering import lower_with_records, pipelines
+from opbuild.store.machine_class import MeasuredMachine, read_measured, system_class, write_measured
 from opbuild.store.pack import Pack
-from opbuild.store.pack_file import Object, Sources, pack_bytes
-from opbuild.store.shipped import shipped_bank
+from opbuild.store.pack_file import FamilySources, Object, pack_bytes
+from opbuild.store.shipped import shipped_database
+from opbuild.store.tuning_database import (
+    TuningDatabase,
+    TuningRecord,
+    append_records,
+    line_of,
+    merged,
+    parse_database,
+    read_database,
+)
 from opbuild.target.host import host_level
 from opbuild.target.level import LEVELS
 from opbuild.target.machine import Machine
@@ -57,12 +65,12 @@ DEFAULT, OTHER = {"rows": 6, "columns": 64, "stage": False}, {"rows": 8, "column
 KEY = Trust(key=b"0123456789abcdef")
 
 
-def some_records(count: int) -> list[Record]:
+def some_records(count: int) -> list[TuningRecord]:
     """Return records of different questions."""
     return [record(product("panels", 8 + number, 256, 256), DEFAULT, OTHER) for number in range(count)]
 
 
-def file_of(records: list[Record], trust: Trust = PRIVATE) -> bytes:
+def file_of(records: list[TuningRecord], trust: Trust = PRIVATE) -> bytes:
     """Return the bytes of a bank."""
     return b"".join(b"\n" + line_of(each, trust) for each in records)
 
@@ -70,10 +78,10 @@ def file_of(records: list[Record], trust: Trust = PRIVATE) -> bytes:
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     """The folder is made; records come back in order; nothing is there before."""
     path, records = tmp_path / "new" / "bank.jsonl", some_records(3)
-    assert read_bank(path, PRIVATE) == Bank()
+    assert read_database(path, PRIVATE) == TuningDatabase()
     append_records(path, records[:1], PRIVATE)
     append_records(path, records[1:], PRIVATE)
-    assert read_bank(path, PRIVATE) == Bank(tuple(records))
+    assert read_database(path, PRIVATE) == TuningDatabase(tuple(records))
 
 
 RECORDS = some_records(6)
@@ -96,7 +104,7 @@ def test_damage_never_raises_and_costs_only_the_lines_that_it_hits(
         data[place:place] = content
     for place, length in cuts:
         del data[place : place + length]
-    found = parse_bank(bytes(data), PRIVATE).records
+    found = parse_database(bytes(data), PRIVATE).records
     assert all(each in RECORDS for each in found)
     lines = bytes(data).split(b"\n")
     unhurt = [each for each in RECORDS if line_of(each, PRIVATE) in lines]
@@ -106,7 +114,7 @@ def test_damage_never_raises_and_costs_only_the_lines_that_it_hits(
 @given(st.binary(max_size=400))
 def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
     """A file of something else holds no record."""
-    assert parse_bank(data, PRIVATE).records == ()
+    assert parse_database(data, PRIVATE).records == ()
 
 
 @given(content=st.recursive(
@@ -117,16 +125,16 @@ def test_a_line_with_a_sound_checksum_that_is_no_record_costs_itself(content: ob
     """Whoever writes such a line can take its checksum, too; one that was no object ended a build."""
     (sound,), text = some_records(1), json.dumps(content).encode()
     forged = blake3(text).hexdigest()[:16].encode() + b" " + text + b"\n"
-    bank = parse_bank(forged + file_of([sound]), PRIVATE)
+    bank = parse_database(forged + file_of([sound]), PRIVATE)
     assert (list(bank.records), bank.damaged) == ([sound], 1)
 
 
 def test_a_torn_last_line_costs_itself_and_not_the_next(tmp_path: Path) -> None:
-    """What a killed writer left is followed by a line of its own."""
+    """The rest of a killed writer's line is followed by a line of its own."""
     path, (first, torn, last) = tmp_path / "bank.jsonl", some_records(3)
     path.write_bytes(file_of([first]) + b"\n" + line_of(torn, PRIVATE)[:-20])
     append_records(path, [last], PRIVATE)
-    assert read_bank(path, PRIVATE) == Bank((first, last), damaged=1)
+    assert read_database(path, PRIVATE) == TuningDatabase((first, last), damaged=1)
 
 
 WRITER = """
@@ -135,7 +143,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from dataclasses import replace
 from opbuild.files.trust import PRIVATE
-from opbuild.store.bank import append_records
+from opbuild.store.tuning_database import append_records
 from test_bank import some_records
 print(flush=True)
 sys.stdin.readline()
@@ -161,7 +169,7 @@ def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     for each in writers:
         each.communicate("go\n")
         assert each.returncode == 0
-    bank = read_bank(path, PRIVATE)
+    bank = read_database(path, PRIVATE)
     assert (len(bank.records), bank.damaged) == (80, 0)
     assert [each.network for each in bank.records].count("one") == 40
 
@@ -171,35 +179,35 @@ def test_with_a_key_only_what_is_signed_with_it_counts() -> None:
     (one,) = some_records(1)
     other = Trust(key=b"fedcba9876543210")
     data = file_of([one], KEY) + file_of([one]) + file_of([one], other)
-    assert parse_bank(data, KEY) == Bank((one,), unsigned=2)
-    assert len(parse_bank(data, PRIVATE).records) == 3
+    assert parse_database(data, KEY) == TuningDatabase((one,), unsigned=2)
+    assert len(parse_database(data, PRIVATE).records) == 3
 
 
 def test_merging_adds_what_is_lacking_or_later() -> None:
     """Of two records for one place the later date counts, whichever bank it is in."""
     one, two = some_records(2)
     early, late = replace(one, date="2026-01-01T00:00:00Z"), replace(one, date="2026-12-01T00:00:00Z")
-    assert merged(Bank((one,)), [Bank((early, two))]) == [two]
-    assert merged(Bank((one,)), [Bank((late,)), Bank((early,))]) == [late]
+    assert merged(TuningDatabase((one,)), [TuningDatabase((early, two))]) == [two]
+    assert merged(TuningDatabase((one,)), [TuningDatabase((late,)), TuningDatabase((early,))]) == [late]
 
 
 def test_a_bank_that_can_not_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
     """For who asks for it; a build warns and does without."""
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(OptionError, match=r"the tuning bank .* can not be read"):
-        read_bank(tmp_path, PRIVATE)
-    with pytest.raises(OptionError, match="can not be written"):
+    with pytest.raises(OptionError, match=r"the tuning database .* cannot be read"):
+        read_database(tmp_path, PRIVATE)
+    with pytest.raises(OptionError, match="cannot be written"):
         append_records(file / "bank", some_records(1), PRIVATE)
 
 
 # -- what counts for a build -------------------------------------------------------------------------------------------
 
 
-def known(*records: Record) -> BankKnowledge:
-    """Return what records say, all of which are of this machine."""
-    return BankKnowledge(
-        {Question(each.family, each.arguments): each for each in records},
+def known(*records: TuningRecord) -> ApplicableRecords:
+    """Return the knowledge of records all of which are of this machine."""
+    return ApplicableRecords(
+        {TuningQuery(each.family, each.arguments): each for each in records},
         lambda each: each.sources == family_sources(each.family),
     )
 
@@ -230,11 +238,11 @@ def test_a_record_of_other_sources_counts_while_they_define_the_same(
     path = tmp_path / LEVEL.name / "conv.pack"
     path.parent.mkdir()
     objects = [Object(conv(1).components(), key.operator, pipeline, fake_object(b"code", (key.symbol,)))]
-    path.write_bytes(pack_bytes(LEVEL.name, "conv", IDENTITY, Sources(code, "text"), objects))
+    path.write_bytes(pack_bytes(LEVEL.name, "conv", IDENTITY, FamilySources(code, "text"), objects))
     monkeypatch.setattr("opbuild.pipeline.tuned.Pack", partial(Pack, folder=tmp_path))
     stem = key.operator_stem + "1" * (change == "operator")
     old = record(
-        Question("conv", "[1]"), DEFAULT, OTHER, level=LEVEL.name, sources="old",
+        TuningQuery("conv", "[1]"), DEFAULT, OTHER, level=LEVEL.name, sources="old",
         kernels={} if change == "unknown" else {stem: "0" * 32},
     )  # fmt: skip
     setup = set_up(Config.from_environment(), None, None)
@@ -284,34 +292,34 @@ def test_buckets_are_binary_digits_of_numbers_alone() -> None:
 def test_a_record_counts_for_its_level_threads_and_machine(changed: dict[str, object], counts: bool) -> None:
     """Where nothing was measured the system's own description decides."""
     setup = set_up(Config.from_environment(num_threads=2), None, None)
-    assert bool(applying(Bank((record(SMALL, DEFAULT, OTHER, **changed),)), setup)) == counts
+    assert bool(applying(TuningDatabase((record(SMALL, DEFAULT, OTHER, **changed),)), setup)) == counts
 
 
 def test_a_measured_machine_takes_records_of_its_class_wherever_they_are_from() -> None:
     """The measured class counts, not what the system says: a twin with fewer cores has the same."""
     setup = set_up(Config.from_environment(num_threads=2), None, None)
-    measured = Measured(system_class(), {host_level().name: 180.0})
+    measured = MeasuredMachine(system_class(), {host_level().name: 180.0})
     assert write_measured(setup.config, setup.trust, measured)
     assert read_measured(setup.config, setup.trust) == measured
     mine = record(SMALL, DEFAULT, OTHER, machine=measured.name(host_level().name), system="a twin")
-    assert applying(Bank((mine,)), setup)
-    assert not applying(Bank((replace(mine, machine="another"),)), setup)
+    assert applying(TuningDatabase((mine,)), setup)
+    assert not applying(TuningDatabase((replace(mine, machine="another"),)), setup)
 
 
 def test_what_was_measured_of_another_machine_is_not_believed() -> None:
     """A cache that was copied to other hardware brings nothing of it."""
     setup = set_up(Config.from_environment(), None, None)
-    write_measured(setup.config, setup.trust, Measured("another", {host_level().name: 1.0}))
+    write_measured(setup.config, setup.trust, MeasuredMachine("another", {host_level().name: 1.0}))
     assert read_measured(setup.config, setup.trust) is None
 
 
 def test_measurements_that_differ_by_a_tenth_have_one_name_and_twice_the_rate_another() -> None:
     """Names are for classes of machines, not for measurements."""
     level = host_level().name
-    first, second, faster = (Measured("", {level: rate}).name(level) for rate in (180.0, 195.0, 360.0))
+    first, second, faster = (MeasuredMachine("", {level: rate}).name(level) for rate in (180.0, 195.0, 360.0))
     assert first == second
     assert first != faster
-    assert not Measured("", {}).name(level)
+    assert not MeasuredMachine("", {}).name(level)
 
 
 def test_a_bank_that_others_can_write_to_is_told_and_left_alone(user_store: Path) -> None:
@@ -321,14 +329,14 @@ def test_a_bank_that_others_can_write_to_is_told_and_left_alone(user_store: Path
     setup = set_up(
         Config.from_environment(num_threads=2), None, lambda event: warned.append(getattr(event, "message", ""))
     )
-    assert knowledge(setup) is not None
+    assert applicable_records(setup) is not None
     setup.config.tune_bank.chmod(0o666)
     setup.config.tune_bank.write_bytes(setup.config.tune_bank.read_bytes() + b"\n")
-    assert knowledge(setup) is None
+    assert applicable_records(setup) is None
     type_ = TensorType("float32", (4,))
     graph = Graph("made", (Node("Relu", ("x",), ("y",), name="relu"),), ("x",), ("y",), {"x": type_, "y": type_}, {})
-    assert not lower_with_bank(graph, setup, Options()).tuned
-    assert any("can not be read" in message and "tables" in message for message in warned)
+    assert not lower_with_records(graph, setup, Options()).tuned
+    assert any("cannot be read" in message and "tables" in message for message in warned)
 
 
 def test_tune_bank_path_names_the_folder(tmp_path: Path) -> None:
@@ -412,7 +420,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that a release with a bank for this machine would have."""
     monkeypatch.setattr("opbuild.store.shipped.SHIPPED", tmp_path / "banks")
     monkeypatch.setenv("OPBUILD_SHIPPED_BANK", "1")
-    path = shipped_bank(host_level().name)
+    path = shipped_database(host_level().name)
     path.parent.mkdir()
     return path
 
@@ -426,13 +434,13 @@ def test_the_shipped_bank_counts_below_the_users_own_and_can_be_switched_off(
     another = product("panels", 2000, 256, 256)
     shipped.write_bytes(file_of([record(SMALL, DEFAULT, OTHER), record(another, DEFAULT, OTHER)]))
     assert setup.has_bank
-    first = knowledge(setup)
+    first = applicable_records(setup)
     assert first is not None
     (answer,) = first.answers(SMALL, DEFAULT)
     assert answer.variant == OTHER
-    assert answer.said.startswith("shipped bank: tuned on")
+    assert answer.said.startswith("shipped tuning database: tuned on")
     remember(record(SMALL, DEFAULT, DEFAULT), num_threads=2)
-    both = knowledge(setup)
+    both = applicable_records(setup)
     assert both is not None
     assert [each.variant for each in both.answers(SMALL, DEFAULT)] == [DEFAULT]
     assert [each.variant for each in both.answers(another, DEFAULT)] == [OTHER]
@@ -440,14 +448,14 @@ def test_the_shipped_bank_counts_below_the_users_own_and_can_be_switched_off(
     monkeypatch.setenv("OPBUILD_SHIPPED_BANK", "0")
     off = set_up(Config.from_environment(num_threads=2), None, None)
     assert not off.has_bank
-    assert knowledge(off) is None
+    assert applicable_records(off) is None
 
 
 def test_a_stale_record_of_the_user_leaves_the_shipped_one(shipped: Path, user_store: Path) -> None:
     """What was tuned with other sources says nothing any more."""
     shipped.write_bytes(file_of([record(SMALL, DEFAULT, OTHER)]))
     remember(record(SMALL, DEFAULT, DEFAULT, sources="edited since"), num_threads=2)
-    found = knowledge(set_up(Config.from_environment(num_threads=2), None, None))
+    found = applicable_records(set_up(Config.from_environment(num_threads=2), None, None))
     assert found is not None
     assert [each.variant for each in found.answers(SMALL, DEFAULT)] == [OTHER]
 
@@ -455,7 +463,7 @@ def test_a_stale_record_of_the_user_leaves_the_shipped_one(shipped: Path, user_s
 def test_what_is_shipped_for_other_threads_or_damaged_decides_nothing(shipped: Path, user_store: Path) -> None:
     """A bank of the release is read like any other: nobody's build ends because of it."""
     shipped.write_bytes(file_of([record(SMALL, DEFAULT, OTHER, threads=7)]) + b"\nrubbish\n")
-    assert knowledge(set_up(Config.from_environment(num_threads=2), None, None)) is None
+    assert applicable_records(set_up(Config.from_environment(num_threads=2), None, None)) is None
 
 
 # -- records of other sources whose kernels the pack lacks ------------------------------------------------------------
@@ -484,7 +492,7 @@ def test_a_record_of_other_sources_is_looked_into_once_where_it_is_of_use(
     def chosen(sources: str) -> object:
         (tmp_path / SOURCES).write_text(sources)
         setup = set_up(Config.from_environment(num_threads=2), None, None, compiler=EditedCompiler())
-        program = lower_with_bank(product_graph(), setup, Options())
+        program = lower_with_records(product_graph(), setup, Options())
         (desc,) = (each for each in program.descriptors() if each.family == "matmul")
         return desc.variant
 
@@ -509,6 +517,6 @@ def test_a_record_of_other_sources_is_looked_into_once_where_it_is_of_use(
         assert is_current(kept(setup), setup) is (choice == OTHER)
 
 
-def kept(setup: Setup) -> Record:
+def kept(setup: Setup) -> TuningRecord:
     """Return the last record of the bank."""
-    return read_bank(setup.config.tune_bank, setup.trust).records[-1]
+    return read_database(setup.config.tune_bank, setup.trust).records[-1]

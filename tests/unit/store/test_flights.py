@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.store import turns
-from opbuild.store.turns import Turns
+from opbuild.store import flights
+from opbuild.store.flights import Flights
 
 NAME = "fetch_x"
 
@@ -27,16 +27,16 @@ class Waiting:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, patience: float = 600.0) -> None:
         self.said: list[str] = []
         waits = threading.Event()
-        found = turns._said
+        found = flights._said
 
         def said(descriptor: int) -> bytes:
             waits.set()
             return found(descriptor)
 
-        monkeypatch.setattr(turns, "_said", said)
+        monkeypatch.setattr(flights, "_said", said)
 
         def wait() -> None:
-            with Turns(folder, patience).turn(NAME) as turn:
+            with Flights(folder, patience).turn(NAME) as turn:
                 self.said.append(turn.said)
 
         self._thread = threading.Thread(target=wait)
@@ -51,7 +51,7 @@ class Waiting:
 
 def test_who_waits_learns_how_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What came in between is a reason to wait on, and no end; afterwards nothing is left."""
-    with Turns(tmp_path / "claims").turn(NAME) as turn:
+    with Flights(tmp_path / "claims").turn(NAME) as turn:
         assert turn.said == ""
         other = Waiting(tmp_path / "claims", monkeypatch)
         turn.came()
@@ -63,7 +63,7 @@ def test_who_waits_learns_how_it_ended(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_who_says_nothing_leaves_it_to_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that failed spares nobody to ask."""
-    with Turns(tmp_path).turn(NAME) as turn:
+    with Flights(tmp_path).turn(NAME) as turn:
         other = Waiting(tmp_path, monkeypatch)
         turn.came()
     assert other.end() == ""
@@ -71,13 +71,13 @@ def test_who_says_nothing_leaves_it_to_the_others(tmp_path: Path, monkeypatch: p
 
 def test_nobody_waits_for_long_for_one_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was stopped, say: the other goes on while it still has the turn."""
-    with Turns(tmp_path).turn(NAME):
+    with Flights(tmp_path).turn(NAME):
         assert Waiting(tmp_path, monkeypatch, patience=0.0).end() == ""
     assert not list(tmp_path.iterdir())
 
 
 def _die(folder: Path) -> None:
-    with Turns(folder).turn(NAME) as turn:
+    with Flights(folder).turn(NAME) as turn:
         turn.came()
         os._exit(9)
 
@@ -89,7 +89,7 @@ def test_the_turn_of_one_that_died_is_the_next_ones(tmp_path: Path) -> None:
     process.join()
     assert process.exitcode == 9
     assert [path.name for path in tmp_path.iterdir()] == [f"{NAME}.claim"]
-    with Turns(tmp_path).turn(NAME) as turn:
+    with Flights(tmp_path).turn(NAME) as turn:
         assert turn.said == ""
         assert turn._descriptor is not None
     assert not list(tmp_path.iterdir())
@@ -98,17 +98,17 @@ def test_the_turn_of_one_that_died_is_the_next_ones(tmp_path: Path) -> None:
 def test_an_end_that_nobody_waited_for_is_not_believed(tmp_path: Path) -> None:
     """What one left who died while he ended may be long ago."""
     tmp_path.joinpath(f"{NAME}.claim").write_bytes(b"ended kept")
-    with Turns(tmp_path).turn(NAME) as turn:
+    with Flights(tmp_path).turn(NAME) as turn:
         assert turn.said == ""
 
 
 def test_where_there_are_no_turns_everybody_asks(tmp_path: Path) -> None:
-    """A folder that can not be made, and a file that somebody else has linked."""
+    """A folder that cannot be made, and a file that somebody else has linked."""
     (tmp_path / "file").write_text("")
-    with Turns(tmp_path / "file" / "claims").turn(NAME) as turn:
+    with Flights(tmp_path / "file" / "claims").turn(NAME) as turn:
         turn.came()
         assert turn.said == ""
     (tmp_path / f"{NAME}.claim").hardlink_to(tmp_path / "file")
-    with Turns(tmp_path).turn(NAME) as turn:
+    with Flights(tmp_path).turn(NAME) as turn:
         turn.end("kept")
     assert (tmp_path / "file").read_text() == ""

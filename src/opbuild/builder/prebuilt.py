@@ -1,11 +1,11 @@
-"""What the release brings: a network of nothing else is built without knowing which compiler is installed."""
+"""Builds of operators that the release brings: they need not know which compiler is installed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Protocol
 
-from opbuild.builder.job import Job
+from opbuild.builder.job import OperatorJob
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Compiler, Missing, Release, Store
 from opbuild.kernel.key import make_key
@@ -16,8 +16,8 @@ _LOOKED_AT = 2000
 """Files of one's own store looked at for an operator: a millisecond."""
 
 
-class Owner(Protocol):
-    """What is asked of a ``Builder``, which describes it."""
+class PrebuiltOwner(Protocol):
+    """The attributes of a ``Builder`` that are used here; it describes them."""
 
     store: Store
     compiler: Compiler
@@ -26,7 +26,7 @@ class Owner(Protocol):
     release: Release | None
 
 
-def brought(builder: Owner, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Job, ...]:
+def take_prebuilt(builder: PrebuiltOwner, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[OperatorJob, ...]:
     """Return operators if the release brings all, and one's own store, which goes before it, has nothing; else none.
 
     Their keys name the compiler that made them: 165 MB of the installed one need not be read to know it.
@@ -45,5 +45,5 @@ def brought(builder: Owner, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[J
         found = release.lookup(key)
         if isinstance(found, Missing):
             return ()
-        jobs.append(Job(desc, key, key.name(builder.config.device_id), nodes, builder.store, found))
+        jobs.append(OperatorJob(desc, key, key.name(builder.config.device_id), nodes, builder.store, found))
     return tuple(jobs)

@@ -1,4 +1,4 @@
-"""Operators of a remote store that a host asks for once: its processes and ranks take what one of them was given."""
+"""Operators of a remote store that a host asks for once: its processes and ranks take one another's answers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from opbuild.kernel.interfaces import Found, Missing, Store
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.platform.records import replace
+from opbuild.store.flights import Flights
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.operators import RemoteStore, missing
-from opbuild.store.turns import Turns
 
 _KEPT = "kept "
 """What a turn ends with where all that there is was kept, and what it was."""
@@ -19,7 +19,7 @@ _KEPT = "kept "
 _DIGITS = 32
 
 
-class InTurn:
+class SingleFlight:
     """A remote store which of several processes that lack the same operators one asks. Threads may share it.
 
     Args:
@@ -28,15 +28,15 @@ class InTurn:
         turns: Whose turn it is.
     """
 
-    def __init__(self, near: Store, remote: RemoteStore, turns: Turns) -> None:
+    def __init__(self, near: Store, remote: RemoteStore, turns: Flights) -> None:
         self._near, self._remote, self._turns = near, remote, turns
 
     def lookup(self, key: Key) -> Found | Missing:
-        """Return the entry of ``key`` as ``RemoteStore.lookup`` does; what another process was given is near."""
+        """Return the entry of ``key`` as ``RemoteStore.lookup`` does; one that another process was given is near."""
         return self.lookup_all([key])[0]
 
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
-        """Return what ``lookup`` does for each of several keys, asked for together.
+        """Return the answer of ``lookup`` for each of several keys, asked for together.
 
         Several are asked for by one process at a time, whatever they are: another one may have found some already.
         """
@@ -53,7 +53,7 @@ class InTurn:
         return answers
 
     def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
-        """Return what the remote store remembers of operators."""
+        """Return the origins of operators that the remote store remembers."""
         return self._remote.origins(keys)
 
     def _looked_up_near(self, key: Key) -> Found | Missing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from opbuild.platform.lazily import lazily
+from opbuild.platform.lazy_property import lazy_property
 from support.forked import in_fork
 
 
@@ -15,7 +15,7 @@ class Slow:
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.made = 0
 
-    @lazily
+    @lazy_property
     def value(self) -> list[int]:
         """A list of its own each time it is made."""
         self.made += 1

@@ -13,7 +13,7 @@ from opbuild.files.trust import PRIVATE
 from opbuild.graph.types import Array, Graph, Node
 from opbuild.models.memory import ModelMemory
 from opbuild.models.source import open_model
-from opbuild.offline.rehearsal import LONGEST, Met, rehearse
+from opbuild.offline.dry_run import LONGEST, Met, dry_run
 from opbuild.pipeline import segmented
 from opbuild.pipeline.segments import FirstSegment
 from opbuild.report import Clock
@@ -27,7 +27,7 @@ def met_by(text: str) -> list[Met]:
     source = open_model(parser.parse_model(_HEAD + text), memory)
     source.keeps = True
     shapes = tuple(each.shape or () for each in source.declaration.inputs)
-    return rehearse(source, FirstSegment(source, shapes), [shapes])
+    return dry_run(source, FirstSegment(source, shapes), [shapes])
 
 
 def graphs_of(segments: list[Met], *, certain: bool = False) -> list[Graph]:

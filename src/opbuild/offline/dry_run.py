@@ -1,4 +1,4 @@
-"""Rehearsal: which segments a network may have, told by running it on made-up values, without computing any.
+"""Dry run: which segments a network may have, told by running it on made-up values, without computing any.
 
 A segment's results are made up from their types; only what stands at the graph breaks is evaluated, and loops are
 driven. So each run goes from segment to segment as a real one does, whatever the breaks wait for. Values are all false,
@@ -84,7 +84,7 @@ class _MetSegments:
         return self.found.setdefault(key, Met(cast("Segment", source)))
 
 
-def rehearse(model: ModelSource, first: FirstSegment, sizes: Iterable[Shapes], most: int = 1) -> list[Met]:
+def dry_run(model: ModelSource, first: FirstSegment, sizes: Iterable[Shapes], most: int = 1) -> list[Met]:
     """Return segments that a network may have, its first one first.
 
     Args:
@@ -96,7 +96,7 @@ def rehearse(model: ModelSource, first: FirstSegment, sizes: Iterable[Shapes], m
     Raises:
         ShapeError: If the network takes none of the sizes.
     """
-    rehearsal, problem = _Rehearsal(model, first), ShapeError("there is no size in the ranges")
+    rehearsal, problem = _DryRun(model, first), ShapeError("there is no size in the ranges")
     for shapes in sizes:
         try:
             most -= rehearsal.run_at(shapes)
@@ -116,7 +116,7 @@ class _Enough(Exception):  # noqa: N818 - it ends a run, and is no error
     """A run met enough segments."""
 
 
-class _Rehearsal(Segments):
+class _DryRun(Segments):
     """Segments of which what a break may wait for is taken in turn: either branch of an If, values, or none."""
 
     def __init__(self, model: ModelSource, first: FirstSegment) -> None:
@@ -292,7 +292,7 @@ def _guesses(answer: Answer) -> Iterator[Answer]:
 
 
 def _combined(values: Sequence[Array], extents: Sequence[int] = ()) -> Iterator[tuple[Array, ...]]:
-    """Yield lists of integers, and what may stand in their places: first in one place, then in all."""
+    """Yield lists of integers, and the values that may stand in their places: first in one place, then in all."""
     yield tuple(values)
     lists = [_lists(value, extents) for value in values]
     for place, others in enumerate(lists):
@@ -307,7 +307,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _lists(like: Array, extents: Sequence[int]) -> list[Array]:
-    """Return lists of sizes, axes or places; among them are even parts of some extents, and what goes beyond them."""
+    """Return lists of sizes, axes or places; among them are even parts of some extents, and values beyond them."""
     count = like.size
     last = [0] * (count - 1) + [-1]
     found = [[1] * count, range(count), [0] * count, [2] * count, last, [*last[1:], 1], range(-count, 0)]

@@ -1,4 +1,4 @@
-"""Work side by side: a list of tasks in several threads, of which the calling one is the first."""
+"""Parallel map: a list of tasks in several threads, of which the calling one is the first."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def side_by_side(
+def parallel_map(
     work: Callable[[T], R],
     items: Sequence[T],
     threads: int,
     name: str,
 ) -> list[R]:
-    """Call a function for each item, in the order of the items as far as threads are free; return what it returns.
+    """Call a function for each item, in the order of the items as far as threads are free; return its results.
 
     It pays where the function lets other threads run, as numpy, digests and files do. Where the system allows no
     further thread the calling one does everything. An error, Ctrl-C too, ends it before the next item of each thread.

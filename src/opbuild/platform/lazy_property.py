@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class lazily(Generic[T]):  # noqa: N801  used as a decorator, as ``functools.cached_property`` is
+class lazy_property(Generic[T]):  # noqa: N801  used as a decorator, as ``functools.cached_property`` is
     """``functools.cached_property`` without a lock: below Python 3.12 that holds one while the attribute is made.
 
     A process that another thread forks meanwhile would wait for that lock for ever. Threads that come at once may
@@ -24,10 +24,10 @@ class lazily(Generic[T]):  # noqa: N801  used as a decorator, as ``functools.cac
         self._name = name
 
     @overload
-    def __get__(self, instance: None, owner: type) -> lazily[T]: ...
+    def __get__(self, instance: None, owner: type) -> lazy_property[T]: ...
     @overload
     def __get__(self, instance: object, owner: type) -> T: ...
-    def __get__(self, instance: object | None, owner: type) -> lazily[T] | T:
+    def __get__(self, instance: object | None, owner: type) -> lazy_property[T] | T:
         if instance is None:
             return self
         made: T = instance.__dict__.setdefault(self._name, self._make(instance))

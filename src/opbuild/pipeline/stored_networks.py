@@ -1,4 +1,4 @@
-"""Networks that are stored whole: what names them, how they start, and when they are stored."""
+"""Networks that are stored whole: their keys, how they start, and when they are stored."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from opbuild.events import Warned
 from opbuild.graph import user_operators
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.free import FREE
-from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.networks import NetworkKey
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
-from opbuild.platform.behind import BEHIND, Job
-from opbuild.platform.lazily import lazily
+from opbuild.platform.background_writer import BACKGROUND_WRITER, WriteJob
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Arena, Executor, load_code
-from opbuild.runtime.image import Image, ImageStore
 from opbuild.runtime.record import Record
 from opbuild.runtime.reports import stored_report
+from opbuild.runtime.stored_network import LoadedNetwork, StoredNetworks
 from opbuild.store.shipped import deciding_digest
 from opbuild.version import __version__
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.pipeline.source import Source
     from opbuild.pipeline.stages import Assembled
-    from opbuild.runtime.image import DynamicImage
+    from opbuild.runtime.stored_network import LoadedDynamicNetwork
     from opbuild.runtime.weights import Packer
     from opbuild.store.blobs import LocalMemos
 
 _UNKNOWN = Reason("absent", "there is none yet with the variants that tuning chooses")
 
 
-class Images:
+class BuildNetworks:
     """The stored networks of one build.
 
     Args:
@@ -52,12 +52,12 @@ class Images:
         blocks: The memory that all networks of this build run in.
     """
 
-    def __init__(self, setup: Setup, store: ImageStore, blocks: Blocks[Arena] | None = None) -> None:
+    def __init__(self, setup: Setup, store: StoredNetworks, blocks: Blocks[Arena] | None = None) -> None:
         self._setup = setup
         self._store = store
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
 
-    def key(self, network: str, model: str, inputs: Mapping[str, TensorType]) -> ImageKey:
+    def key(self, network: str, model: str, inputs: Mapping[str, TensorType]) -> NetworkKey:
         """Return the key of a network of the model with this digest, for one input signature, before tuning."""
         config = self._setup.config
         components = {
@@ -70,19 +70,19 @@ class Images:
             "target": self._setup.level.name,
             **({"device": self._setup.device_kernels} if self._setup.device is not None else {}),
         }
-        return ImageKey(network, components, lambda: self._compiler_digest)
+        return NetworkKey(network, components, lambda: self._compiler_digest)
 
-    def start(self, key: ImageKey | None, clock: Clock) -> Binding | str:
-        """Return a network started from what is stored, or why it can not be; what can not be stored has no key."""
+    def start(self, key: NetworkKey | None, clock: Clock) -> Binding | str:
+        """Return a network started from the store, or why it cannot be; one that cannot be stored has no key."""
         if not self._setup.starts_stored:
             return "a rebuild was asked for" if self._setup.stores_networks else "stored networks are not used here"
         if key is None:
-            return "the graph can not be stored"
+            return "the graph cannot be stored"
         with clock("load"):
             return self._started(self._load(key), clock)
 
-    def start_made(self, key: ImageKey | None, answers: Answers, clock: Clock) -> Binding | None:
-        """Return a network started that had to be lowered to know what tuning chooses, if it is stored after all."""
+    def start_made(self, key: NetworkKey | None, answers: Answers, clock: Clock) -> Binding | None:
+        """Return a network started that had to be lowered to know tuning's choices, if it is stored after all."""
         if key is None or not self._setup.starts_stored or self.own(key) is not None:
             return None
         with clock("load"):
@@ -92,16 +92,16 @@ class Images:
         self._note_chosen(key, _digest_of(answers))
         return started
 
-    def _started(self, image: Image | Reason, clock: Clock) -> Binding | str:
+    def _started(self, image: LoadedNetwork | Reason, clock: Clock) -> Binding | str:
         if isinstance(image, Reason):
             return str(image)
         try:
             executor = self.run(image.record, image.library, image.constants)
             return Binding(executor, stored_report(image.record, clock, self._setup.level_text))
         except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
-            return f"it can not be started: {error}"
+            return f"it cannot be started: {error}"
 
-    def stored(self, key: ImageKey, clock: Clock) -> Report | None:
+    def stored(self, key: NetworkKey, clock: Clock) -> Report | None:
         """Return the report of a network that is stored, without loading its code; None if none is."""
         own = self.own(key) if self._setup.starts_stored else None
         image = None if own is None else self._store.load(own)
@@ -116,7 +116,7 @@ class Images:
         """Load a network's kernels and make it ready to run, in the memory that all networks of this build share.
 
         Raises:
-            LinkError: If the code can not be loaded or lacks a kernel.
+            LinkError: If the code cannot be loaded or lacks a kernel.
         """
         modules = load_code(code, self._setup.config.num_threads)
         if not record.steps.hosts:
@@ -125,7 +125,7 @@ class Images:
 
         return Executor(record, modules, constants, evaluate, self.blocks)
 
-    def dynamic_key(self, source: Source, number: int) -> ImageKey:
+    def dynamic_key(self, source: Source, number: int) -> NetworkKey:
         """Return the key of one of a source's networks with symbolic extents, counted from 0.
 
         Which extents are symbolic in it is among its conditions.
@@ -135,11 +135,11 @@ class Images:
         key = self.key(source.declaration.name, source.digest or "", declared)
         return key._replace(components={**key.components, "program": number})
 
-    def is_stored(self, key: ImageKey) -> bool:
+    def is_stored(self, key: NetworkKey) -> bool:
         """Return whether a network of this very key is stored."""
         return not isinstance(self._store.networks.lookup(key), Reason)
 
-    def dynamic_networks(self, source: Source) -> Iterator[tuple[ImageKey, Mapping[OpDesc, tuple[str, ...]]]]:
+    def dynamic_networks(self, source: Source) -> Iterator[tuple[NetworkKey, Mapping[OpDesc, tuple[str, ...]]]]:
         """Yield the keys of the stored networks of a source that have symbolic extents, and the kernels of each."""
         for number in count():
             key = self.dynamic_key(source, number)
@@ -148,23 +148,23 @@ class Images:
                 return
             yield self.own(key) or key, dict.fromkeys(found.symbols, ())
 
-    def load_dynamic(self, key: ImageKey) -> DynamicImage | None:
+    def load_dynamic(self, key: NetworkKey) -> LoadedDynamicNetwork | None:
         """Return a stored network with symbolic extents, None if there is none that may be used."""
         own = self.own(key) if self._setup.starts_stored else None
         found = None if own is None else self._store.load_dynamic(own)
         return None if isinstance(found, Reason) else found
 
-    def keep(self, key: ImageKey | None, network: Assembled, packer: Packer, then: Callable[[], None]) -> bool:
-        """Store a network, behind, if it is what its key says: opbuild did not change meanwhile.
+    def keep(self, key: NetworkKey | None, network: Assembled, packer: Packer, then: Callable[[], None]) -> bool:
+        """Store a network, in the background, if it is the one of its key: opbuild did not change meanwhile.
 
         Args:
             key: What names it; None: it cannot be stored.
             network: What was built.
             packer: What packed its constants.
-            then: Called when it is stored, or can not be.
+            then: Called when it is stored, or cannot be.
 
         Returns:
-            Whether anything is to be stored; what can not be written is told.
+            Whether anything is to be stored; what cannot be written is told.
         """
         built = network.built
         if key is None or not self._setup.stores_networks or not built.certain:
@@ -186,7 +186,7 @@ class Images:
                     network.answers,
                 )
             except ValueError as error:
-                if not built.warned:  # a store that can not be written is said once
+                if not built.warned:  # a store that cannot be written is said once
                     self._setup.observer(Warned(f"{message}: {error}", 1))
             then()
 
@@ -194,8 +194,8 @@ class Images:
         self._behind(own, packer, save, message)
         return True
 
-    def _behind(self, key: ImageKey, packer: Packer, save: Callable[[], None], message: str) -> None:
-        """Store what waits for it, and do what comes then, behind what the program does; tell what goes wrong."""
+    def _behind(self, key: NetworkKey, packer: Packer, save: Callable[[], None], message: str) -> None:
+        """Store the waiting weights, and do the next step, in the background; tell failures."""
         folder = self._setup.config.network_meta
         was_there = _is_there(folder)
 
@@ -210,11 +210,11 @@ class Images:
             return done
 
         if packer.is_worth_waiting:
-            BEHIND.add(Job(key.stem, map(where_it_was, packer.tasks()), where_it_was(save)))
+            BACKGROUND_WRITER.add(WriteJob(key.stem, map(where_it_was, packer.tasks()), where_it_was(save)))
         else:
             where_it_was(save)()
 
-    def own(self, key: ImageKey, elsewhere: Iterable[Answers] = ()) -> ImageKey | None:
+    def own(self, key: NetworkKey, elsewhere: Iterable[Answers] = ()) -> NetworkKey | None:
         """Return the key of a network as tuning chooses its variants here; None if that is known once it is lowered.
 
         Args:
@@ -236,11 +236,11 @@ class Images:
             self._note_chosen(key, chosen)
         return own.tuned(chosen)
 
-    def made_by(self, key: ImageKey, answers: Answers) -> ImageKey:
+    def made_by(self, key: NetworkKey, answers: Answers) -> NetworkKey:
         """Return the key of a network that was made by some answers of families."""
         return self._at_level(key).tuned(_digest_of(answers))
 
-    def others(self, key: ImageKey, elsewhere: Iterable[Answers] = ()) -> Iterator[ImageKey]:
+    def others(self, key: NetworkKey, elsewhere: Iterable[Answers] = ()) -> Iterator[NetworkKey]:
         """Return the keys of a network with other variants, which compute the same: without tuning, then as known."""
         untuned = self._at_level(key)
         yield untuned
@@ -248,7 +248,7 @@ class Images:
             if digest := _digest_of(answers):
                 yield untuned.tuned(digest)
 
-    def _load(self, key: ImageKey) -> Image | Reason:
+    def _load(self, key: NetworkKey) -> LoadedNetwork | Reason:
         """Return a stored network; where nothing can be compiled one with other variants will do."""
         own = self.own(key)
         found = _UNKNOWN if own is None else self._store.load(own)
@@ -257,16 +257,16 @@ class Images:
             return next((each for each in others if not isinstance(each, Reason)), found)
         return found
 
-    def _note_chosen(self, key: ImageKey, digest: str) -> None:
+    def _note_chosen(self, key: NetworkKey, digest: str) -> None:
         """Remember how tuning chooses a network's variants, so that the next start need not ask for it."""
         if self._setup.has_bank:
             from opbuild.store.answers import note_chosen
 
             note_chosen(self._chosen, self._at_level(key).stem, self._decides, digest)
 
-    @lazily
+    @lazy_property
     def _chosen(self) -> LocalMemos:
-        """How tuning chose the variants of networks here."""
+        """The memos of networks' variants as tuning chose them here."""
         from opbuild.store.answers import CHOSEN
         from opbuild.store.blobs import Folder, LocalMemos, Memory
 
@@ -274,17 +274,17 @@ class Images:
         folder = Folder(config.network_meta, self._setup.trust, is_judged=True) if config.uses_folder else Memory()
         return LocalMemos(folder, CHOSEN)
 
-    def _at_level(self, key: ImageKey) -> ImageKey:
+    def _at_level(self, key: NetworkKey) -> NetworkKey:
         """Return a key for this level, which may be lower than the one that was asked for."""
         return key._replace(components={**key.components, "target": self._setup.level.name})
 
-    @lazily
+    @lazy_property
     def _decides(self) -> str:
-        """Digest of all that decides what banks answer."""
+        """Digest of all that decides the answers of tuning databases."""
         setup = self._setup
         return deciding_digest(setup.level.name, setup.config, setup.trust, with_pack=setup.uses_pack)
 
-    @lazily
+    @lazy_property
     def _compiler_digest(self) -> str:
         """Digest of the installed compiler's bytes; empty if none is installed."""
         from opbuild.kernel.identity import files_digest
@@ -296,7 +296,7 @@ class Images:
             return files_digest(files, self._setup.config.compiler_memo, self._setup.trust)
         except OSError as error:
             path = error.filename or files[0]
-            raise BuildError(f"{path} can not be read: {error}", "reinstall the compiler") from error
+            raise BuildError(f"{path} cannot be read: {error}", "reinstall the compiler") from error
 
 
 def _digest_of(answers: Answers) -> str:

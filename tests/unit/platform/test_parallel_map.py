@@ -13,7 +13,7 @@ import pytest
 from opbuild.files import mapping
 from opbuild.files.mapping import read_file
 from opbuild.platform import background
-from opbuild.platform.side_by_side import side_by_side
+from opbuild.platform.parallel_map import parallel_map
 
 _SEEN: ContextVar[str] = ContextVar("seen", default="nothing")
 
@@ -34,7 +34,7 @@ def test_threads_work_at_once_and_answers_come_in_the_order_of_the_items(threads
     """As many as are allowed, each with the context variables of the caller."""
     token = _SEEN.set("the caller's")
     try:
-        answers = side_by_side(_together(threads), range(2 * threads), threads, "test")
+        answers = parallel_map(_together(threads), range(2 * threads), threads, "test")
     finally:
         _SEEN.reset(token)
     assert answers == [(item * item, "the caller's") for item in range(2 * threads)]
@@ -43,13 +43,13 @@ def test_threads_work_at_once_and_answers_come_in_the_order_of_the_items(threads
 def test_without_threads_the_caller_does_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on processes or memory costs time alone."""
     monkeypatch.setattr(background, "has_room", lambda: False)
-    callers = side_by_side(lambda _: threading.get_ident(), range(5), 4, "test")
+    callers = parallel_map(lambda _: threading.get_ident(), range(5), 4, "test")
     assert callers == [threading.get_ident()] * 5
 
 
 def test_nothing_to_do_starts_nothing() -> None:
     """An empty list has an empty answer."""
-    assert side_by_side(lambda item: item, [], 4, "test") == []
+    assert parallel_map(lambda item: item, [], 4, "test") == []
 
 
 @pytest.mark.parametrize("error", [ValueError, MemoryError, KeyboardInterrupt])
@@ -64,7 +64,7 @@ def test_the_first_items_error_is_raised_and_nobody_works_behind_it(error: type[
             raise error(str(item))
 
     with pytest.raises(error, match="0"):
-        side_by_side(work, range(1000), 2, "test")
+        parallel_map(work, range(1000), 2, "test")
     assert set(begun[:2]) == {0, 1}
     assert len(begun) < 1000
 

@@ -10,17 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from opbuild.platform import behind
-from opbuild.platform.behind import Behind, Job
+from opbuild.platform import background_writer
+from opbuild.platform.background_writer import BackgroundWriter, WriteJob
 from support.forked import in_fork
 from support.until import until
 
 
 @pytest.fixture
-def lone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Behind]:
+def lone(monkeypatch: pytest.MonkeyPatch) -> Iterator[BackgroundWriter]:
     """What works without a thread of its own, as if that never had its turn."""
-    made = Behind()
-    monkeypatch.setattr(behind, "begin", lambda work, name: True)
+    made = BackgroundWriter()
+    monkeypatch.setattr(background_writer, "begin", lambda work, name: True)
     yield made
     made.finish()
 
@@ -33,11 +33,11 @@ def noting(done: list[str], name: str) -> Callable[[], None]:
 @pytest.mark.parametrize("seed", range(20))
 def test_the_last_task_of_a_job_follows_all_others_and_the_next_job_follows_it(seed: int) -> None:
     """Whoever does what: random jobs, one thread of their own, two that finish."""
-    rng, done, made = random.Random(seed), list[str](), Behind()
+    rng, done, made = random.Random(seed), list[str](), BackgroundWriter()
     jobs = [rng.randrange(5) for _ in range(6)]
     for number, tasks in enumerate(jobs):
         names = [f"{number} {task}" for task in range(tasks)]
-        made.add(Job(str(number), [noting(done, name) for name in names], noting(done, f"{number} last")))
+        made.add(WriteJob(str(number), [noting(done, name) for name in names], noting(done, f"{number} last")))
         if rng.random() < 0.3:
             made.finish()
     made.finish()
@@ -52,16 +52,18 @@ def test_the_last_task_of_a_job_follows_all_others_and_the_next_job_follows_it(s
 def test_a_job_is_done_without_anybody_asking() -> None:
     """By a thread of its own, which the system runs only where nobody else wants to."""
     policy, ended = list[int](), threading.Event()
-    Behind().add(Job("", [lambda: policy.append(os.sched_getscheduler(threading.get_native_id()))], ended.set))
+    BackgroundWriter().add(
+        WriteJob("", [lambda: policy.append(os.sched_getscheduler(threading.get_native_id()))], ended.set)
+    )
     assert ended.wait(60)
     assert policy == [os.SCHED_IDLE]
     assert os.sched_getscheduler(threading.get_native_id()) != os.SCHED_IDLE
 
 
-def test_who_finishes_does_what_is_left_itself(lone: Behind) -> None:
+def test_who_finishes_does_what_is_left_itself(lone: BackgroundWriter) -> None:
     """No thread of the lowest priority is waited for, and more than one task is done at a time."""
     both = threading.Barrier(2, timeout=60)
-    lone.add(Job("", [both.wait, both.wait], lambda: None))
+    lone.add(WriteJob("", [both.wait, both.wait], lambda: None))
     lone.finish()
     assert both.n_waiting == 0
     assert not both.broken
@@ -69,7 +71,7 @@ def test_who_finishes_does_what_is_left_itself(lone: Behind) -> None:
 
 def test_the_thread_of_the_lowest_priority_takes_nothing_more_when_somebody_finishes() -> None:
     """It ends what it has begun; the rest, the last task too, is done by who waits."""
-    made, begun, may, by = Behind(), threading.Event(), threading.Event(), list[str]()
+    made, begun, may, by = BackgroundWriter(), threading.Event(), threading.Event(), list[str]()
 
     def slow() -> None:
         begun.set()
@@ -79,7 +81,7 @@ def test_the_thread_of_the_lowest_priority_takes_nothing_more_when_somebody_fini
         by.append(threading.current_thread().name)
         may.set()
 
-    made.add(Job("", [slow, note, note, note], note))
+    made.add(WriteJob("", [slow, note, note, note], note))
     assert begun.wait(60)
     made.finish()
     assert len(by) == 4
@@ -88,12 +90,12 @@ def test_the_thread_of_the_lowest_priority_takes_nothing_more_when_somebody_fini
 
 def test_many_threads_that_add_and_finish_leave_nothing_undone() -> None:
     """Each of them finds what it added done when it has asked for it; what nobody asks for is done too."""
-    made, done = Behind(), list[str]()
+    made, done = BackgroundWriter(), list[str]()
 
     def use(name: str) -> None:
         rng = random.Random(name)
         for number in range(40):
-            made.add(Job(f"{name} {number}", [noting(done, "task")], noting(done, f"{name} {number}")))
+            made.add(WriteJob(f"{name} {number}", [noting(done, "task")], noting(done, f"{name} {number}")))
             if rng.random() < 0.5:
                 made.finish()
                 assert f"{name} {number}" in done
@@ -103,10 +105,10 @@ def test_many_threads_that_add_and_finish_leave_nothing_undone() -> None:
     assert until(lambda: len(done) == 2 * 4 * 40)
 
 
-def test_who_asks_for_one_name_waits_only_for_that(lone: Behind) -> None:
+def test_who_asks_for_one_name_waits_only_for_that(lone: BackgroundWriter) -> None:
     """Others go on behind."""
     done = list[str]()
-    lone.add(Job("first", [], noting(done, "first")))
+    lone.add(WriteJob("first", [], noting(done, "first")))
     lone.finish("second")
     assert done == []
     lone.finish("first")
@@ -115,45 +117,45 @@ def test_who_asks_for_one_name_waits_only_for_that(lone: Behind) -> None:
 
 def test_a_task_that_asks_for_what_is_being_done_does_not_wait_for_itself() -> None:
     """As ageing lists a folder at the end of a job."""
-    made, done = Behind(), list[str]()
-    made.add(Job("", [made.finish], lambda: (made.finish(), done.append("last"))))
+    made, done = BackgroundWriter(), list[str]()
+    made.add(WriteJob("", [made.finish], lambda: (made.finish(), done.append("last"))))
     made.finish()
     assert done == ["last"]
 
 
-def test_an_interruption_leaves_out_what_has_not_begun(lone: Behind) -> None:
+def test_an_interruption_leaves_out_what_has_not_begun(lone: BackgroundWriter) -> None:
     """Ctrl-C while a program waits for it; what is added later is done."""
     done = list[str]()
 
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    lone.add(Job("", [interrupted], noting(done, "last")))
-    lone.add(Job("", [], noting(done, "next")))
+    lone.add(WriteJob("", [interrupted], noting(done, "last")))
+    lone.add(WriteJob("", [], noting(done, "next")))
     with pytest.raises(KeyboardInterrupt):
         lone.finish()
     assert done == []
-    lone.add(Job("", [], noting(done, "later")))
+    lone.add(WriteJob("", [], noting(done, "later")))
     lone.finish()
     assert done == ["later"]
 
 
 def test_without_threads_a_job_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a limit allows none."""
-    monkeypatch.setattr(behind, "begin", lambda work, name: None)
-    done, made = list[str](), Behind()
-    made.add(Job("", [noting(done, "one")], noting(done, "last")))
+    monkeypatch.setattr(background_writer, "begin", lambda work, name: None)
+    done, made = list[str](), BackgroundWriter()
+    made.add(WriteJob("", [noting(done, "one")], noting(done, "last")))
     assert done == ["one", "last"]
 
 
-def test_a_fork_waits_for_what_is_left_and_has_nothing_to_do(lone: Behind) -> None:
+def test_a_fork_waits_for_what_is_left_and_has_nothing_to_do(lone: BackgroundWriter) -> None:
     """The child neither does it again nor waits for threads that stayed in the parent; it can have jobs of its own."""
     done = list[int]()
-    lone.add(Job("", [], lambda: done.append(os.getpid())))
+    lone.add(WriteJob("", [], lambda: done.append(os.getpid())))
 
     def child() -> list[int]:
         lone.finish()
-        lone.add(Job("", [], lambda: done.append(0)))
+        lone.add(WriteJob("", [], lambda: done.append(0)))
         lone.finish()
         return done
 

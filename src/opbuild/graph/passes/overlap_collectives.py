@@ -16,8 +16,8 @@ from opbuild.graph.types import COLLECTIVES, START, WAIT, Graph, Node, TensorTyp
 TICKET = TensorType("int64", ())
 
 
-def communicate_beside(graph: Graph) -> Graph:
-    """Return the graph in which operators of all ranks run beside what does not wait for them."""
+def overlap_collectives(graph: Graph) -> Graph:
+    """Return the graph in which operators of all ranks run beside those that do not wait for them."""
     if all(node.domain != COLLECTIVES for node in graph.nodes):
         return graph
     nodes = tuple(_parted(_ordered(graph)))

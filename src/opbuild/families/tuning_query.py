@@ -1,4 +1,4 @@
-"""What tuning found, as lowering asks for it: questions to families, and answers that others have."""
+"""Tuning records as lowering asks for them: queries to families, and their answers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from opbuild.platform.records import NamedTuple
 Variant = dict[str, Any]
 
 
-class Question(NamedTuple):
-    """What a family is asked: one distinct call of a network, as far as its variant depends on it.
+class TuningQuery(NamedTuple):
+    """A query of a family's choice: one distinct call of a network, as far as its variant depends on it.
 
     Attributes:
         family: The family's name.
@@ -22,8 +22,8 @@ class Question(NamedTuple):
     arguments: str
 
 
-class Answer(NamedTuple):
-    """What a bank answers.
+class TunedVariant(NamedTuple):
+    """The answer of a tuning database.
 
     Attributes:
         variant: The variant; None: another family.
@@ -36,8 +36,8 @@ class Answer(NamedTuple):
     is_shipped: bool = False
 
 
-class Knowledge(Protocol):
-    """What tuning found."""
+class TuningSource(Protocol):
+    """The results of tuning."""
 
-    def answers(self, question: Question, default: Variant | None) -> Iterable[Answer]:
-        """Return what is known to be faster than ``default``, the family's own answer, the best known first."""
+    def answers(self, question: TuningQuery, default: Variant | None) -> Iterable[TunedVariant]:
+        """Return the variants known to be faster than ``default``, the family's own answer, the best known first."""

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from opbuild.builder import build, client
-from opbuild.builder.resting import Resting
+from opbuild.builder.idle_server import IdleServer
 from opbuild.config import Config
-from opbuild.platform.sources import Sources
+from opbuild.platform.sources import SourceFiles
 from support.samples import conv, disk_builder, needed
 from support.until import until
 
@@ -31,8 +31,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         real(process, *args, **kwargs)
         pids.append(process.pid)
 
-    resting = Resting()
-    monkeypatch.setattr(build, "RESTING", resting)
+    resting = IdleServer()
+    monkeypatch.setattr(build, "IDLE_SERVER", resting)
     monkeypatch.setattr(client.subprocess.Popen, "__init__", listing)
     yield pids
     server = resting._take()
@@ -77,7 +77,7 @@ def test_edited_sources_get_a_server_of_their_own(
     source = tmp_path / "package" / "backend" / "operator.py"
     source.parent.mkdir(parents=True)
     source.write_text("before")
-    monkeypatch.setattr("opbuild.builder.resting.Sources", partial(Sources, tmp_path / "package"))
+    monkeypatch.setattr("opbuild.builder.idle_server.SourceFiles", partial(SourceFiles, tmp_path / "package"))
     build_one(config, 0)
     source.write_text("afterwards")
     build_one(config, 1)
@@ -95,7 +95,7 @@ def test_a_resting_server_that_died_is_replaced(config: Config, started: list[in
 
 def test_a_server_does_not_rest_for_ever(config: Config, started: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle server ends by itself."""
-    monkeypatch.setattr(build, "RESTING", Resting(seconds=0.05))
+    monkeypatch.setattr(build, "IDLE_SERVER", IdleServer(seconds=0.05))
     build_one(config, 0)
     assert until(lambda: not alive(started[0]))
 
@@ -117,21 +117,21 @@ import sys, os, time
 sys.path[:0] = {sys.path!r}
 from support.samples import *
 from opbuild.config import Config
-from opbuild.platform.sources import Sources
+from opbuild.platform.sources import SourceFiles
 from pathlib import Path
 config = Config(cache_path=Path({str(config.cache_path)!r}), workers=1)
 def one(tile):
     with disk_builder(config) as builder:
         builder.build(needed(conv(tile)), "net")
 one(0)
-from opbuild.builder.resting import RESTING
-server = RESTING._server
+from opbuild.builder.idle_server import IDLE_SERVER
+server = IDLE_SERVER._server
 if os.fork() == 0:
-    assert RESTING._server is None
+    assert IDLE_SERVER._server is None
     one(1)
     sys.exit(0)
 assert os.wait()[1] == 0
-assert RESTING._server is server and server.alive
+assert IDLE_SERVER._server is server and server.alive
 print(server._process.pid)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

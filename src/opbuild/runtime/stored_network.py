@@ -1,4 +1,4 @@
-"""Images: built networks as a store keeps them, encoded and decoded: a record, a library, constants and weights."""
+"""Stored networks, encoded and decoded: a record, a library, constants and weights."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opbuild.graph.types import Array
-from opbuild.kernel.networks import ImageKey, StoredNetwork
+from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
-from opbuild.platform.behind import BEHIND
+from opbuild.platform.background_writer import BACKGROUND_WRITER
 from opbuild.platform.records import NamedTuple, replace
-from opbuild.runtime.record import Pieces, Places, Record
+from opbuild.runtime.record import ConstantPieces, Places, Record
 from opbuild.runtime.record_json import from_json, to_json
 
 if TYPE_CHECKING:
     from opbuild.kernel.answers import Answers
     from opbuild.kernel.interfaces import NetworkStore, WeightStore
     from opbuild.kernel.opdesc import OpDesc
-    from opbuild.runtime.weights import Constants, Packer
+    from opbuild.runtime.weights import PackedConstants, Packer
 
 
-class Image(NamedTuple):
+class LoadedNetwork(NamedTuple):
     """A stored network, verified, its constants mapped or copied."""
 
     record: Record
@@ -28,7 +28,7 @@ class Image(NamedTuple):
     constants: Sequence[Array]
 
 
-class DynamicImage(NamedTuple):
+class LoadedDynamicNetwork(NamedTuple):
     """A stored program, verified, its constants mapped or copied.
 
     Attributes:
@@ -48,7 +48,7 @@ KERNELS = "kernels"
 """The part of a stored record for several signatures that holds its library's kernels and their symbols."""
 
 
-class ImageStore:
+class StoredNetworks:
     """Images in a store of networks and one of weights.
 
     Args:
@@ -67,7 +67,7 @@ class ImageStore:
         self.copies = copies
 
     def packer(self, *, stored: bool = True, reuse: bool = True) -> Packer:
-        """Return what packs the constants of one build.
+        """Return the packer of the constants of one build.
 
         Args:
             stored: Whether large ones are to be stored.
@@ -77,7 +77,7 @@ class ImageStore:
 
         return Packer(self.weights if stored else None, self._salt(), reuse=reuse, copies=self.copies)
 
-    def load(self, key: ImageKey) -> Image | Reason:
+    def load(self, key: NetworkKey) -> LoadedNetwork | Reason:
         """Return the image of ``key``, or why there is none that may be used."""
         stored = self._lookup(key)
         if isinstance(stored, Reason):
@@ -91,14 +91,14 @@ class ImageStore:
         ):
             return Reason("damaged", "it is for other inputs than its key says")
         constants = self._constants(key, record.constants, stored)
-        return constants if isinstance(constants, Reason) else Image(record, stored.library, constants)
+        return constants if isinstance(constants, Reason) else LoadedNetwork(record, stored.library, constants)
 
-    def _lookup(self, key: ImageKey) -> StoredNetwork | Reason:
-        """Return what is stored of ``key``; if this process is just storing it, once it has."""
-        BEHIND.finish(key.stem)
+    def _lookup(self, key: NetworkKey) -> StoredNetwork | Reason:
+        """Return the stored network of ``key``; if this process is just storing it, once it has."""
+        BACKGROUND_WRITER.finish(key.stem)
         return self.networks.lookup(key)
 
-    def _constants(self, key: ImageKey, places: Places, stored: StoredNetwork) -> Pieces | Reason:
+    def _constants(self, key: NetworkKey, places: Places, stored: StoredNetwork) -> ConstantPieces | Reason:
         arrays, states = {}, {}
         for digest, nbytes in places.weights.items():
             weight = self.weights.get(digest, nbytes, stored.states.get(digest))
@@ -106,14 +106,14 @@ class ImageStore:
                 return weight
             arrays[digest], states[digest] = weight.array, weight.state
         try:
-            constants = Pieces(places, stored.constants, arrays)
+            constants = ConstantPieces(places, stored.constants, arrays)
         except OSError as error:
             return Reason("damaged", str(error))
         if states != stored.states:
             self.networks.note(key, states)
         return constants
 
-    def load_dynamic(self, key: ImageKey) -> DynamicImage | Reason:
+    def load_dynamic(self, key: NetworkKey) -> LoadedDynamicNetwork | Reason:
         """Return the program of ``key``, or why there is none that may be used."""
         stored = self._lookup(key)
         if isinstance(stored, Reason):
@@ -128,14 +128,14 @@ class ImageStore:
         constants = self._constants(key, record.constants, stored)
         if isinstance(constants, Reason):
             return constants
-        return DynamicImage(record, dict(symbols), stored.library, constants)
+        return LoadedDynamicNetwork(record, dict(symbols), stored.library, constants)
 
     def save(
         self,
-        key: ImageKey,
+        key: NetworkKey,
         record: Record,
         library: bytes,
-        constants: Constants,
+        constants: PackedConstants,
         packer: Packer,
         compiler: str = "",
         symbols: Mapping[OpDesc, str] | None = None,
@@ -147,7 +147,7 @@ class ImageStore:
         of its kernels, if it is for several signatures. ``answers``: what families answered for it.
 
         Raises:
-            ValueError: If the network can not be stored, or its weights could not.
+            ValueError: If the network cannot be stored, or its weights could not.
         """
         from opbuild.kernel.answers import answers_to_json  # a start never needs it
 

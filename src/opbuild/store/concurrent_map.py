@@ -1,4 +1,4 @@
-"""At once: several threads look at many items or remove them: a file system that is asked for more answers sooner.
+"""Concurrent map: several threads look at or remove many items: a file system asked for more answers sooner.
 
 Reading 30,000 small files that the system has not in memory takes a third of the time with eight threads, removing them
 a sixth: most of it is waiting, for the disk and for the file system's journal.
@@ -19,8 +19,10 @@ _AHEAD = 64
 """Items begun or waiting to be; an interruption waits only for those that were begun."""
 
 
-def at_once(items: Iterable[_Item], do: Callable[[_Item], _Result]) -> Generator[tuple[_Item, _Result], None, None]:
-    """Yield each item with what was done, in the order given.
+def concurrent_map(
+    items: Iterable[_Item], do: Callable[[_Item], _Result]
+) -> Generator[tuple[_Item, _Result], None, None]:
+    """Yield each item with its result, in the order given.
 
     When it is closed (``contextlib.closing``) nothing is under way any more.
 

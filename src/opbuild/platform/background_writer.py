@@ -1,4 +1,4 @@
-"""Behind: work that goes on behind what a program does, at the lowest priority, and is done before the program ends.
+"""Background writer: work in the background of a program, at the lowest priority, done before the program ends.
 
 What it is for can do without it: a process that is killed has done less. Whoever needs it calls ``finish``, which does
 what is left at its own priority, and waits but for the task that is under way: on a busy machine the thread that has it
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from opbuild.platform.background import begin
 from opbuild.platform.locks import Lock, local
-from opbuild.platform.side_by_side import side_by_side
+from opbuild.platform.parallel_map import parallel_map
 
 if TYPE_CHECKING:
     import threading
@@ -27,7 +27,7 @@ _THREADS = 2
 """Threads that finish what is left, the calling one among them."""
 
 
-class Job:
+class WriteJob:
     """Tasks that may be done side by side, and one that follows all of them.
 
     Args:
@@ -41,7 +41,7 @@ class Job:
         self._left, self._last, self._under_way = deque(tasks), [last], 0
 
     def take(self) -> Task | None:
-        """Return what can be done now, None if that is nothing."""
+        """Return a task that can be done now, None if there is none."""
         task = self._left.popleft() if self._left else None
         if task is None and self._last and not self._under_way:
             task = self._last.pop()
@@ -49,7 +49,7 @@ class Job:
         return task
 
     def __len__(self) -> int:
-        """How many tasks have not begun."""
+        """The number of tasks that have not begun."""
         return len(self._left) + len(self._last)
 
     def end(self) -> bool:
@@ -58,7 +58,7 @@ class Job:
         return not (self._left or self._last or self._under_way)
 
 
-class Behind:
+class BackgroundWriter:
     """Does one job after the other. Threads may share it; a fork has nothing to do."""
 
     _changed: threading.Condition
@@ -66,10 +66,10 @@ class Behind:
     _finishing: int
 
     def __init__(self) -> None:
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[WriteJob] = deque()
         self._preparing, self._is_prepared = Lock(), False
 
-    def add(self, job: Job) -> None:
+    def add(self, job: WriteJob) -> None:
         """Do a job soon; now, if the program is ending or there can be no more threads."""
         self._prepare()
         with self._changed:
@@ -90,14 +90,14 @@ class Behind:
             self._finishing += 1
             self._changed.notify_all()
         try:
-            side_by_side(lambda _: self._work(), range(threads), threads, "opbuild-finish")
+            parallel_map(lambda _: self._work(), range(threads), threads, "opbuild-finish")
         finally:
             with self._changed:
                 self._finishing -= 1
             self._begin()  # what came meanwhile
 
     def _prepare(self) -> None:
-        """Make what the first job needs; most starts have none, and ``threading`` is 3% of what they load."""
+        """Make the state that the first job needs; most starts have none, and ``threading`` is 3% of all they load."""
         with self._preparing:
             if self._is_prepared:
                 return
@@ -111,7 +111,7 @@ class Behind:
             self._is_prepared = True
 
     def _begin(self) -> None:
-        """Have a thread for what is left."""
+        """Have a thread for the rest."""
         import threading
 
         with self._changed:
@@ -132,7 +132,7 @@ class Behind:
                     return
 
     def _work(self, *, is_lowly: bool = False) -> None:
-        """Do what there is, and return when all of it is done, by others too; or when others would do it sooner."""
+        """Work off the jobs, and return when all are done, by others too; or when others would do them sooner."""
         self._own.works = True
         try:
             while (found := self._next(is_lowly)) is not None:
@@ -149,7 +149,7 @@ class Behind:
         finally:
             self._own.works = False
 
-    def _next(self, is_lowly: bool) -> tuple[Job, Task] | None:
+    def _next(self, is_lowly: bool) -> tuple[WriteJob, Task] | None:
         with self._changed:
             while self._jobs and not (is_lowly and self._finishing):
                 task = self._jobs[0].take()
@@ -158,7 +158,7 @@ class Behind:
                 self._changed.wait()
             return None
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job: WriteJob) -> None:
         with self._changed:
             if job.end() and self._jobs and self._jobs[0] is job:
                 self._jobs.popleft()
@@ -172,10 +172,10 @@ class Behind:
 
 
 def _lower_priority() -> None:
-    """Let this thread run only where nobody else wants to; it can not be undone without privileges."""
+    """Let this thread run only where nobody else wants to; it cannot be undone without privileges."""
     with contextlib.suppress(AttributeError, OSError):  # not Linux, or a sandbox
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-BEHIND = Behind()
+BACKGROUND_WRITER = BackgroundWriter()
 """The process's one."""

@@ -1,4 +1,4 @@
-"""The bank of what tuning found: a file of lines, each a record under a digest of its own.
+"""The tuning database: a file of lines, each a record under a digest of its own.
 
 Lines are only appended, with one write each, so that processes which tune at once neither wait for each other nor
 overwrite anything. A line that is damaged, torn or signed with another key costs itself alone. Of two records for one
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from opbuild.errors import OptionError
-from opbuild.families.knowledge import Variant
+from opbuild.families.tuning_query import Variant
 from opbuild.files.trust import SignatureError, Trust, parse_json
 from opbuild.files.writing import append, make_folder
 from opbuild.kernel.reason import Reason
@@ -38,8 +38,8 @@ _DIGITS = 16
 
 
 @dataclass(frozen=True)
-class Record:
-    """What was found for one question on one kind of machine.
+class TuningRecord:
+    """The result of tuning for one query on one kind of machine.
 
     Attributes:
         family: The kernel family.
@@ -82,7 +82,7 @@ class Record:
 
     @property
     def place(self) -> tuple[str, str, str, str, str, int]:
-        """What the record is about; of two with one place the later counts."""
+        """The subject of the record; of two with one place the later counts."""
         return self.family, self.arguments, self.level, self.machine, self.system, self.threads
 
     @property
@@ -91,8 +91,8 @@ class Record:
         return self.choice != self.default
 
 
-class Bank(NamedTuple):
-    """What a bank's file holds.
+class TuningDatabase(NamedTuple):
+    """The content of a tuning database's file.
 
     Attributes:
         records: The sound records, the earliest first.
@@ -100,35 +100,35 @@ class Bank(NamedTuple):
         unsigned: Lines that are not signed with the key.
     """
 
-    records: tuple[Record, ...] = ()
+    records: tuple[TuningRecord, ...] = ()
     damaged: int = 0
     unsigned: int = 0
 
-    def latest(self) -> dict[tuple[Any, ...], Record]:
+    def latest(self) -> dict[tuple[Any, ...], TuningRecord]:
         """Return the record that counts for each place."""
         return {record.place: record for record in self.records}
 
 
-def read_bank(path: Path, trust: Trust) -> Bank:
-    """Return what a file holds; nothing if there is none.
+def read_database(path: Path, trust: Trust) -> TuningDatabase:
+    """Return the content of a file; empty if there is none.
 
     Raises:
-        OptionError: If it is there and can not be read.
+        OptionError: If it is there and cannot be read.
     """
     try:
         data = trust.read(path, LARGEST)
     except FileNotFoundError:
-        return Bank()
+        return TuningDatabase()
     except (OSError, ValueError) as error:
         raise OptionError(
-            f"the tuning bank {path} can not be read: {getattr(error, 'strerror', None) or error}"
+            f"the tuning database {path} cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from error
-    return parse_bank(data, trust)
+    return parse_database(data, trust)
 
 
-def parse_bank(data: bytes, trust: Trust) -> Bank:
-    """Return what the bytes of a bank hold, whatever they are."""
-    records: list[Record] = []
+def parse_database(data: bytes, trust: Trust) -> TuningDatabase:
+    """Return the content of the bytes of a tuning database, whatever they are."""
+    records: list[TuningRecord] = []
     damaged = unsigned = 0
     for line in filter(None, data.split(b"\n")):
         try:
@@ -137,28 +137,28 @@ def parse_bank(data: bytes, trust: Trust) -> Bank:
             unsigned += 1
         except (ValueError, TypeError):
             damaged += 1
-    return Bank(tuple(records), damaged, unsigned)
+    return TuningDatabase(tuple(records), damaged, unsigned)
 
 
-def append_records(path: Path, records: Iterable[Record], trust: Trust) -> None:
+def append_records(path: Path, records: Iterable[TuningRecord], trust: Trust) -> None:
     """Add records to a bank, each with one write, which may be torn without harm to others.
 
     Raises:
-        OptionError: If it can not be written.
+        OptionError: If it cannot be written.
     """
     try:
         make_folder(path.parent)
         for record in records:
             append(path, b"\n" + line_of(record, trust), create=True)
     except OSError as error:
-        message = f"the tuning bank {path} can not be written: {error.strerror or error}"
+        message = f"the tuning database {path} cannot be written: {error.strerror or error}"
         raise OptionError(message, "set TUNE_BANK_PATH to a folder that can be written") from error
 
 
-def merged(own: Bank, others: Sequence[Bank]) -> list[Record]:
+def merged(own: TuningDatabase, others: Sequence[TuningDatabase]) -> list[TuningRecord]:
     """Return the records of other banks that one lacks, or has an earlier one for."""
     known = own.latest()
-    added: dict[tuple[Any, ...], Record] = {}
+    added: dict[tuple[Any, ...], TuningRecord] = {}
     for record in (record for bank in others for record in bank.latest().values()):
         have = added.get(record.place) or known.get(record.place)
         if have is None or have.date < record.date:
@@ -166,7 +166,7 @@ def merged(own: Bank, others: Sequence[Bank]) -> list[Record]:
     return list(added.values())
 
 
-class TuningRecords:
+class SharedTuningDatabase:
     """What tuning found, as one blob, which has the lines of a bank.
 
     A writer adds to what is there, and looks again: of two who write at once the one that was overwritten writes again.
@@ -180,54 +180,54 @@ class TuningRecords:
     def __init__(self, blobs: Blobs, name: str, trust: Trust) -> None:
         self._blobs, self._name, self._trust = blobs, name, trust
 
-    def read(self) -> Bank | Reason:
-        """Return the bank that is there, an empty one if there is none, or why it can not be read."""
+    def read(self) -> TuningDatabase | Reason:
+        """Return the bank that is there, an empty one if there is none, or why it cannot be read."""
         body = self._blobs.get(self._name, MOST)
         if isinstance(body, Reason):
-            return Bank() if body.code == ABSENT else body
-        return parse_bank(bytes(body), self._trust)
+            return TuningDatabase() if body.code == ABSENT else body
+        return parse_database(bytes(body), self._trust)
 
-    def publish(self, own: Bank) -> int | Reason:
-        """Add the records that it lacks, or has earlier ones for; return how many, or why they can not be stored."""
+    def publish(self, own: TuningDatabase) -> int | Reason:
+        """Add the records that it lacks, or has earlier ones for; return how many, or why they cannot be stored."""
         added = 0
         for _ in range(TRIES):
             there = self.read()
             if isinstance(there, Reason):
                 if there.code != "damaged":
                     return there
-                there = Bank()
+                there = TuningDatabase()
             lacking = merged(there, [own])
             if not lacking:  # and none where what is damaged is all that there was
                 return added
             records = there.latest() | {record.place: record for record in lacking}
             body = b"".join(line_of(record, self._trust) + b"\n" for record in records.values())
             if len(body) > MOST:
-                return Reason("unwritable", f"a bank of {len(body)} bytes is more than is read")
+                return Reason("unwritable", f"a tuning database of {len(body)} bytes is more than is read")
             if (problem := self._blobs.put([(self._name, body)])) is not None:
                 return problem
             added = max(added, len(lacking))
         return added
 
     def take(self, path: Path) -> int | Reason:
-        """Add to the bank in a file what it lacks, or has earlier records for; return how many, or why not."""
+        """Add to the database in a file the records it lacks, or has older ones for; return how many, or why not."""
         there = self.read()
         if isinstance(there, Reason):
             return there
         try:
-            added = merged(read_bank(path, self._trust), [there]) if there.records else []
+            added = merged(read_database(path, self._trust), [there]) if there.records else []
             append_records(path, added, self._trust)
         except OptionError as error:
             return Reason("unwritable", error.message)
         return len(added)
 
 
-def line_of(record: Record, trust: Trust) -> bytes:
+def line_of(record: TuningRecord, trust: Trust) -> bytes:
     """Return the line of a record, without its end."""
     text = canonical_json(trust.signed(_NAME, {"format": FORMAT, **vars(record)})).encode()
     return blake3_of(text)[:_DIGITS].encode() + b" " + text
 
 
-def _parse_line(line: bytes, trust: Trust) -> Record:
+def _parse_line(line: bytes, trust: Trust) -> TuningRecord:
     digits, _, text = line.partition(b" ")
     if blake3_of(text)[:_DIGITS].encode() != digits:
         raise ValueError("it is torn or was changed")
@@ -247,11 +247,11 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("default", "choice"), (dict, type(None))),
     **dict.fromkeys(("before", "after", "bound", "spread"), (int, float)),
 }
-_FIELDS = {name: _TYPES.get(name, (str,)) for name in fields_of(Record)}
+_FIELDS = {name: _TYPES.get(name, (str,)) for name in fields_of(TuningRecord)}
 
 
-def _record(content: Mapping[str, Any]) -> Record:
+def _record(content: Mapping[str, Any]) -> TuningRecord:
     if content.keys() != _FIELDS.keys() or any(not isinstance(content[name], _FIELDS[name]) for name in _FIELDS):
         raise ValueError("it is no record")
     machine = content["machine"].partition("/wake-")[0]  # earlier releases' classes had what waking a thread costs
-    return Record(**{**content, "machine": machine})
+    return TuningRecord(**{**content, "machine": machine})

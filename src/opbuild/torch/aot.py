@@ -1,4 +1,4 @@
-"""What ``torch.compile(...).aot_compile`` stores of a graph, and loads again."""
+"""The graph that ``torch.compile(...).aot_compile`` stores, and loads again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Storable(SerializableCallable):
             args: Its inputs; weights are among them.
 
         Raises:
-            ModelError, BuildError: If a part can not be built.
+            ModelError, BuildError: If a part cannot be built.
             RunError: If one fails while it runs.
         """
         return self._run(*args)
@@ -66,17 +66,17 @@ class Storable(SerializableCallable):
         """Return a graph and its options as JSON that carries its digest.
 
         Raises:
-            UnsupportedOperatorError: If an option is of a kind that can not be stored.
+            UnsupportedOperatorError: If an option is of a kind that cannot be stored.
         """
         options = {name: str(each) if hasattr(each, "__fspath__") else each for name, each in fn._options.items()}
         try:
             return seal({"graph": fn._flat.to_json(), "options": options}, _FORM)
         except (TypeError, ValueError) as error:
-            raise UnsupportedOperatorError(f"the options can not be stored: {error}", "give plain values") from error
+            raise UnsupportedOperatorError(f"the options cannot be stored: {error}", "give plain values") from error
 
     @classmethod
     def deserialize_compile_artifacts(cls, data: bytes) -> Storable:
-        """Return what was stored, ready to run.
+        """Return the stored graph, ready to run.
 
         Raises:
             InvalidModelError: If it is damaged, or calls what this torch does not have.
@@ -93,7 +93,7 @@ class Storable(SerializableCallable):
 def storable(
     run: Callable[..., Any], flat: Sequence[Flat], inputs: Sequence[Any], options: Mapping[str, Any]
 ) -> Storable:
-    """Return what runs a graph, as torch can store it.
+    """Return a runner of a graph that torch can store.
 
     Args:
         run: Runs it.
@@ -102,7 +102,7 @@ def storable(
         options: Options of the back end.
 
     Raises:
-        UnsupportedOperatorError: If it can not be stored.
+        UnsupportedOperatorError: If it cannot be stored.
     """
     if not flat:
         raise _unsupported("that needs gradients")
@@ -112,7 +112,7 @@ def storable(
 
 
 def without_own_cache() -> AbstractContextManager[Any]:
-    """Return a context in which torch stores nothing of the graph itself: for that it needs what Inductor returns."""
+    """Return a context in which torch stores nothing of the graph itself: for that it needs Inductor's result."""
     config: Any = torch._functorch.config
     names = [name for name in ("bundled_autograd_cache", _FORCED) if hasattr(config, name)]
     found: AbstractContextManager[Any] = config.patch(dict.fromkeys(names, False))
@@ -133,4 +133,4 @@ def require_plain(metadata: Any) -> None:
 
 def _unsupported(what: str) -> UnsupportedOperatorError:
     hint = "call it under torch.no_grad() and use opbuild.torch.save, or plain torch.compile"
-    return UnsupportedOperatorError(f"a graph {what} can not be stored ahead of time", hint)
+    return UnsupportedOperatorError(f"a graph {what} cannot be stored ahead of time", hint)

@@ -18,25 +18,25 @@ from opbuild.files import mapping as files
 from opbuild.files import private as private_files
 from opbuild.files.sealed import seal, unseal
 from opbuild.graph.types import Node, TensorType
-from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.networks import NetworkKey
 from opbuild.kernel.reason import Reason
 from opbuild.program import Buffer, HostCall, KernelCall, Port, Program, View
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.image import Image, ImageStore
 from opbuild.runtime.record_json import from_json, to_json
+from opbuild.runtime.stored_network import LoadedNetwork, StoredNetworks
 from opbuild.store.blobs import Memory
 from opbuild.store.networks import Networks
-from opbuild.store.weights import Weights
+from opbuild.store.weights import StoredWeights
 from opbuild.target.level import CPU
 from support.forked import in_fork
 from support.handmade import Built, build, chain, counting, expected_chain, image_store
 
 SIZE = 64 * 1024  # elements: the weights have a file of their own
-KEY = ImageKey("Chain of 3", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
+KEY = NetworkKey("Chain of 3", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
 
 
-def store_chain(folder: Path) -> tuple[ImageStore, Built]:
+def store_chain(folder: Path) -> tuple[StoredNetworks, Built]:
     """Build ``chain`` and store it."""
     store = image_store(folder)
     weights = store.packer()
@@ -45,20 +45,20 @@ def store_chain(folder: Path) -> tuple[ImageStore, Built]:
     return store, built
 
 
-def loaded(store: ImageStore, key: ImageKey = KEY) -> Image:
+def loaded(store: StoredNetworks, key: NetworkKey = KEY) -> LoadedNetwork:
     """Return a stored network that must be there."""
     image = store.load(key)
-    assert isinstance(image, Image), image
+    assert isinstance(image, LoadedNetwork), image
     return image
 
 
-def code_of(image: Image | Reason) -> str:
+def code_of(image: LoadedNetwork | Reason) -> str:
     """Return why there is no image."""
     assert isinstance(image, Reason)
     return image.code
 
 
-def start(image: Image) -> Executor:
+def start(image: LoadedNetwork) -> Executor:
     """Make a stored network ready to run."""
     return Executor(image.record, {CPU: Library(image.library, 1)}, image.constants, None)
 
@@ -76,7 +76,7 @@ def test_a_stored_network_computes_the_same(tmp_path: Path) -> None:
 
 def test_any_store_that_keeps_networks_and_weights_starts_them() -> None:
     """The runtime asks two protocols and knows no folder: stores in memory serve as well as a far one could."""
-    store = ImageStore(Networks(Memory()), Weights(Memory()))
+    store = StoredNetworks(Networks(Memory()), StoredWeights(Memory()))
     assert code_of(store.load(KEY)) == "absent"
     packer = store.packer()
     built = build(chain(SIZE), packer)
@@ -136,7 +136,7 @@ def test_another_compiler_is_a_miss_and_none_is_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["model", "inputs", "target"])
 def test_any_component_of_the_key_names_another_image(part: str) -> None:
     """F27: each component of the key reaches the file's name."""
-    assert ImageKey("n", {**KEY.components, part: "other"}).stem != ImageKey("n", KEY.components).stem
+    assert NetworkKey("n", {**KEY.components, part: "other"}).stem != NetworkKey("n", KEY.components).stem
 
 
 def test_an_image_of_another_key_under_the_right_name_is_a_miss(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_a_folder_that_can_not_be_written_keeps_the_weights_in_memory(tmp_path: 
     built = build(chain(SIZE), weights)
     x = np.ones(SIZE, np.float32)
     np.testing.assert_array_equal(built.executor.run([x])[0], expected_chain(x))
-    with pytest.raises(ValueError, match="packed weights can not be stored"):
+    with pytest.raises(ValueError, match="packed weights cannot be stored"):
         store.save(KEY, built.record, built.library, built.constants, weights)
 
 
@@ -362,7 +362,7 @@ def test_arrays_and_protos_of_host_calls_survive_json() -> None:
 
 def test_an_attribute_that_json_can_not_hold_means_no_image() -> None:
     """Saving says so; the network itself runs."""
-    with pytest.raises(ValueError, match="can not be stored"):
+    with pytest.raises(ValueError, match="cannot be stored"):
         to_json(build(host_program({"then": object()})).record)
 
 
@@ -386,7 +386,7 @@ def test_a_view_outside_its_buffer_is_refused_when_bound() -> None:
 
 
 def test_a_constant_packed_to_another_size_is_refused() -> None:
-    """What a packing function returns must be what the buffer promised."""
+    """The result of a packing function must be as large as the buffer promised."""
     with pytest.raises(BuildError, match="packed to 7"):
         build(chain(8, np.zeros(7, np.float32)))
 

@@ -7,14 +7,14 @@ import pickle
 import pytest
 
 from opbuild.errors import ModelError, UnsupportedOperatorError
-from opbuild.graph.passes.blame import blaming
+from opbuild.graph.passes.node_error_context import node_error_context
 from opbuild.graph.types import Node
 
 
 def test_a_node_is_not_blamed_for_a_value_of_its_name() -> None:
     """The message about ``last`` mentions the value ``first``, and the node of that name was blamed."""
     last = Node("Reshape", ("x", "first"), ("y",), {}, "last")
-    with pytest.raises(ModelError) as caught, blaming(last):
+    with pytest.raises(ModelError) as caught, node_error_context(last):
         raise ModelError("Reshape needs the values of 'first'", "give it a constant")
     assert caught.value.node == "last"
 
@@ -22,7 +22,7 @@ def test_a_node_is_not_blamed_for_a_value_of_its_name() -> None:
 def test_the_innermost_node_is_named() -> None:
     """An error that has a node keeps it on its way out."""
     inner, outer = (Node("Abs", ("x",), ("y",), {}, name) for name in ("inner", "outer"))
-    with pytest.raises(UnsupportedOperatorError) as caught, blaming(outer), blaming(inner):
+    with pytest.raises(UnsupportedOperatorError) as caught, node_error_context(outer), node_error_context(inner):
         raise UnsupportedOperatorError("no", "replace it")
     assert caught.value.node == "inner"
 
