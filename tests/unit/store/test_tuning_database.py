@@ -144,7 +144,7 @@ sys.path.insert(0, sys.argv[1])
 from dataclasses import replace
 from opbuild.files.trust import PRIVATE
 from opbuild.store.tuning_database import append_records
-from test_bank import some_records
+from test_tuning_database import some_records
 print(flush=True)
 sys.stdin.readline()
 for each in some_records(40):
