@@ -90,9 +90,12 @@ def mutations(value: Any) -> list[Any]:
 @settings(max_examples=EXAMPLES)
 @given(descs)
 def test_every_field_of_a_descriptor_changes_its_key(desc: OpDesc) -> None:
-    """Whichever field differs, in whichever operand and dimension, the key differs and says where (F27)."""
+    """Whichever field differs, in whichever operand and dimension, the key differs and says where (F27).
+
+    But for the target: the key has the one that the code is made for, whose descriptor says it only of other devices.
+    """
     key = key_of(desc)
-    for field in fields(desc):
+    for field in (each for each in fields(desc) if each.name != "target"):
         for value in mutations(getattr(desc, field.name)):
             if value == getattr(desc, field.name) or (field.name == "op_types" and not value):
                 continue

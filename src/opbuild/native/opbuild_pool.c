@@ -5,7 +5,7 @@
  *
  * - Each thread begins with its own contiguous share of a loop's tasks, the same share each time, so that it finds in its
  *   core's cache what it wrote in the loop before. Who has finished takes tasks from the far end of another's share.
- * - The caller works too and never waits for a thread that has not begun. So a loop also ends where threads cannot be
+ * - The caller works too and never waits for a thread that has not begun. So a loop also ends where threads can not be
  *   started, and one that is being woken holds nobody up.
  * - Several loops may be open at once, each with the threads that its own network may use. Who opens a loop invites threads
  *   that are free, always from the first, so that one caller has the same threads each time. Who has finished looks at the

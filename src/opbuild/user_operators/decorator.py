@@ -110,4 +110,4 @@ def _register_shape(definition: UserOperator) -> None:
             call.fail(f"it takes {counted(definition.arity, 'input')}, not {len(types)}")
         return (definition.output_type(types, dict(call.node.attrs)),)
 
-    shape_rules.rule(definition.op_type, domain=definition.domain)(typed)
+    shape_rules.RULES[definition.domain, definition.op_type] = typed

@@ -279,7 +279,7 @@ REVIEWED = {
 
 def test_what_compiles_starts_without_numpy() -> None:
     """It would take as long again to start; an operator of a user imports it where its text is executed."""
-    code = "import sys, opbuild.builder.server, opbuild.backend.halide.driver\n"
+    code = "import sys, opbuild.builder.server, opbuild.backend.halide.driver as driver\n"
     code += "driver.HalideCompiler().prepare(); print('halide' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], env=server_environment(), capture_output=True, text=True, check=True
