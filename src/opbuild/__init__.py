@@ -23,8 +23,8 @@ def _after_fork_in_child() -> None:
 # Before all else here: another thread may fork while this one loads it.
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
 
-from opbuild import errors as errors  # noqa: E402
-from opbuild.version import __version__  # noqa: E402
+from opbuild import errors as errors  # noqa: E402  after the hooks of forks
+from opbuild.version import __version__  # noqa: E402  the same
 
 TYPE_CHECKING = False  # typing takes longer to load than all else here
 if TYPE_CHECKING:

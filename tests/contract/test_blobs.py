@@ -1,4 +1,4 @@
-"""What all blobs promise, wherever they lie and whatever lies round them; records are written over them alone."""
+"""The promises of all blobs, wherever they lie and whatever lies round them; records are written over them alone."""
 
 from __future__ import annotations
 

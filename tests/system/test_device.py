@@ -39,7 +39,7 @@ FAMILIES = {
     "convolutional": {"elementwise", "matmul", "reduce", "softmax"},
     "in_segments": {"matmul", "reduce"},
 }
-"""What at least of each runs on the device."""
+"""The families of each network whose kernels run on the device, at least."""
 
 
 @pytest.fixture(params=[0, 3, 1 << 30], ids=["at once", "three late", "as late as can be"])

@@ -14,7 +14,6 @@ from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
 from opbuild.files.trust import NETWORK
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.level import Level
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import Remote, remote_for_transfer
 from opbuild.pipeline.setup import set_up
@@ -27,6 +26,7 @@ from opbuild.store.remote.groups import problem_of_group
 from opbuild.store.remote.manifest import Manifest
 from opbuild.store.remote.objects import ANSWERS, BANK, BLOBS, GROUPS, NAMESPACE, NETWORKS, OPERATORS, ORIGINS
 from opbuild.store.remote.service import described
+from opbuild.target.level import Level
 
 
 class CheckStep(NamedTuple):

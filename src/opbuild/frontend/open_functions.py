@@ -89,7 +89,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "ReduceProd": operator.mul, "ReduceSum": operator.add, "ReduceMax": greater, "ReduceMin": lesser,
 }  # fmt: skip
-"""What all elements are joined with; of integers, for which the order does not matter."""
+"""Operations that join all elements; of integers, for which the order does not matter."""
 
 
 def type_of(value: Any) -> Any:

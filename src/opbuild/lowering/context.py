@@ -16,7 +16,6 @@ from opbuild.graph.extents import always_equal, example_value, is_open, same_sha
 from opbuild.graph.tables import Table, numbers_of
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
-from opbuild.lowering.implementations import CPU
 from opbuild.lowering.operands import Blocked, Gate, OperandRef, OperandStorage, Plain, dense_strides, new_dense
 from opbuild.lowering.pending import Made, MakeCall, Pending, PendingHost
 from opbuild.lowering.repetition import Repetitions
@@ -26,7 +25,7 @@ from opbuild.lowering.updates import update_in_place
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
 from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, Repeated, View
-from opbuild.target.level import Level
+from opbuild.target.level import CPU, Level
 from opbuild.target.machine import Machine
 
 

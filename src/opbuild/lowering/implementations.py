@@ -21,11 +21,10 @@ from opbuild import families
 from opbuild.lowering import rules
 from opbuild.platform.records import dataclass
 from opbuild.platform.registry import Operator, Registry
+from opbuild.target.level import CPU
 
 ASKED = "lowering"
 """The domain of what is no operator of graphs: products, convolutions, copies."""
-
-CPU = "cpu"
 
 
 class NotServedError(Exception):
@@ -36,7 +35,7 @@ class NotServedError(Exception):
 
 
 class Asking(Protocol):
-    """What asks: the state of lowering."""
+    """The state of lowering, as far as asking needs it."""
 
     target: str
 

@@ -56,7 +56,7 @@ def test_a_module_is_loaded_when_its_operator_is_asked_for() -> None:
 
 
 class Asks:
-    """What asks: it takes the first way whose flag is set and that serves."""
+    """A state of lowering that takes the first way whose flag is set and that serves."""
 
     target = "cpu"
 

@@ -86,7 +86,7 @@ class RegularExpression:
             kind, condition, follow = self._steps[step]
             is_match = is_match or step == _MATCH
             if kind == "set":
-                if letter and condition(letter):  # type: ignore[operator, misc]
+                if letter and condition(letter):  # type: ignore[operator, misc]  # a set's is a function
                     onward.update(follow)
             elif kind == "split" or (kind == "at" and _is_at(str(condition), before, after)):
                 open_ += (each for each in follow if each not in seen)

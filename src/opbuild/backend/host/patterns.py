@@ -227,7 +227,7 @@ class _Parser:
             name, is_negated = name[1:], not is_negated
         if not name or (name != "Any" and not any(category(chr(each)).startswith(name) for each in _SAMPLES)):
             raise self._error(f"the class {name!r} of Unicode is not supported")
-        contains: Contains = lambda each: name == "Any" or category(each).startswith(name)  # noqa: E731
+        contains: Contains = lambda each: name == "Any" or category(each).startswith(name)  # noqa: E731  typed by the line
         return _negated(contains) if is_negated else contains
 
     def _set(self) -> Contains:

@@ -22,16 +22,7 @@ def from_blocked(
     *,
     transposes: bool = True,
 ) -> Made:
-    """Make the call that copies blocks ``(16, W, H, C1)`` into a plain image ``(W, H, C)``.
-
-    Whole blocks whose planes leave the first-level cache are transposed: else each channel would read its block again.
-
-    Args:
-        views: The blocks, and the image.
-        dtype: The type of the elements.
-        choose: Chooses variants.
-        transposes: Whether planes are large (``is_large``).
-    """
+    """Make the call of ``transfer.from_blocked``."""
     source, target = views
     plain, blocked = merged_rows(target.dims, source.dims)
     step = constant_step(plain[0][1])

@@ -16,18 +16,7 @@ from opbuild.lowering.strided import dense_as, narrowed
 
 @serves("lowering.WeightBlocks")
 def in_blocks(lowering: Lowering, name: str, node: str, *, turned: bool = False, tile: int = 0) -> Plain | None:
-    """Emit the kernel that brings weights into ``DIRECT``, or transforms them, and return them; None if none serves.
-
-    It serves weights whose channels are whole blocks, and those that lie in blocks already.
-
-    Args:
-        lowering: The lowering.
-        name: The weights: ``(co, ci, ...)``.
-        node: The node, for reports.
-        turned: Whether they are a transposed convolution's, ``(ci, co, ...)``, all of whose taps are read in reverse;
-            without ``tile``, they lie in no blocks.
-        tile: Winograd's tile, for which they are transformed; 0 for none.
-    """
+    """Emit the kernel of ``run_time_weights.in_blocks``; None if none serves."""
     outer, inner, *kernel = lowering.type(name).shape
     taps, own = prod(kernel), lowering.weight_blocks.get(name)
     if own is None and not _is_whole(lowering.plain(name)):
