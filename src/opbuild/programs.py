@@ -230,7 +230,7 @@ class Programs:
         if found is None:
             return None
         setup, (number, (executor, decision)) = self._session.setup, found
-        improves = (decision.replaced or not decision.suits) and not setup.why_not_compiled
+        improves = decision.replaced or not decision.suits
         operators = self._operators(executor.record, decision, made)
         told = None if number < self._stored else why
         report = make_report(executor.record, operators, clock, setup.level_text, told)
@@ -269,6 +269,8 @@ class Programs:
 
         What goes wrong is told, and stops nothing.
         """
+        if self._session.setup.why_not_compiled:
+            return None
         try:
             self._lower(self._quiet, shapes, Clock(), suits=True)
             return self._bound(shapes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -222,7 +222,32 @@ class Numbers:
     def formulas(self) -> Formulas:
         """Return all numbers; from now on nothing can be decided by an open extent."""
         self._extents.closed = True
-        return Formulas(self._extents.variables, self._extents.least_conditions(), list(self._places))
+        return _used(self._extents.variables, self._extents.least_conditions(), list(self._places))
+
+
+def _used(variables: Sequence[Variable], conditions: Sequence[Condition], numbers: Sequence[Number]) -> Formulas:
+    """Return the formulas without the variables that nothing follows from, as questions leave them."""
+    polynomials = [each for each in numbers if not isinstance(each, int)]
+    used = _variables_of([*polynomials, *(polynomial for _, polynomial in conditions)])
+    for index in range(len(variables) - 1, -1, -1):  # what one is made of comes before it
+        if index in used:
+            used |= _variables_of([variables[index].left, variables[index].right])
+    kept = [index for index, each in enumerate(variables) if each.operation == "input" or index in used]
+    places = {old: new for new, old in enumerate(kept)}
+
+    def renamed(polynomial: Polynomial) -> Polynomial:
+        return tuple((tuple(places[each] for each in monomial), factor) for monomial, factor in polynomial)
+
+    own = [variables[index] for index in kept]
+    return Formulas(
+        [each._replace(left=renamed(each.left), right=renamed(each.right)) for each in own],
+        [Condition(kind, renamed(polynomial)) for kind, polynomial in conditions],
+        [each if isinstance(each, int) else renamed(each) for each in numbers],
+    )
+
+
+def _variables_of(polynomials: Iterable[Polynomial]) -> set[int]:
+    return {each for polynomial in polynomials for monomial, _ in polynomial for each in monomial}
 
 
 def _require_known(polynomials: Sequence[Polynomial], count: int) -> None:

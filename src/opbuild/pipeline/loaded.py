@@ -22,6 +22,9 @@ from opbuild.text.canonical import canonical_json
 Dims = list[tuple[tuple[int, int], ...]]
 """Extents and strides of each operand."""
 
+MOST_KNOWN = 1024
+"""Choices that are remembered."""
+
 
 class LoadedKernels:
     """The kernels that the bindings of one network have loaded. One thread at a time may use it.
@@ -35,9 +38,11 @@ class LoadedKernels:
         self._kernels: dict[str, LoadedKernel] = {}
         self._alike: defaultdict[str, list[LoadedKernel]] = defaultdict(list)
         self._meanings: dict[str, str] = {}
+        self._known: dict[tuple[Any, ...], tuple[Any, ChosenKernel | None]] = {}
 
     def add(self, symbols: Mapping[OpDesc, str], modules: Modules) -> None:
         """Add the kernels of a network's code."""
+        self._known.clear()
         for desc, symbol in symbols.items():
             if desc.canonical() not in self._kernels:
                 module = modules[desc.device]
@@ -77,10 +82,10 @@ class LoadedKernels:
                 same = next(iter(self._alike.get(self._meaning(each.desc), ())), None)
                 chosen.append(None if same is None else ChosenKernel(same, 0))
                 continue
-            kernel = self._best(each, wanted, dims)
-            if kernel is None or kernel.desc.variant != wanted:
+            found = self._chosen(each, wanted, dims)
+            if found is None or found.kernel.desc.variant != wanted:
                 replaced.add(number)
-            chosen.append(None if kernel is None else ChosenKernel(kernel, self._work(kernel.desc, dims)))
+            chosen.append(found)
         return Decision(tuple(chosen), frozenset(replaced), suits)
 
     def _answer(self, choice: SymbolicChoice, numbers: Sequence[int], tuned: Mapping[tuple[str, str], Any]) -> Any:
@@ -88,6 +93,18 @@ class LoadedKernels:
         if tuned and (known := (choice.family, canonical_json(arguments))) in tuned:
             return tuned[known]
         return find(choice.family).choose(*arguments, self._machine)
+
+    def _chosen(self, each: Decided, wanted: Any, dims: Dims) -> ChosenKernel | None:
+        """Return the kernel that computes a class of calls: most classes have the same extents at the next size."""
+        key = each.desc.canonical(), tuple(dims)
+        known = self._known.get(key)
+        if known is None or known[0] != wanted:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            kernel = self._best(each, wanted, dims)
+            found = None if kernel is None else ChosenKernel(kernel, self._work(kernel.desc, dims))
+            known = self._known[key] = wanted, found
+        return known[1]
 
     def _best(self, each: Decided, wanted: Any, dims: Dims) -> LoadedKernel | None:
         exact = self._kernels.get(each.desc.canonical())

@@ -42,7 +42,7 @@ MOST_BUCKETS = 64
 """Buckets whose decisions are remembered."""
 MOST_STACKS = 4
 """Plans of which some size may have another one again."""
-EXACT, BITS = 32, 4
+EXACT, BITS = 16, 4
 """Below the first each extent is its own bucket; else they are told apart by so many bits."""
 
 

@@ -168,7 +168,8 @@ class _Rows(Sequence[T]):
         """Return the same with other columns, which belong together as these do."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__, **columns)
-        made.__dict__.pop("rows", None)  # which were made of the others
+        for name in ("rows", "sizes"):  # which were made of the others
+            made.__dict__.pop(name, None)
         return made
 
 
@@ -247,7 +248,7 @@ class Ports(_Rows[Port]):
             np.array([extent for each in rows for extent in each.type.shape], np.int64),
         )
 
-    @property
+    @lazy_property
     def sizes(self) -> Array:
         """For each how many elements it has, as floating-point numbers: no product of extents leaves those."""
         return self._products(self.extents)
@@ -255,7 +256,7 @@ class Ports(_Rows[Port]):
     @property
     def bounds(self) -> Array:
         """The same, an extent of 0 counted as 1."""
-        return self._products(np.maximum(self.extents, 1))
+        return self._products(np.maximum(self.extents, 1)) if 0 in self.extents else self.sizes
 
     def _products(self, extents: Array) -> Array:
         padded = np.append(extents, 1).astype(np.float64)

@@ -63,6 +63,7 @@ class Soundness:
         self._step, self._buffer, wrote, several = columns
         self._writes, self._shares = wrote != 0, several != 0
         self._unwritten = np.zeros(0, np.int64)
+        self._temporary, self._constant = record.buffers.is_of("temporary"), record.buffers.is_of("constant")
         checks = [number for number, kind in enumerate(steps.kinds) if kind.symbol in CHECKS.values()]
         self._checked = np.flatnonzero(np.isin(steps.called, checks)).tolist() if checks else []
 
@@ -88,7 +89,7 @@ class Soundness:
                 return f"{call.node.name}: a view does not fit the type of its value"
             if call.is_copy and not _is_dense_copy(call):
                 return f"{call.node.name}: its views are not dense"
-        return _misplaced(record) or self._outside(record) or self._scattered(record)
+        return self._moved(record) or self._outside(record) or self._scattered(record)
 
     # -- whatever the numbers are -------------------------------------------------------------------------------------
 
@@ -98,7 +99,7 @@ class Soundness:
         place, count = buffers.place, len(record.constants)
         if record.symbolic is not None:
             count += len(record.symbolic.tables)
-        constant = buffers.is_of("constant")
+        constant = self._constant
         wrong = _first(
             [
                 ((place < 0) | (place > MOST), lambda i: f"its place is {place[i]}"),
@@ -153,6 +154,31 @@ class Soundness:
         return _nodes(int(self._step[index]), self._record)
 
     # -- the numbers --------------------------------------------------------------------------------------------------
+
+    def _moved(self, record: Record) -> str | None:
+        """Return the buffer that has no memory, or the port that is not as large as its own."""
+        buffers, arena = record.buffers, _arenas(record)
+        size, place = buffers.size, buffers.place
+        nbytes = size * buffers.itemsize
+        temporary, constant = self._temporary, self._constant
+        there = np.append(record.constants.nbytes, 0)[np.where(constant, place, 0)]
+        return (
+            _first(
+                [
+                    ((size < 0) | (size > MOST), lambda i: f"its size is {size[i]}"),
+                    ((place < 0) | (place > MOST), lambda i: f"its place is {place[i]}"),
+                    (
+                        temporary & (nbytes > 0) & (place > arena - nbytes),
+                        lambda i: f"{nbytes[i]} bytes at {place[i]} are outside the arena of {arena[i]}",
+                    ),
+                    (temporary & (place % ALIGNMENT != 0), lambda i: f"it begins at byte {place[i]}"),
+                    (constant & (there != nbytes), lambda i: f"it has {nbytes[i]} bytes, its constant {there[i]}"),
+                ],
+                lambda i: f"buffer {i}",
+            )
+            or _unlike(record.inputs, record)
+            or _unlike(record.outputs, record)
+        )
 
     def _outside(self, record: Record) -> str | None:
         """Return the view that reaches outside its buffer, or reads or returns unwritten elements.
@@ -224,32 +250,6 @@ def _first(faults: Sequence[_Fault], named: Callable[[int], str]) -> str | None:
             index = int(wrong.argmax())
             return f"{named(index)}: {said(index)}"
     return None
-
-
-def _misplaced(record: Record) -> str | None:
-    """Return the buffer that has no memory, or the port that is not as large as its own."""
-    buffers, arena = record.buffers, _arenas(record)
-    size, place = buffers.size, buffers.place
-    nbytes = size * buffers.itemsize
-    temporary, constant = buffers.is_of("temporary"), buffers.is_of("constant")
-    there = np.append(record.constants.nbytes, 0)[np.where(constant, place, 0)]
-    return (
-        _first(
-            [
-                ((size < 0) | (size > MOST), lambda i: f"its size is {size[i]}"),
-                ((place < 0) | (place > MOST), lambda i: f"its place is {place[i]}"),
-                (
-                    temporary & (nbytes > 0) & (place > arena - nbytes),
-                    lambda i: f"{nbytes[i]} bytes at {place[i]} are outside the arena of {arena[i]}",
-                ),
-                (temporary & (place % ALIGNMENT != 0), lambda i: f"it begins at byte {place[i]}"),
-                (constant & (there != nbytes), lambda i: f"it has {nbytes[i]} bytes, its constant {there[i]}"),
-            ],
-            lambda i: f"buffer {i}",
-        )
-        or _unlike(record.inputs, record)
-        or _unlike(record.outputs, record)
-    )
 
 
 def _arenas(record: Record) -> Array:

@@ -169,6 +169,21 @@ def test_a_flag_says_for_each_size_whether_something_is_so() -> None:
     assert flags == {15: [0, 1], 16: [1, 0]}
 
 
+def test_formulas_keep_only_the_variables_that_a_number_or_a_condition_follows_from() -> None:
+    """A quotient that was asked for and not used is worked out for no size; one that another is made of stays."""
+    extents = Extents()
+    length, other = extents.input(20), extents.input(9)
+    unused, inner = other // 4, length // 3
+    place = (numbers := Numbers(extents)).place
+    places = [place(inner % 4 + 1), place(other)]
+    formulas = numbers.formulas()
+    assert [each[0] for each in formulas.to_json()["variables"]] == ["input", "input", "//", "%"]
+    found = formulas([29, 5])
+    assert found is not None
+    assert found[places].tolist() == [29 // 3 % 4 + 1, 5]
+    assert unused.value == 2
+
+
 def test_shapes_of_a_transformer_stay_open() -> None:
     """What reshaping heads asks keeps only that there is something; quotients without rest are no conditions."""
     extents = Extents()
