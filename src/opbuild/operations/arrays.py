@@ -71,7 +71,8 @@ def floor_quotient(a: Array, b: Array) -> Any:
 def power(a: Array, b: Array) -> Any:
     """Return ``a`` to the power of ``b``; of integers from an exponent of 64 on, and below 0, only of -1 and 1."""
     if np.issubdtype(a.dtype, np.floating):
-        return np.power(a, b).astype(a.dtype)
+        found = np.power(a, b)  # where all exponents are 0.5 it takes the root, NaN of -inf
+        return np.where(np.isneginf(a) & (b == 0.5), np.inf, found).astype(a.dtype)
     far = np.where(a == 1, a, 0)
     if np.issubdtype(a.dtype, np.signedinteger):
         far = np.where(a == -1, np.where(b & 1 != 0, a, 1), far)

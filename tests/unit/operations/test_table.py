@@ -106,3 +106,12 @@ def _chooses(onnx: Onnx) -> set[str]:
         assert other is not None
         assert found[1] is not other[1]
     return {attribute for attribute, _, _ in chosen}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+def test_half_a_power_of_minus_infinity_is_infinity(shape: tuple[int, ...], dtype: str) -> None:
+    """As IEEE 754 has it, and a kernel: for one exponent numpy takes the square root, which is NaN."""
+    with np.errstate(invalid="ignore"):
+        found = apply("pow", np.full(shape, -np.inf, dtype), np.array(0.5, dtype))
+    assert np.array_equal(found, np.full(shape, np.inf, dtype))
