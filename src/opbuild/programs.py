@@ -107,8 +107,9 @@ class Programs:
         started = session.start(key, clock)
         if isinstance(started, Binding):
             return started
-        if self._load() and (bound := self._bound(shapes)) is not None:
-            return bound
+        while self._load_next():
+            if (bound := self._bound(shapes)) is not None:
+                return bound
         if not self._is_for_several:
             return session.make(source, shapes, key, started, clock, reopens=self._reopens)
 
@@ -179,23 +180,23 @@ class Programs:
         self._source.forget()
         return {built.symbols[desc]: operator for desc, operator in built.operators.items()}
 
-    def _load(self) -> bool:
-        """Load the stored programs, once; return whether there is anything new."""
+    def _load_next(self) -> bool:
+        """Load the next stored program; return whether there was one."""
         if self._is_loaded or not self._source.declaration.is_open:
             return False
-        self._is_loaded = True
-        images = self._session.stores.images
+        images, found = self._session.stores.images, None
         try:
-            for number in range(MOST_PROGRAMS):
-                found = images.load_dynamic(images.dynamic_key(self._source, number))
-                if found is None:
-                    break
+            if self._stored < MOST_PROGRAMS:
+                found = images.load_dynamic(images.dynamic_key(self._source, self._stored))
+            if found is not None:
                 self._add(found.symbols, self._modules(found.library))
                 self._opened.append(self._dynamic(found.record, found.constants))
+                self._stored += 1
         except Exception as error:  # it may be damaged in a way that no digest shows
             self._warn(f"stored programs of {self._source.declaration.name} are not used", error)
-        self._stored = len(self._opened)
-        return bool(self._opened)
+            found = None
+        self._is_loaded = found is None
+        return found is not None
 
     def _dynamic(self, record: Record, constants: Sequence[Array]) -> DynamicNetwork:
         from opbuild.backend.evaluate import evaluate
@@ -265,13 +266,14 @@ class Programs:
         return f"{symbol.removesuffix('__kernel0')}_{self._session.setup.config.device_id}"
 
     def better(self, shapes: Shapes) -> Binding | None:
-        """Return a size bound again with kernels that suit it, built behind the calls; None if that is not possible.
+        """Return a size bound again with kernels that suit it, stored or built just now; None if there are none.
 
         What goes wrong is told, and stops nothing.
         """
-        if self._session.setup.why_not_compiled:
-            return None
         try:
+            bound = self._bound(shapes) if self._load_all() else None
+            if (bound is not None and bound.better is None) or self._session.setup.why_not_compiled:
+                return bound
             self._lower(self._quiet, shapes, Clock(), suits=True)
             return self._bound(shapes)
         except Exception as error:
@@ -279,6 +281,14 @@ class Programs:
             return None
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _load_all(self) -> bool:
+        """Load the stored programs that no size needed so far; return whether there was one."""
+        before = self._stored
+        while True:
+            with self._making:  # a new size waits for one of them, not for all
+                if not self._load_next():
+                    return self._stored > before
 
     @lazy_property
     def _quiet(self) -> Session:

@@ -106,6 +106,24 @@ def test_a_process_that_finds_a_program_reads_no_model(store: Path) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"[]\n", b"")
 
 
+def test_a_process_loads_a_stored_program_when_a_size_needs_it(tmp_path: Path, made: list[Programs]) -> None:
+    """Each takes as long to load as a network: a first call does not wait for those of sizes that may never come."""
+    none = np.zeros((0, 24), np.float32)
+    first = opbuild.compile(model(), cache_path=tmp_path, workers=2)
+    check(first, 20)
+    first(none)
+    first.wait_until_stored()
+    assert len(made[0]._opened) == 2
+    for _ in range(2):
+        network = opbuild.compile(model(), cache_path=tmp_path, forbid_compile=True)
+        check(network, 20)
+    assert [len(each._opened) for each in made[1:]] == [1, 1]
+    network(none)
+    assert made[1]._load_all()
+    assert not made[1]._load_all()
+    assert [len(each._opened) for each in made[1:]] == [2, 2]
+
+
 def test_what_fails_behind_a_call_is_a_warning(
     store: Path, made: list[Programs], monkeypatch: pytest.MonkeyPatch
 ) -> None:

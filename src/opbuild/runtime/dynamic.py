@@ -42,6 +42,8 @@ MOST_BUCKETS = 64
 """Buckets whose decisions are remembered."""
 MOST_STACKS = 4
 """Plans of which some size may have another one again."""
+DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError)
+"""Errors of numbers that are read: what is stored may be anything."""
 EXACT, BITS = 16, 4
 """Below the first each extent is its own bucket; else they are told apart by so many bits."""
 
@@ -110,6 +112,25 @@ class Sized(NamedTuple):
     decision: Decision
 
 
+class Choice(NamedTuple):
+    """A record, its numbers in a size, and the kernels that were chosen for it."""
+
+    network: DynamicNetwork
+    numbers: Array
+    bucket: _Bucket
+
+    @property
+    def suits(self) -> bool:
+        """Whether lowering would have made the same calls."""
+        return self.bucket.decision.suits
+
+    def bind(self) -> Sized | None:
+        """Bind the size; None if its numbers are not sound."""
+        with suppress(*DAMAGED):
+            return self.bucket.bound(self.network, self.numbers)
+        return None
+
+
 class DynamicNetwork:
     """A record for several input signatures, and what its bindings have in common. One thread at a time may bind.
 
@@ -137,12 +158,17 @@ class DynamicNetwork:
             decide: Chooses kernels.
             version: Of the kernels that it chooses from.
         """
-        try:
+        chosen = self.choose(shapes, decide, version)
+        return chosen and chosen.bind()
+
+    def choose(self, shapes: Shapes, decide: Decide, version: int = 0) -> Choice | None:
+        """Return the kernels for a size, None if the record is not for it, or lacks one; arguments as of ``bind``."""
+        with suppress(*DAMAGED):
             numbers = numbers_of(self.record, shapes)
             bucket = None if numbers is None else self._bucket(shapes, numbers, decide, version)
-            return None if numbers is None or bucket is None else bucket.bound(self, numbers)
-        except (ValueError, TypeError, LookupError, ArithmeticError):  # what is stored may be anything
-            return None
+            if numbers is not None and bucket is not None:
+                return Choice(self, numbers, bucket)
+        return None
 
     def is_for_sizes_of(self, other: DynamicNetwork) -> bool:
         """Return whether the network is for the sizes of another one of the same source, as far as that shows."""
@@ -276,13 +302,13 @@ def fitting(
 
     The first one that suits the size is taken, else the first one that is for it; arguments as of ``bind``.
     """
-    other: tuple[int, Sized] | None = None
+    others: list[tuple[int, Choice]] = []
     for number, network in enumerate(networks):
-        found = network.bind(shapes, decide, version)
-        if found is not None and found.decision.suits:
+        chosen = network.choose(shapes, decide, version)
+        if chosen is not None and chosen.suits and (found := chosen.bind()) is not None:
             return number, found
-        other = other or (found and (number, found))
-    return other
+        others += [(number, chosen)] if chosen is not None and not chosen.suits else []
+    return next(((number, found) for number, chosen in others if (found := chosen.bind()) is not None), None)
 
 
 class _Bucket:
