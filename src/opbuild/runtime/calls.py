@@ -1,15 +1,17 @@
-"""Calls: the calls of a network, for readers; a start never needs it."""
+"""Calls: the calls of a network, and their work, for readers; a start never needs it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from opbuild.dtypes import numpy_dtype
+from opbuild.families.catalogue import find
+from opbuild.families.family import Dims
 from opbuild.graph.types import Node, TensorType
 from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall, View
-from opbuild.runtime.counting import operations, touched_bytes
 
 HOST = "host"
 """The kernel, as profiles show it, of what the host backend evaluates."""
@@ -84,3 +86,26 @@ def _nbytes(type_: TensorType) -> int:
 def node_call(node: Node) -> NetworkCall:
     """Describe the nodes that are evaluated between the segments of a network."""
     return NetworkCall("", (node.name,), node.op_type, {}, (), 0, 0)
+
+
+def operations(family: str, dims: Sequence[Dims], writes: int) -> int:
+    """Return the multiplications and additions of a call, two a pair; 0 for families that are not counted.
+
+    A convolution is counted as the direct algorithm computes it, channels rounded up to whole blocks, whatever the
+    kernel does instead: Winograd's may seem faster than the machine.
+
+    Args:
+        family: The kernel's family.
+        dims: Extents and strides of its operands, innermost first.
+        writes: How many of them, the last ones, it writes.
+    """
+    count = find(family).products
+    return 2 * count(dims, dims[-writes]) if count is not None else 0
+
+
+def touched_bytes(dims: Sequence[Dims], itemsizes: Sequence[int]) -> int:
+    """Return the bytes of all operands, each element once."""
+    # one that is read again by a stride of 0 is not counted again
+    return sum(
+        prod(extent for extent, stride in each if stride) * size for each, size in zip(dims, itemsizes, strict=True)
+    )

@@ -9,8 +9,7 @@ import pytest
 from opbuild.errors import InputError
 from opbuild.graph.types import TensorType
 from opbuild.program import View
-from opbuild.runtime.calls import NetworkCall, kernel_call
-from opbuild.runtime.counting import operations
+from opbuild.runtime.calls import NetworkCall, kernel_call, operations
 from opbuild.runtime.profile import Profile, ProfileRow, profiled, random_inputs
 from opbuild.runtime.timing import TIMER, timing
 
