@@ -14,8 +14,8 @@ import numpy as np
 
 from opbuild.graph.extents import Extents, SymbolicExtent, is_at_least, is_open
 from opbuild.graph.polynomials import Polynomial
+from opbuild.graph.symbolic_numbers import greater, is_equal, is_less, lesser, quotient
 from opbuild.graph.types import Array
-from opbuild.graph.undecided import greater, is_equal, is_less, lesser, quotient
 from opbuild.platform.records import NamedTuple
 
 Expression = int | tuple[Any, ...]
@@ -32,7 +32,7 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "<": lambda one, other: _number(is_less(one, other)),
     "==": lambda one, other: _number(is_equal(one, other)),
 }
-"""What makes integers of others, open or not, as ``graph.number_operations`` does of known ones."""
+"""What makes integers of others, open or not, as ``polynomials.OPERATIONS`` does of known ones."""
 
 
 class DerivedValue(NamedTuple):

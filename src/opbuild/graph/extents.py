@@ -18,8 +18,8 @@ from typing import Any, Literal, SupportsIndex, TypeVar
 
 import numpy as np
 
-from opbuild.graph.number_operations import OPERATIONS
 from opbuild.graph.polynomials import (
+    OPERATIONS,
     Condition,
     Kind,
     Monomial,
@@ -233,7 +233,7 @@ class Extents:
     def variable(
         self, operation: str, left: Polynomial, right: Polynomial, value: Any, *, natural: bool = False, least: int = 0
     ) -> Polynomial:
-        """Return the result of an operation (``number_operations``) on two polynomials, as a variable of its own.
+        """Return the result of an operation (``polynomials.OPERATIONS``) on two polynomials, as a variable of its own.
 
         Args:
             operation: The operation.
@@ -550,3 +550,25 @@ def value_of(polynomial: Polynomial, owner: Extents) -> int:
 
 def _filled(polynomial: Polynomial, values: Sequence[int]) -> int:
     return sum(factor * prod(values[each] for each in monomial) for monomial, factor in polynomial)
+
+
+def parts(number: int | SymbolicExtent) -> tuple[int | SymbolicExtent, int | SymbolicExtent]:
+    """Return a number as its value in the first repetition, and the step to each further one.
+
+    Raises:
+        ClosedError: If it grows by another number each time.
+    """
+    if not isinstance(number, SymbolicExtent):
+        return number, 0
+    owner, index = number.owner, number.owner.index().polynomial[0][0][0]
+    first = tuple((monomial, factor) for monomial, factor in number.polynomial if index not in monomial)
+    more: Polynomial = tuple(
+        sorted((_without(monomial, index), factor) for monomial, factor in number.polynomial if index in monomial)
+    )
+    owner.require_sure(more)
+    return owner.number(first, number.value), owner.number(more, value_of(more, owner))
+
+
+def _without(monomial: tuple[int, ...], index: int) -> tuple[int, ...]:
+    place = monomial.index(index)
+    return (*monomial[:place], *monomial[place + 1 :])

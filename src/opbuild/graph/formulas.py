@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.extents import Extents, SymbolicExtent
-from opbuild.graph.number_operations import OPERATIONS
-from opbuild.graph.polynomials import Condition, Monomial, Polynomial, Variable, constant
+from opbuild.graph.polynomials import OPERATIONS, Condition, Monomial, Polynomial, Variable, constant
 from opbuild.graph.types import Array
 
 Number = int | Polynomial

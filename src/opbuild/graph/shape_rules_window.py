@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from opbuild.graph.extents import is_at_least
 from opbuild.graph.shape_rules import Shape, ShapeCall, Types, rule, same_dtype
+from opbuild.graph.symbolic_numbers import greater
 from opbuild.graph.types import MOST_ELEMENTS, TensorType
-from opbuild.graph.undecided import greater
 from opbuild.graph.weight_layout import block_shape, plain_shape
 from opbuild.text.plural import counted
 

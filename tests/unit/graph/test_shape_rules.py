@@ -17,8 +17,8 @@ from opbuild.backend.host.evaluate import evaluate, is_native
 from opbuild.errors import DTypeError, ModelError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.infer import has_rule, infer, infer_node, register_rule
-from opbuild.graph.reals import scaled
 from opbuild.graph.shape_rules_movement import sliced
+from opbuild.graph.symbolic_numbers import scaled
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.operations.table import OPERATIONS
 from support.comparison import onnxruntime_outputs

@@ -16,7 +16,7 @@ from opbuild.graph.constants import Deferred
 from opbuild.graph.gradients.registry import CONSTANT, RULES, Backward
 from opbuild.graph.graph_builder import GraphBuilder, Scope, Value
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.decompose import decompose
+from opbuild.graph.passes.composite import decompose
 from opbuild.graph.passes.rewriter import NewGraph
 from opbuild.graph.types import COLLECTIVES, Array, Graph, Node
 

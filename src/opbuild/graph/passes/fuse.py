@@ -21,8 +21,7 @@ from opbuild.graph.extents import always_equal, is_one, same_shape
 from opbuild.graph.passes.batchnorm import spell_out_batchnorm
 from opbuild.graph.passes.quantization import spell_out_quantization
 from opbuild.graph.types import DTYPES, Graph, Node, broadcast_shapes
-from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, substitute
-from opbuild.operations.parts import count_operations, parts_of
+from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, count_operations, parts_of, substitute
 from opbuild.operations.record import Cost
 from opbuild.platform.records import dataclass, field
 

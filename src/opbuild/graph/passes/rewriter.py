@@ -11,9 +11,8 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.graph.constants import ConstantValues, Deferred
 from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import NodeBuilder, Value
-from opbuild.graph.passes.infer import infer_node, type_of
-from opbuild.graph.passes.node_error_context import node_error_context
-from opbuild.graph.ranges import table_slice
+from opbuild.graph.passes.infer import infer_node, node_error_context, type_of
+from opbuild.graph.tables import table_slice
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.operations.expression import Expression
 

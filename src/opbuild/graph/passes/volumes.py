@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.node_error_context import node_error_context
+from opbuild.graph.passes.infer import node_error_context
 from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder
 from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_window import transposed_range, window_pads

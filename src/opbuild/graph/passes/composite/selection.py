@@ -10,9 +10,9 @@ from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.composite import REWRITES
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
+from opbuild.graph.symbolic_numbers import quotient
 from opbuild.graph.tables import diagonal
 from opbuild.graph.types import TABLE
-from opbuild.graph.undecided import quotient
 
 
 @REWRITES.register("Trilu")

@@ -11,9 +11,9 @@ import numpy as np
 
 from opbuild.graph.constants import Deferred
 from opbuild.graph.graph_builder import Value
-from opbuild.graph.passes.integers.registry import BYTES, MICROSOFT, IntegerBuilder, rewrites
+from opbuild.graph.passes.integers import BYTES, MICROSOFT, IntegerBuilder, rewrites
+from opbuild.graph.passes.quantization import quantized
 from opbuild.graph.passes.rewriter import KeptError
-from opbuild.graph.quantized import quantized
 from opbuild.graph.types import Array, TensorType
 from opbuild.operations.expression import Expression, arg, const
 

@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.gradients.broadcasting import channel_sums, is_empty
-from opbuild.graph.gradients.registry import Backward, gradient
-from opbuild.graph.gradients.rules.reduction import reduced_extreme
+from opbuild.graph.gradients.reduction import reduced_extreme
+from opbuild.graph.gradients.registry import Backward, channel_sums, gradient, is_empty
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
+from opbuild.graph.tables import PooledAxis
 from opbuild.graph.types import Array
-from opbuild.graph.windows import PooledAxis
 from opbuild.platform.records import NamedTuple
 
 MOST_DIMENSIONS = 3

@@ -17,10 +17,8 @@ from math import isfinite
 
 import numpy as np
 
-from opbuild.graph.gradients.broadcasting import is_empty
-from opbuild.graph.gradients.registry import Backward, gradient
-from opbuild.graph.gradients.rules.matrix import turned
-from opbuild.graph.gradients.terms import FORMULAS, Term
+from opbuild.graph.gradients.reduction import turned
+from opbuild.graph.gradients.registry import FORMULAS, Backward, Term, gradient, is_empty
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.recurrent import GATES, Activation, Cell, cell_of
 from opbuild.operations.derivatives import DERIVATIVES

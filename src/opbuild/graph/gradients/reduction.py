@@ -1,4 +1,8 @@
-"""Gradients of normalisations, whose means and deviations are computed again where nobody kept them."""
+"""Gradients of sums: products of matrices, collectives, reductions, softmax, normalisations.
+
+Elements that are the greatest or smallest together share the gradient in equal parts, as in torch's ``amax``. Means and
+deviations of normalisations are computed again where nobody kept them.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,200 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.graph.extents import is_open
-from opbuild.graph.gradients.broadcasting import channel_means, per_channel, summed_to
-from opbuild.graph.gradients.registry import RULES, Backward, gradient
+from opbuild.graph.gradients.registry import RULES, Backward, channel_means, gradient, is_empty, per_channel, summed_to
 from opbuild.graph.graph_builder import GraphBuilder, Value
+from opbuild.graph.types import COLLECTIVES
+
+
+def turned(of: GraphBuilder, x: Value) -> Value:
+    """Return matrices with rows and columns exchanged."""
+    rank = len(x.shape)
+    return of.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+@gradient("MatMul")
+def product(of: Backward) -> Sequence[Value | None]:
+    """Differentiate products of matrices or vectors, which may be broadcast."""
+    a, b = of.input(0), of.input(1)
+    if is_empty(a, b):
+        return tuple(of.filled(0.0, each.dtype, each.shape) for each in (a, b))
+    left = a if len(a.shape) > 1 else of.reshape(a, (1, *a.shape))
+    right = b if len(b.shape) > 1 else of.reshape(b, (*b.shape, 1))
+    batch = _batch(of, a, b)
+    dy = of.reshape(of.gradient(), (*batch, left.shape[-2], right.shape[-1]))
+    first = second = None
+    if of.wants(0):
+        first = of.reshape(summed_to(of, of("MatMul", dy, turned(of, right)), left.shape), a.shape)
+    if of.wants(1):
+        if len(right.shape) == 2 and len(left.shape) > 2:  # one product instead of a sum of many
+            left = of.reshape(left, (prod(left.shape[:-1]), left.shape[-1]))
+            dy = of.reshape(dy, (left.shape[0], right.shape[-1]))
+        second = of.reshape(summed_to(of, of("MatMul", turned(of, left), dy), right.shape), b.shape)
+    return first, second
+
+
+def _batch(of: Backward, a: Value, b: Value) -> tuple[int, ...]:
+    """Return the extents of the output that matrices are counted by."""
+    shape = of.gradient().shape
+    return shape[: len(shape) - (len(a.shape) > 1) - (len(b.shape) > 1)]
+
+
+@gradient("Gemm")
+def gemm(of: Backward) -> Sequence[Value | None]:
+    """Differentiate ``alpha * a @ b + beta * c``."""
+    a, b, c = of.input(0), of.input(1), of.optional(2)
+    dy = of.gradient()
+    if is_empty(a, b):
+        parts: list[Value | None] = [of.filled(0.0, each.dtype, each.shape) for each in (a, b)]
+    else:
+        turns = of.flag("transA"), of.flag("transB")
+        scaled = _times(of, dy, of.number("alpha", 1.0))
+        left, right = (turned(of, each) if turn else each for each, turn in zip((a, b), turns, strict=True))
+        parts = [None, None]
+        if of.wants(0):
+            first = of("MatMul", scaled, turned(of, right))
+            parts[0] = turned(of, first) if turns[0] else first
+        if of.wants(1):
+            second = of("MatMul", turned(of, left), scaled)
+            parts[1] = turned(of, second) if turns[1] else second
+    if c is not None and of.wants(2):
+        parts.append(summed_to(of, _times(of, dy, of.number("beta", 1.0)), c.shape))
+    return parts
+
+
+def _times(of: GraphBuilder, x: Value, factor: float) -> Value:
+    return x if factor == 1.0 else of("Mul", x, of.constant(factor, x.dtype))
+
+
+@gradient("AllReduce", "AllGather", "ReduceScatter", domain=COLLECTIVES)
+def together(of: Backward) -> Sequence[Value | None]:
+    """Give each rank the gradients of all ranks' results for its elements: the operator with both turned."""
+    op_type, attrs = of.node.op_type, {**of.node.attrs, "reduction": "sum"}
+    if op_type != "AllGather" and of.node.attrs.get("reduction") != "sum":
+        of.refuse(f"its reduction is {of.node.attrs.get('reduction')}, not sum")
+    if op_type == "ReduceScatter":
+        del attrs["reduction"]
+    back = {"AllGather": "ReduceScatter", "ReduceScatter": "AllGather"}.get(op_type, op_type)
+    return (of(back, of.gradient(), domain=COLLECTIVES, **attrs),)
+
+
+def softmax_data(of: GraphBuilder, dy: Value, y: Value, axis: int) -> Value:
+    """Return the gradient of a softmax's data: ``y * (dy - sum(y * dy))``."""
+    weighted = of("Mul", y, dy)
+    return of("Sub", weighted, of("Mul", y, of.sum(weighted, (axis,), keepdims=True)))
+
+
+def log_softmax_data(of: GraphBuilder, dy: Value, y: Value, axis: int) -> Value:
+    """Return the gradient of a log-softmax's data: ``dy - exp(y) * sum(dy)``."""
+    return of("Sub", dy, of("Mul", of("Exp", y), of.sum(dy, (axis,), keepdims=True)))
+
+
+def _axes(of: Backward) -> tuple[int, ...]:
+    rank = len(of.input(0).shape)
+    given = tuple(int(axis) % rank for axis in of.known_input(1).reshape(-1)) if of.optional(1) is not None else ()
+    if not given and of.flag("noop_with_empty_axes"):
+        return ()
+    return given or tuple(range(rank))
+
+
+def _kept(of: Backward, value: Value, axes: Sequence[int]) -> Value:
+    """Return a value of the output's shape with an extent of 1 for each reduced axis."""
+    shape = [1 if axis in axes else extent for axis, extent in enumerate(of.input(0).shape)]
+    return of.reshape(value, shape)
+
+
+def _spread(of: Backward, axes: Sequence[int]) -> Value:
+    return of.expand(_kept(of, of.gradient(), axes), of.input(0).shape)
+
+
+@gradient("ReduceMean")
+def reduced_mean(of: Backward) -> Sequence[Value | None]:
+    """Give each element its part of the mean's gradient."""
+    x, axes = of.input(0), _axes(of)
+    count = max(prod(x.shape[axis] for axis in axes), 1)
+    part = of("Div", _kept(of, of.gradient(), axes), of.constant(count, x.dtype))
+    return (of.expand(part, x.shape),)
+
+
+@gradient("ReduceMax", "ReduceMin")
+def reduced_extreme(of: Backward) -> Sequence[Value | None]:
+    """Divide the extreme's gradient among the elements that are it."""
+    x, axes = of.input(0), _axes(of)
+    if is_empty(x):
+        return (_spread(of, axes),)
+    hit = of.cast(of("Equal", x, _kept(of, of.output(), axes)), x.dtype)
+    part = of("Div", _kept(of, of.gradient(), axes), of.sum(hit, axes, keepdims=True))
+    return (of("Mul", hit, part),)
+
+
+@gradient("ReduceProd")
+def reduced_product(of: Backward) -> Sequence[Value | None]:
+    """Give each element the product of the others, of which some may be 0: running products from both ends."""
+    x, axes = of.input(0), _axes(of)
+    if is_empty(x) or not axes:
+        return (_spread(of, axes),)
+    rest = [axis for axis in range(len(x.shape)) if axis not in axes]
+    order = (*rest, *axes)
+    count = prod(x.shape[axis] for axis in axes)
+    turned = of.reshape(of.transpose(x, order), (*(x.shape[axis] for axis in rest), count))
+    last = of.constant(len(rest), "int64")
+    before = of("CumProd", turned, last, exclusive=1)
+    behind = of("CumProd", turned, last, exclusive=1, reverse=1)
+    others = of.reshape(of("Mul", before, behind), [x.shape[axis] for axis in order])
+    back = tuple(order.index(axis) for axis in range(len(order)))
+    return (of("Mul", _kept(of, of.gradient(), axes), of.transpose(others, back)),)
+
+
+@gradient("ReduceL2")
+def euclidean(of: Backward) -> Sequence[Value | None]:
+    """Give each element its share of the norm; a norm of 0 gives nothing, as in torch."""
+    x, axes = of.input(0), _axes(of)
+    y, zero = _kept(of, of.output(), axes), of.constant(0.0, x.dtype)
+    none = of("Equal", y, zero)
+    factor = of("Div", _kept(of, of.gradient(), axes), of("Where", none, of.constant(1.0, x.dtype), y))
+    return (of("Mul", x, of("Where", none, zero, factor)),)
+
+
+@gradient("ReduceSumSquare")
+def square_sum(of: Backward) -> Sequence[Value | None]:
+    """Give each element twice itself."""
+    x = of.input(0)
+    double = of("Mul", x, of.constant(2.0, x.dtype))
+    return (of("Mul", _kept(of, of.gradient(), _axes(of)), double),)
+
+
+@gradient("ReduceLogSum")
+def logarithm_of_sum(of: Backward) -> Sequence[Value | None]:
+    """Divide by the sum."""
+    axes = _axes(of)
+    back = of("Div", _kept(of, of.gradient(), axes), of("Exp", _kept(of, of.output(), axes)))
+    return (of.expand(back, of.input(0).shape),)
+
+
+@gradient("ReduceLogSumExp")
+def logarithm_of_powers(of: Backward) -> Sequence[Value | None]:
+    """Give each element its softmax; nothing where all are -inf."""
+    x, axes = of.input(0), _axes(of)
+    y, low = _kept(of, of.output(), axes), of.constant(-float("inf"), x.dtype)
+    share = of("Exp", of("Sub", x, of("Where", of("Equal", y, low), of.constant(0.0, x.dtype), y)))
+    return (of("Mul", _kept(of, of.gradient(), axes), share),)
+
+
+@gradient("Softmax", "LogSoftmax")
+def softmax(of: Backward) -> Sequence[Value | None]:
+    """Differentiate a softmax or its logarithm by its result."""
+    back = softmax_data if of.node.op_type == "Softmax" else log_softmax_data
+    y = of.output()
+    return (back(of, of.gradient(), y, of.axis(-1, len(y.shape))),)
+
+
+RULES.register_all(
+    {
+        "ReduceSum": lambda of: (_spread(of, _axes(of)),),
+        "ReduceL1": lambda of: (of("Mul", _kept(of, of.gradient(), _axes(of)), of("Sign", of.input(0))),),
+    }
+)
+
 
 Three = tuple[Value, Value, Value]
 """Gradients of data, scale and bias."""

@@ -9,11 +9,9 @@ from math import prod
 
 import numpy as np
 
-from opbuild.graph.gradients.broadcasting import is_empty
-from opbuild.graph.gradients.registry import Backward, gradient
-from opbuild.graph.gradients.terms import FORMULAS, Term
+from opbuild.graph.gradients.registry import FORMULAS, Backward, Term, gradient, is_empty
 from opbuild.graph.graph_builder import GraphBuilder, Value
-from opbuild.graph.resampling import axes_of, is_plain, neighbours, way_of
+from opbuild.graph.tables import axes_of, is_plain, neighbours, way_of
 from opbuild.graph.types import Array
 from opbuild.platform.records import NamedTuple
 
