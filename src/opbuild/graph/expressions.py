@@ -95,17 +95,14 @@ def filled(given: Expression, symbols: Sequence[Any]) -> Any:
     total: Any = 0
     for factors, coefficient in given:
         product: Any = coefficient
-        for each in factors:
-            product = product * _filled_factor(each, symbols)
+        for factor in factors:
+            if isinstance(factor, int):
+                product = product * symbols[factor]
+            else:
+                operation, left, right = factor
+                product = product * _OPERATIONS[operation](filled(left, symbols), filled(right, symbols))
         total = total + product
     return total
-
-
-def _filled_factor(factor: Any, symbols: Sequence[Any]) -> Any:
-    if isinstance(factor, int):
-        return symbols[factor]
-    operation, left, right = factor
-    return _OPERATIONS[operation](filled(left, symbols), filled(right, symbols))
 
 
 def _number(truth: Any) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from math import gcd
+from collections.abc import Callable, Sequence
+from math import gcd, prod
 from typing import Any, Literal
 
 import numpy as np
@@ -65,6 +65,11 @@ def scaled(polynomial: Polynomial, by: int) -> Polynomial:
     return tuple((monomial, factor * by) for monomial, factor in polynomial) if by else ()
 
 
+def evaluated(polynomial: Polynomial, values: Sequence[Any]) -> Any:
+    """Return a polynomial's value, given those of all variables."""
+    return sum([factor * prod([values[each] for each in monomial]) for monomial, factor in polynomial])
+
+
 def multiplied(left: Polynomial, right: Polynomial) -> Polynomial:
     """Return a product."""
     terms: dict[Monomial, int] = {}
@@ -86,18 +91,18 @@ def divided(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial
         ((divisor, by),) = right
         quotient, rest = {}, {}
         for monomial, factor in left:
-            others = _without(monomial, divisor)
+            others = without(monomial, divisor)
             if others is None or factor % by:
                 rest[monomial] = factor
             else:
                 quotient[others] = factor // by
         return _ordered(quotient), _ordered(rest)
     (lead, by), (other, factor) = right[-1], left[-1]
-    others = _without(other, lead)
+    others = without(other, lead)
     if others is not None and not factor % by and len(left) % len(right) == 0:
         quotient = {others: factor // by}
         for monomial, each in left[:-1]:
-            cofactor = _without(monomial, lead)
+            cofactor = without(monomial, lead)
             if cofactor is not None and not each % by:
                 quotient[cofactor] = each // by
         found = _ordered(quotient)
@@ -106,7 +111,7 @@ def divided(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial
     return (), left
 
 
-def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+def without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
     """Return a monomial divided by another one; None if that does not divide it."""
     rest = list(monomial)
     for variable in divisor:
@@ -143,7 +148,7 @@ def _next_rule(polynomial: Polynomial, rules: Rules) -> tuple[tuple[Monomial, in
     for term in polynomial:
         for variable in term[0]:
             for lead, instead in rules.get(variable, ()):
-                others = _without(term[0], lead)
+                others = without(term[0], lead)
                 if others is not None:
                     return term, others, instead
     return None

@@ -29,10 +29,7 @@ def _list(call: ShapeCall, name: str, count: int, default: int) -> tuple[int, ..
 def window_pads(call: ShapeCall, spatial: Shape, kernel: Sequence[int]) -> tuple[int, ...]:
     """Return the pads of a convolution or pooling node, begins then ends, with ``auto_pad`` resolved.
 
-    Args:
-        call: The node.
-        spatial: Spatial extents of the input.
-        kernel: Extents of the window.
+    ``spatial`` are the input's extents, ``kernel`` those of the window.
     """
     count = len(spatial)
     mode = call.attr("auto_pad", "NOTSET") or "NOTSET"
@@ -53,13 +50,7 @@ def window_pads(call: ShapeCall, spatial: Shape, kernel: Sequence[int]) -> tuple
 
 
 def slide(call: ShapeCall, spatial: Shape, kernel: Sequence[int]) -> Shape:
-    """Return the spatial extents of the output of a convolution or pooling node.
-
-    Args:
-        call: The node.
-        spatial: Spatial extents of the input.
-        kernel: Extents of the window.
-    """
+    """Return the spatial extents of the output of a convolution or pooling node, given the input's and the window's."""
     count = len(spatial)
     strides, dilations = _list(call, "strides", count, 1), _list(call, "dilations", count, 1)
     if call.attr("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):

@@ -147,14 +147,9 @@ def axes_of(
     scales: Sequence[float] | None,
     sizes: Sequence[float] | None,
 ) -> list[ResampledAxis]:
-    """Return the axes that a Resize or Upsample node changes.
+    """Return the axes that a Resize or Upsample node changes from a shape to the wanted one.
 
-    Args:
-        node: The node.
-        shape: The input's shape.
-        wanted: The output's shape.
-        scales: The factors that it gives, or None.
-        sizes: The extents that it gives instead.
+    It gives factors (``scales``), or extents instead.
     """
     given = node.attrs.get("axes")
     chosen = [int(axis) % len(shape) for axis in given] if given is not None else list(range(len(shape)))

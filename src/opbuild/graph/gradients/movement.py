@@ -195,14 +195,9 @@ RULES.register_all(
 
 
 def index_sum(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axis: int) -> Value:
-    """Return the gradient of the data that ``Gather`` took slices of ``axis`` from.
+    """Return the gradient of the data of ``shape`` that ``Gather`` took slices of ``axis`` from, which counts from 0.
 
-    Args:
-        of: Writes the operators.
-        dy: The gradient of the slices: the axis is replaced by those of the indices.
-        indices: Which slices, of any shape; negative ones count from the end.
-        shape: The shape of what they were taken from.
-        axis: The axis, from 0.
+    In ``dy`` the axis is replaced by those of the indices, of which negative ones count from the end.
     """
     if is_empty(dy):
         return of.filled(0.0, dy.dtype, shape)

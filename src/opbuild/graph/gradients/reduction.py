@@ -218,16 +218,9 @@ def centred_data(of: GraphBuilder, slope: Value, normal: Value, rstd: Value, axe
 def layer_norm_gradients(
     of: GraphBuilder, dy: Value, x: Value, scale: Value | None, mean: Value, rstd: Value, axes: Sequence[int]
 ) -> Three:
-    """Return the gradients of a layer normalization over the last axes.
+    """Return the gradients of a layer normalization over the last axes, which count from 0.
 
-    Args:
-        of: Writes the operators.
-        dy: The gradient of its output.
-        x: Its data.
-        scale: Its scale, broadcast to the data; None for none.
-        mean: The means, with ``axes`` of extent 1, as of ``rstd``.
-        rstd: The reciprocals of the standard deviations.
-        axes: The axes that are normalised: the last ones, from 0.
+    Of means and reciprocals of standard deviations these have an extent of 1; a scale is broadcast to the data.
     """
     normal = of("Mul", of("Sub", x, mean), rstd)
     slope = dy if scale is None else of("Mul", dy, scale)
@@ -246,15 +239,12 @@ def batch_norm_gradients(
     training: bool = True,
     count: Value | None = None,
 ) -> Three:
-    """Return the gradients of a batch normalization.
+    """Return the gradients of a batch normalization of ``(N, C, ...)`` with means and other numbers ``(C)``.
 
     Args:
-        of: Writes the operators.
-        dy: The gradient of its output, (N, C, ...).
-        x: Its data.
-        scale: Its scale, (C); None for none.
-        middle: The means, (C).
-        rstd: The reciprocals of the standard deviations, (C).
+        of, dy, x, scale: As for the others.
+        middle: The means.
+        rstd: The reciprocals of the standard deviations.
         training: Whether means and deviations are those of the data.
         count: The elements of a channel, by which means are sums; None: sums are computed by themselves.
     """
@@ -279,16 +269,9 @@ def batch_norm_gradients(
 def group_norm_gradients(
     of: GraphBuilder, dy: Value, x: Value, scale: Value | None, mean: Value, rstd: Value, groups: int
 ) -> Three:
-    """Return the gradients of a group normalization with a scale a channel.
+    """Return the gradients of a group normalization of ``(N, C, ...)`` with a scale a channel.
 
-    Args:
-        of: Writes the operators.
-        dy: The gradient of its output, (N, C, ...).
-        x: Its data.
-        scale: Its scale, (C); None for none.
-        mean: The means, (N, groups), as of ``rstd``.
-        rstd: The reciprocals of the standard deviations.
-        groups: Groups of channels; as many as channels are an instance normalization.
+    Means and reciprocals of standard deviations are ``(N, groups)``; as many groups as channels are an instance's.
     """
     images, rank = x.shape[0], len(x.shape)
     shape = (images, groups, prod(x.shape[1:]) // groups)

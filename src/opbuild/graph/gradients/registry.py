@@ -19,14 +19,9 @@ from opbuild.platform.registry import Registry
 class Backward(NodeBuilder):
     """Writes the gradients of a node's inputs.
 
-    Args:
-        name: What is written is named after it.
-        scope: Where to write.
-        node: The node that is differentiated.
+    Attributes:
         gradients: The gradient of each output, None where nothing flows back.
         wanted: Whether each input's gradient is asked for.
-
-    Attributes:
         inputs: The values that it read, None for an absent one.
         outputs: The values that it assigned, None for one that nobody asked for.
     """
@@ -212,6 +207,22 @@ class Term:
 
     def _with(self, name: str, *operands: Any) -> Term:
         return Term(self.of, self.of(name, *(self.operand(each) for each in operands)))
+
+    def __matmul__(self, matrix: Value) -> Term:
+        return Term(self.of, self.of("MatMul", self.value, matrix))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The value's shape."""
+        return self.value.shape
+
+    def reshape(self, shape: Sequence[int]) -> Term:
+        """Return the term in another shape."""
+        return Term(self.of, self.of.reshape(self.value, shape))
+
+    def part(self, axis: int, begin: int, end: int) -> Term:
+        """Return the positions of an axis from ``begin`` on, before ``end``."""
+        return Term(self.of, self.of.part(self.value, axis, begin, end))
 
     def operand(self, other: Any) -> Value:
         """Return a term's value, or a number as a constant of this term's type."""

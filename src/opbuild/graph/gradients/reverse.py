@@ -22,11 +22,7 @@ from opbuild.graph.types import COLLECTIVES, Array, Graph, Node
 
 
 class ExtendedGraph(NewGraph):
-    """A graph to whose end operators are written.
-
-    Args:
-        graph: The graph.
-    """
+    """A graph to whose end operators are written."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
@@ -48,12 +44,8 @@ class Recomputing:
     """The nodes of a forward pass as a backward pass reads them: those of a region are written again.
 
     A region is written where the backward pass first comes to it, from what the region read. So only that lives until
-    then. What nobody reads of it is removed with other dead nodes. What communicates is not repeated.
-
-    Args:
-        nodes: The forward pass.
-        scope: Where to write.
-        regions: The number of the region that assigned a value, by the value's name.
+    then. What nobody reads of it is removed with other dead nodes. What communicates is not repeated. ``regions`` has
+    the number of the region that assigned a value, by the value's name.
     """
 
     def __init__(self, nodes: Sequence[Node], scope: Scope, regions: Mapping[str, int]) -> None:

@@ -195,10 +195,10 @@ def regions(of: Backward) -> Parts:
     indices, weights = [], []
     for chosen in product(*taps):
         pairs = list(zip(chosen, shapes, strict=True))
-        places = [Term(of, of.reshape(tap.place.value, shape)) for tap, shape in pairs]
-        factors = [Term(of, of.reshape(tap.weight.value, shape)) for tap, shape in pairs]
+        places = [tap.place.reshape(shape) for tap, shape in pairs]
+        factors = [tap.weight.reshape(shape) for tap, shape in pairs]
         indices.append(_flat_index(of, places, size, starts))
-        weights.append(Term(of, of.reshape((factors[0] * factors[1]).value, grid)))
+        weights.append((factors[0] * factors[1]).reshape(grid))
     rows = of.reshape(of.transpose(dy, (0, 2, 3, 1)), (count, bins[0], 1, bins[1], 1, channels))
     if of.node.text("mode", "avg") == "avg":
         shared = of("Div", rows, of.constant(samples**2, x.dtype))

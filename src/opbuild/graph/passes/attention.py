@@ -37,9 +37,6 @@ _OPPOSITES = {"less": "greater_equal", "less_equal": "greater", "greater": "less
 class HiddenKeys:
     """A graph, asked for what hides keys.
 
-    Args:
-        graph: The graph.
-
     Attributes:
         constants: Constants to be added to the graph: places and numbers of keys, in place of masks.
     """

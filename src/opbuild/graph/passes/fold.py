@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
-from weakref import ReferenceType, ref
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -97,7 +97,7 @@ class Bounded:
     def __init__(self, evaluate: Evaluate) -> None:
         self._evaluate = evaluate
         self._left = MOST_GROWTH
-        self._own = _Arrays()
+        self._own = _Arrays()  # of the model
 
     @classmethod
     def of(cls, evaluate: Evaluate) -> Bounded:
@@ -124,7 +124,7 @@ class Bounded:
             ModelError: If the node is not valid.
         """
         given = [value for value in inputs if value is not None]
-        own = [value for value in given if value not in _MADE and self._own.add(value)]
+        own = [value for value in given if not _has(_MADE, value) and _add(self._own, value)]
         self._left += ALLOWED * sum(map(_memory, own))
         if node.op_type not in _VIEWS:
             results = _types(node, inputs) if types is None else types
@@ -134,38 +134,26 @@ class Bounded:
             found = self._evaluate(node, inputs, opset)
         for value in found:
             if isinstance(value, np.ndarray) and not any(np.may_share_memory(value, each) for each in given):
-                self._left -= _memory(value) if _MADE.add(value) else 0
+                self._left -= _memory(value) if _add(_MADE, value) else 0
         return found
 
 
-_FEW = 1000
-"""References that may be kept of arrays that are gone."""
-
-
-class _Arrays:
-    """A set of arrays, which it does not keep."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, ReferenceType[Array]] = {}
-        self._most = _FEW
-
-    def __contains__(self, value: Array) -> bool:
-        known = self._known.get(id(value))
-        return known is not None and known() is value
-
-    def add(self, value: Array) -> bool:
-        """Add an array; return whether it was not there."""
-        if value in self:
-            return False
-        if len(self._known) >= self._most:  # without those that are gone; a callback of each would make a cycle
-            self._known = {number: known for number, known in self._known.items() if known() is not None}
-            self._most = 2 * len(self._known) + _FEW
-        self._known[id(value)] = ref(value)
-        return True
-
+_Arrays = WeakValueDictionary[int, Array]
+"""A set of arrays by their identities, which it does not keep."""
 
 _MADE = _Arrays()
 """What folding made, which is no constant of the model for the passes that come after."""
+
+
+def _has(arrays: _Arrays, value: Array) -> bool:
+    return arrays.get(id(value)) is value
+
+
+def _add(arrays: _Arrays, value: Array) -> bool:
+    """Add an array; return whether it was not there."""
+    is_new = not _has(arrays, value)
+    arrays[id(value)] = value
+    return is_new
 
 
 def _types(node: Node, inputs: Sequence[Array | None]) -> tuple[TensorType, ...]:

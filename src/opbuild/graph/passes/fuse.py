@@ -56,11 +56,7 @@ BLOCKED_TYPES = frozenset(("float32", "int32", "uint8", "int8"))
 
 
 def fuse(graph: Graph) -> Graph:
-    """Return an equivalent graph with elementwise operators fused; see the module's text.
-
-    Args:
-        graph: A typed graph.
-    """
+    """Return an equivalent of a typed graph with elementwise operators fused; see the module's text."""
     graph = spell_out_quantization(spell_out_batchnorm(graph))
     fusion = _Fusion(graph)
     fusion.merge_chains()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from opbuild.dtypes import CODED
 from opbuild.errors import InvalidModelError, ModelError, OptionError, ShapeError, UnsupportedOperatorError
 from opbuild.graph import user_operators
-from opbuild.graph.shape_rules import RULES, Rule, ShapeCall
+from opbuild.graph.shape_rules import RULES, ShapeCall
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
 WITH_CODES = frozenset(
@@ -111,16 +111,6 @@ def node_error_context(node: Node, caller: Node | None = None) -> Iterator[None]
 def has_rule(domain: str, op_type: str) -> bool:
     """Return whether an operator has a rule of its own."""
     return (domain, op_type) in RULES
-
-
-def types_with_rule() -> frozenset[str]:
-    """Return the operator types of all domains that have a rule."""
-    return frozenset(op_type for _, op_type in RULES)
-
-
-def register_rule(op_type: str, function: Rule, domain: str = "opbuild") -> None:
-    """Add the rule of an operator that a user defines; it replaces an earlier one."""
-    RULES[domain, op_type] = function
 
 
 def infer_node(
@@ -223,7 +213,7 @@ WITHOUT_RULE = frozenset((
 
 def known_types() -> frozenset[str]:
     """Return every operator type: ONNX's, opbuild's own, and those that the user defined so far."""
-    return WITHOUT_RULE | types_with_rule() | user_operators.known_types()
+    return WITHOUT_RULE.union((op_type for _, op_type in RULES), user_operators.known_types())
 
 
 def check_types(types: Iterable[str], option: str = "optypelist_for_implmode") -> None:

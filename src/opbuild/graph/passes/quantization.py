@@ -40,12 +40,9 @@ def saturated(x: Expression, dtype: str) -> Expression:
 
 
 def quantized(x: Expression, zero_point: Expression | None, dtype: str) -> Expression:
-    """Return a float32, counted in steps of the scale, as a quantised number.
+    """Return a float32 that was divided by the scale as a quantised number, an integer of at most 16 bits.
 
-    Args:
-        x: The number divided by the scale.
-        zero_point: The zero point, of type ``dtype``; None for 0.
-        dtype: An integer type of at most 16 bits.
+    The zero point is of the same type, None for 0.
     """
     rounded: Expression = ("round", x)
     return saturated(rounded if zero_point is None else ("add", rounded, ("cast", FLOAT, zero_point)), dtype)
@@ -61,13 +58,9 @@ def limited_and_rounded(x: Expression, low: Expression, high: Expression) -> Exp
 
 
 def dequantized(x: Expression, zero_point: Expression | None, scale: Expression, dtype: str) -> Expression:
-    """Return a quantised number as float32.
+    """Return a quantised number, an integer or a float of at most 8 bits, as float32.
 
-    Args:
-        x: The number, of the type ``dtype``: an integer, or a float of at most 8 bits.
-        zero_point: The zero point, of the same type; None for 0.
-        scale: The scale, a float32.
-        dtype: The type.
+    The zero point is of the same type, None for 0; the scale is a float32.
     """
     if zero_point is not None and "float" in dtype:
         x, dtype = ("sub", wide(x, dtype), wide(zero_point, dtype)), FLOAT

@@ -76,13 +76,7 @@ class KeptError(Exception):
 
 
 def rewritten(to: NewGraph, graph: Graph, rewrite_of: Callable[[Node], Callable[[Any], None] | None]) -> Graph:
-    """Return a graph in which rewrites took the places of nodes.
-
-    Args:
-        to: What is written.
-        graph: The graph.
-        rewrite_of: Returns the rewrite of a node, None if it has none.
-    """
+    """Return a graph, written to ``to``, in which rewrites took the places of the nodes that have one."""
     for node in graph.nodes:
         rewrite = rewrite_of(node)
         if rewrite is None:

@@ -150,12 +150,8 @@ def _transposed(of: PassBuilder, follower: Node | None) -> None:
 def _slices(of: PassBuilder, x: str, group: int, walk: tuple[Sequence[int], int, int]) -> Value:
     """Return an image for each output depth: the channels of each group of all slices that its taps read.
 
-    Args:
-        of: Gets the operators.
-        x: Its input.
-        group: Groups of channels.
-        walk: The slice that each tap reads for the first output, which may lie outside; the number of outputs; slices
-            from one output to the next.
+    ``walk`` has the slice that each tap reads for the first output, which may lie outside; the number of outputs; and
+    slices from one output to the next.
     """
     starts, count, step = walk
     images, channels, depth, *size = of.types[x].shape

@@ -30,12 +30,7 @@ REWRITES: Registry[Rewrite] = Registry("rewrite", __name__, {name: {"": served} 
 
 
 def decompose(graph: Graph, kept: Collection[str] = ()) -> Graph:
-    """Rewrite the operators of ``composite``.
-
-    Args:
-        graph: A graph.
-        kept: Operators that stay as they are.
-    """
+    """Rewrite composite operators but those that are ``kept``."""
 
     def rewrite_of(node: Node) -> Rewrite | None:
         rewrite = None if node.op_type in kept else REWRITES.get((node.domain, node.op_type))

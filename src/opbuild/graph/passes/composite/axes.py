@@ -81,14 +81,8 @@ def _in_steps(of: PassBuilder, flat: str, shape: tuple[int, int, int], steps: tu
     """Append a transform of rows in two steps (Cooley and Tukey, 1965); return its results, ``(rows, count * 2)``.
 
     Element ``a * steps[1] + b`` of a row is multiplied in the first step for its ``a``, in the second for its ``b``;
-    result ``c + d * steps[0]`` is the first step's ``c`` and the second's ``d``.
-
-    Args:
-        of: Gets the operators.
-        flat: The rows, ``(rows, length * parts)``.
-        shape: Rows, parts, and results of a row, the first ones.
-        steps: The lengths of the steps.
-        inverse: Whether it is the inverse transform.
+    result ``c + d * steps[0]`` is the first step's ``c`` and the second's ``d``. Rows are ``(rows, length * parts)``;
+    ``shape`` has rows, parts, and results of a row, the first ones.
     """
     (rows, parts, count), (first, second) = shape, steps
     columns = -(-count // first)

@@ -90,10 +90,6 @@ rewrites = REWRITES.register
 
 
 def rewrite_integers(graph: Graph) -> Graph:
-    """Return the graph with operators on quantised numbers, and patterns of them, as products of integers.
-
-    Args:
-        graph: A typed graph in which no DequantizeLinear was folded.
-    """
+    """Return a graph of which no DequantizeLinear was folded with operators on quantised numbers as products of bytes."""
     found = rewritten(IntegerGraph(graph), graph, lambda node: REWRITES.get((node.domain, node.op_type)))
     return eliminate_dead(found)
