@@ -18,7 +18,7 @@ from opbuild.graph.types import IN_RANGE, Array, Node, TensorType
 
 
 class Value(str):
-    """A tensor of the graph that is written: its name, which knows its type or what tells it; an absent one is empty."""
+    """A tensor of the graph that is written: its name, which knows its type or how to tell it; it may be empty."""
 
     __slots__ = ("_type",)
 
@@ -191,6 +191,10 @@ class GraphBuilder:
     def filled(self, number: Any, dtype: str, shape: Sequence[Any]) -> Value:
         """Return a tensor of one number."""
         return self.expand(self.constant(number, dtype), shape)
+
+    def zeros(self, like: Value) -> Value:
+        """Return zeros of a tensor's type."""
+        return self.filled(0.0, like.dtype, like.shape)
 
     # Sums
 

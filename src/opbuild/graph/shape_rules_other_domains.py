@@ -14,8 +14,8 @@ from opbuild.graph.shape_rules import (
     named_dtype,
     rule,
 )
-from opbuild.graph.shape_rules_reduction import matrix_product
-from opbuild.graph.shape_rules_window import slide
+from opbuild.graph.shape_rules_reduction import matrix_product, turned
+from opbuild.graph.shape_rules_window import slide, window_of
 from opbuild.graph.types import COLLECTIVES, TensorType
 from opbuild.operations.expression import dtype_of, from_json
 from opbuild.text.plural import counted
@@ -76,10 +76,8 @@ def integer_matmul(call: ShapeCall) -> Types:
 @rule("QGemm", domain="com.microsoft")
 def qgemm(call: ShapeCall) -> Types:
     """A product of two matrices, either transposed: bytes if the result has a zero point, else float32."""
-    a, b = call.rank(0, 2), call.rank(3, 2)
-    a = a[::-1] if call.attr("transA", 0) else a
-    b = b[::-1] if call.attr("transB", 0) else b
-    return (TensorType(call.dtype(8) if call.has(8) else "float32", matrix_product(call, a, b)),)
+    shape = matrix_product(call, turned(call, 0, "transA"), turned(call, 3, "transB"))
+    return (TensorType(call.dtype(8) if call.has(8) else "float32", shape),)
 
 
 @rule("QLinearConcat", domain="com.microsoft")
@@ -112,49 +110,41 @@ def matmul_nbits(call: ShapeCall) -> Types:
 MICROSOFT = "com.microsoft"
 
 
-def channels_last(call: ShapeCall) -> bool:
-    """Return whether images have their channels innermost."""
-    return bool(call.attr("channels_last", 0))
+def _channels_first(call: ShapeCall) -> Shape:
+    """Return the input's shape with its channels behind the batch, where they may be innermost."""
+    shape = call.rank(0, least=3)
+    return (shape[0], shape[-1], *shape[1:-1]) if _is_last(call) else shape
 
 
-def first(shape: Shape, last: bool) -> Shape:
-    """Return a shape with its channels behind the batch; ``last``: where they are innermost."""
-    return (shape[0], shape[-1], *shape[1:-1]) if last else shape
+def _placed(call: ShapeCall, shape: Shape) -> Shape:
+    return (shape[0], *shape[2:], shape[1]) if _is_last(call) else shape
 
 
-def _placed(shape: Shape, last: bool) -> Shape:
-    return (shape[0], *shape[2:], shape[1]) if last else shape
+def _is_last(call: ShapeCall) -> bool:
+    return bool(call.attr("channels_last", 0)) or call.node.op_type == "NhwcMaxPool"
 
 
 @rule("QLinearGlobalAveragePool", domain=MICROSOFT)
 def global_average(call: ShapeCall) -> Types:
     """The average of each channel."""
-    x = first(call.rank(0, least=3), channels_last(call))
-    return (TensorType(call.dtype(0), _placed((*x[:2], *(1 for _ in x[2:])), channels_last(call))),)
+    x = _channels_first(call)
+    return (TensorType(call.dtype(0), _placed(call, (*x[:2], *(1 for _ in x[2:])))),)
 
 
 @rule("QLinearAveragePool", "NhwcMaxPool", domain=MICROSOFT)
 def pool(call: ShapeCall) -> Types:
     """Averages, or maxima, of windows; channels are innermost for the latter."""
-    last = channels_last(call) or call.node.op_type == "NhwcMaxPool"
-    x = first(call.rank(0, least=3), last)
-    return (TensorType(call.dtype(0), _placed((*x[:2], *slide(call, x[2:], _kernel(call, x))), last)),)
+    x = _channels_first(call)
+    return (TensorType(call.dtype(0), _placed(call, (*x[:2], *slide(call, x[2:], window_of(call, len(x)))))),)
 
 
 @rule("QLinearConv", domain=MICROSOFT)
 def convolution(call: ShapeCall) -> Types:
     """ONNX's QLinearConv; with ``channels_last`` the images have their channels innermost, the weights do not."""
-    x, w = first(call.rank(0, least=3), channels_last(call)), call.rank(3, least=3)
+    x, w = _channels_first(call), call.rank(3, least=3)
     if len(x) != len(w) or x[1] != w[1] * int(call.attr("group", 1)):
         call.fail(f"{x[1]} input channels do not fit weights {list(w)} in {call.attr('group', 1)} group(s)")
-    return (TensorType(call.dtype(7), _placed((x[0], w[0], *slide(call, x[2:], w[2:])), channels_last(call))),)
-
-
-def _kernel(call: ShapeCall, x: Shape) -> Shape:
-    kernel = tuple(int(item) for item in call.attr("kernel_shape", ()))
-    if len(kernel) != len(x) - 2:
-        call.fail(f"kernel_shape {list(kernel)} does not fit an input of rank {len(x)}")
-    return kernel
+    return (TensorType(call.dtype(7), _placed(call, (x[0], w[0], *slide(call, x[2:], w[2:])))),)
 
 
 RULES.register_all(

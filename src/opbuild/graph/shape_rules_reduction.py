@@ -30,7 +30,13 @@ def product_of(a: int = 0, b: int = 1, dtype: int | str = 0) -> Rule:
     return typed
 
 
-RULES.register_all({"MatMulInteger": product_of(dtype="int32"), "QLinearMatMul": product_of(0, 3, 7)})
+RULES.register_all(
+    {
+        "MatMul": lambda call: product_of(dtype=same_dtype(call))(call),
+        "MatMulInteger": product_of(dtype="int32"),
+        "QLinearMatMul": product_of(0, 3, 7),
+    }
+)
 RULES.register_all(
     {
         "QLinearMatMul": product_of(0, 3, 7),
@@ -41,19 +47,17 @@ RULES.register_all(
 )
 
 
-@rule("MatMul")
-def matmul(call: ShapeCall) -> Types:
-    """Numpy's matmul."""
-    return (TensorType(same_dtype(call), matrix_product(call, call.shape(0), call.shape(1))),)
+def turned(call: ShapeCall, index: int, attribute: str) -> Shape:
+    """Return the shape of a matrix, transposed if an attribute says so."""
+    shape = call.rank(index, 2)
+    return shape[::-1] if call.attr(attribute, 0) else shape
 
 
 @rule("Gemm")
 def gemm(call: ShapeCall) -> Types:
     """A product of two matrices, either transposed, plus a value that broadcasts to it."""
     dtype = same_dtype(call)
-    a, b = call.rank(0, 2), call.rank(1, 2)
-    a = a[::-1] if call.attr("transA", 0) else a
-    b = b[::-1] if call.attr("transB", 0) else b
+    a, b = turned(call, 0, "transA"), turned(call, 1, "transB")
     if a[1] != b[0]:
         call.fail(f"the inner dimensions {a[1]} and {b[0]} differ")
     shape = (a[0], b[1])

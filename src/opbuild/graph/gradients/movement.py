@@ -10,6 +10,7 @@ import numpy as np
 
 from opbuild.graph.gradients.registry import RULES, Backward, gradient, is_empty, summed_to
 from opbuild.graph.graph_builder import GraphBuilder, Value
+from opbuild.graph.shape_rules_movement import slice_ranges
 from opbuild.graph.types import Array
 
 Parts = Sequence[Value | None]
@@ -49,10 +50,10 @@ def cut_out(of: Backward) -> Parts:
     """Put the piece where it was, zeros around it and between its elements."""
     x, part = of.input(0), of.gradient()
     if is_empty(part):
-        return (of.filled(0.0, x.dtype, x.shape),)
+        return (of.zeros(x),)
     rank = len(x.shape)
     before, after, gaps, turned = [0] * rank, [0] * rank, [1] * rank, []
-    for axis, start, step in _cuts(of):
+    for axis, start, step, _ in slice_ranges(of.shapes()):
         last = start + (part.shape[axis] - 1) * step
         if step < 0:
             turned.append(axis)
@@ -65,20 +66,6 @@ def cut_out(of: Backward) -> Parts:
     return (of("Pad", part, of.ints(*before, *after)) if any((*before, *after)) else part,)
 
 
-def _cuts(of: Backward) -> list[tuple[int, int, int]]:
-    """Return axis, first position and step of each axis that is cut."""
-    rank, starts = len(of.input(0).shape), [int(each) for each in of.known_input(1).reshape(-1)]
-    axes = of.known_input(3).reshape(-1) if of.optional(3) is not None else range(len(starts))
-    steps = of.known_input(4).reshape(-1) if of.optional(4) is not None else [1] * len(starts)
-    found = []
-    for axis, start, step in zip(axes, starts, steps, strict=True):
-        extent = of.input(0).shape[int(axis) % rank]
-        first = start + extent if start < 0 else start
-        most = extent - 1 if step < 0 else extent
-        found.append((int(axis) % rank, min(max(first, 0), most), int(step)))
-    return found
-
-
 def spaced(of: GraphBuilder, x: Value, gaps: Sequence[int]) -> Value:
     """Return a tensor with zeros between its elements, as many as each axis's step leaves out."""
     for axis, gap in enumerate(gaps):
@@ -86,11 +73,8 @@ def spaced(of: GraphBuilder, x: Value, gaps: Sequence[int]) -> Value:
         if gap == 1 or count == 1:
             continue
         shape = (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])
-        wide = of(
-            "Pad",
-            of.reshape(x, shape),
-            of.ints(*(0,) * (len(shape) + axis + 1), gap - 1, *(0,) * (len(shape) - axis - 2)),
-        )
+        amounts = (*(0,) * (len(shape) + axis + 1), gap - 1, *(0,) * (len(shape) - axis - 2))
+        wide = of("Pad", of.reshape(x, shape), of.ints(*amounts))
         flat = of.reshape(wide, (*x.shape[:axis], count * gap, *x.shape[axis + 1 :]))
         x = of.part(flat, axis, 0, (count - 1) * gap + 1)
     return x
@@ -118,7 +102,7 @@ def pad(of: Backward) -> Parts:
 def _of_number(of: Backward, amounts: Sequence[int]) -> Value:
     """Return the sum over the padding."""
     x, number = of.input(0), of.input(2)
-    inside = of("Pad", of.filled(0.0, x.dtype, x.shape), of.ints(*amounts), of.constant(1.0, x.dtype))
+    inside = of("Pad", of.zeros(x), of.ints(*amounts), of.constant(1.0, x.dtype))
     return of.reshape(of.sum(of("Mul", of.gradient(), inside), range(len(x.shape))), number.shape)
 
 
@@ -246,7 +230,7 @@ RULES.register_all({"Gather": _taken_along(index_sum), "GatherElements": _taken_
 def gather_vectors(of: Backward) -> Parts:
     """Add each slice's part to where its vector of indices points."""
     x, places, dy = of.input(0), of.input(1), of.gradient()
-    zeros = of.filled(0.0, x.dtype, x.shape)
+    zeros = of.zeros(x)
     if is_empty(dy):
         return (zeros,)
     batches = places.shape[: int(of.node.attrs.get("batch_dims", 0))]
@@ -323,7 +307,7 @@ def _of_product(of: Backward) -> Parts:
     no_x, no_update = of("Equal", x, zero), of("Equal", updates, zero)
     factor = of("Where", no_x, one, x)
     data = of("Div", of("Mul", dy, _scattered(of, factor, updates, "mul")), factor)
-    counts = _scattered(of, of.filled(0.0, x.dtype, x.shape), of.cast(no_update, x.dtype), "add")
+    counts = _scattered(of, of.zeros(x), of.cast(no_update, x.dtype), "add")
     alone = of("And", no_update, of("Equal", _taken(of, counts), one))
     rest = of("Mul", dy, _scattered(of, x, of("Where", alone, one, updates), "mul"))
     shared = of("Div", _taken(of, of("Mul", dy, of.output())), of("Where", no_update, one, updates))
@@ -336,12 +320,7 @@ def _is_distinct(of: Backward, axis: int) -> bool:
     if known is None:
         return False
     if of.node.op_type == "ScatterElements":
-        return all(len(set(row)) == len(row) for row in _rows((known % shape[axis]).swapaxes(axis, -1).tolist()))
-    rows = (known % shape[: known.shape[-1]]).reshape(-1, known.shape[-1]).tolist()
-    return len(set(map(tuple, rows))) == len(rows)
-
-
-def _rows(nested: list[object]) -> list[list[int]]:
-    if nested and isinstance(nested[0], list):
-        return [row for part in nested for row in _rows(part)]  # type: ignore[arg-type]  # nested lists
-    return [nested]  # type: ignore[list-item]  # of integers
+        rows = (known % shape[axis]).swapaxes(axis, -1).reshape(-1, known.shape[axis])
+        return all(len(set(row)) == len(row) for row in rows.tolist())
+    rows = (known % shape[: known.shape[-1]]).reshape(-1, known.shape[-1])
+    return len(np.unique(rows, axis=0)) == len(rows)

@@ -239,7 +239,7 @@ def recurrent(of: Backward, *, apart: bool = False) -> Sequence[Value | None]:
     """
     cell = cell_of(of.node)
     if is_empty(of.input(0), of.input(2)):
-        return [None if each is None else of.filled(0.0, each.dtype, each.shape) for each in of.inputs]
+        return [None if each is None else of.zeros(each) for each in of.inputs]
     count = len(cell.reverse)
     if len(set(cell.activations)) == 1:
         return _differentiated(of, Layout(of, cell, 0, count), apart)

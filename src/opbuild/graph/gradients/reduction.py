@@ -26,7 +26,7 @@ def product(of: Backward) -> Sequence[Value | None]:
     """Differentiate products of matrices or vectors, which may be broadcast."""
     a, b = of.input(0), of.input(1)
     if is_empty(a, b):
-        return tuple(of.filled(0.0, each.dtype, each.shape) for each in (a, b))
+        return of.zeros(a), of.zeros(b)
     left = a if len(a.shape) > 1 else of.reshape(a, (1, *a.shape))
     right = b if len(b.shape) > 1 else of.reshape(b, (*b.shape, 1))
     batch = _batch(of, a, b)
@@ -54,7 +54,7 @@ def gemm(of: Backward) -> Sequence[Value | None]:
     a, b, c = of.input(0), of.input(1), of.optional(2)
     dy = of.gradient()
     if is_empty(a, b):
-        parts: list[Value | None] = [of.filled(0.0, each.dtype, each.shape) for each in (a, b)]
+        parts: list[Value | None] = [of.zeros(each) for each in (a, b)]
     else:
         turns = of.flag("transA"), of.flag("transB")
         scaled = _times(of, dy, of.number("alpha", 1.0))
@@ -167,8 +167,7 @@ def euclidean(of: Backward) -> Sequence[Value | None]:
 @gradient("ReduceSumSquare")
 def square_sum(of: Backward) -> Sequence[Value | None]:
     """Give each element twice itself."""
-    x = of.input(0)
-    double = of("Mul", x, of.constant(2.0, x.dtype))
+    double = of("Mul", of.input(0), of.constant(2.0, of.input(0).dtype))
     return (of("Mul", _kept(of, of.gradient(), _axes(of)), double),)
 
 
@@ -239,14 +238,10 @@ def batch_norm_gradients(
     training: bool = True,
     count: Value | None = None,
 ) -> Three:
-    """Return the gradients of a batch normalization of ``(N, C, ...)`` with means and other numbers ``(C)``.
+    """Return the gradients of a batch normalization of ``(N, C, ...)``, with means and other numbers ``(C)``.
 
-    Args:
-        of, dy, x, scale: As for the others.
-        middle: The means.
-        rstd: The reciprocals of the standard deviations.
-        training: Whether means and deviations are those of the data.
-        count: The elements of a channel, by which means are sums; None: sums are computed by themselves.
+    Means and deviations are those of the data in ``training``. ``count`` is the number of elements of a channel, by
+    which means are sums; None: sums are computed by themselves.
     """
     rank = len(x.shape)
     middle, wide = per_channel(of, middle, rank), per_channel(of, rstd, rank)

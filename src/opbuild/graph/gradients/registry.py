@@ -62,10 +62,7 @@ class Backward(NodeBuilder):
     def gradient(self, index: int = 0) -> Value:
         """Return the gradient of an output, zeros where nothing flows back."""
         found = self.gradients[index]
-        if found is None:
-            result = self.output(index)
-            return self.filled(0.0, result.dtype, result.shape)
-        return found
+        return self.zeros(self.output(index)) if found is None else found
 
     def listed(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
         """Return an attribute that is a list of integers."""

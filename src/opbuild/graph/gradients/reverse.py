@@ -143,7 +143,7 @@ def gradients(
         if any(outputs) and any(name in reached for name in node.inputs):
             _step(node, again.node(node), outputs, reached, known, scope, (own or {}).get(node.outputs[0]))
     of = GraphBuilder("gradient", scope)
-    return [known.get(name) or _zeros(of, scope, name) for name in wanted]
+    return [known.get(name) or of.zeros(of.value(name)) for name in wanted]
 
 
 def _step(
@@ -158,11 +158,6 @@ def _step(
         if wants and part is not None:
             cast = of.cast(part, scope.type_of(name).dtype)
             known[name] = of("Add", known[name], cast) if name in known else cast
-
-
-def _zeros(of: GraphBuilder, scope: Scope, name: str) -> Value:
-    kind = scope.type_of(name)
-    return of.filled(0.0, kind.dtype, kind.shape)
 
 
 def _rule(of: Backward) -> Sequence[Value | None]:

@@ -40,7 +40,7 @@ def grid_sample(of: Backward) -> Parts:
     """Differentiate an image read at a grid's places: by the image, and by the places."""
     x, grid, dy = of.input(0), of.input(1), of.gradient()
     if is_empty(x, grid):
-        return tuple(of.filled(0.0, each.dtype, each.shape) for each in (x, grid))
+        return tuple(of.zeros(each) for each in (x, grid))
     (images, channels), size, places = x.shape[:2], x.shape[2:], prod(grid.shape[1:-1])
     rank = len(size)
     points = of.reshape(of.cast(grid, x.dtype), (images, places, rank))
@@ -185,7 +185,7 @@ def regions(of: Backward) -> Parts:
     if samples < 1:
         of.refuse("how many samples a bin has is known only at run time")
     if is_empty(x, dy):
-        return (of.filled(0.0, x.dtype, x.shape),)
+        return (of.zeros(x),)
     (count, channels, *bins), size = dy.shape, x.shape[2:]
     taps = [_region_taps(of, rois, axis, size[1 - axis], bins[1 - axis], samples) for axis in (1, 0)]
     grid = (count, bins[0], samples, bins[1], samples)
@@ -252,7 +252,7 @@ def resampled(of: Backward) -> Sequence[Value | None]:
     if not is_plain(of.node):
         of.refuse("it takes regions of its data")
     if is_empty(found):
-        return (of.filled(0.0, x.dtype, x.shape),)
+        return (of.zeros(x),)
     place = 1 if of.node.op_type == "Upsample" else 2
     scales, sizes = (_numbers(of, place), _numbers(of, place + 1))
     for axis in axes_of(of.node, x.shape, found.shape, scales, sizes):

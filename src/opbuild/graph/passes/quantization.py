@@ -86,7 +86,7 @@ def _quantize(of: PassBuilder) -> None:
     dtype = of.types[of.outputs[0]].dtype
     if kinds[0] not in (*_FLOATS, "int32") or kinds[1] not in _FLOATS or dtype not in (*_INTEGERS, *_SMALL_FLOATS):
         raise KeptError
-    zero = "" if _is_zero(of.scope, zero) else zero
+    zero = "" if of.scope.is_zero(zero) else zero
     steps: Expression = ("div", wide(arg(0), kinds[0]), wide(arg(1), kinds[1]))
     if dtype in _INTEGERS:
         value = quantized(steps, arg(2) if zero else None, dtype)
@@ -103,7 +103,7 @@ def _dequantize(of: PassBuilder) -> None:
     dtype = of.types[of.outputs[0]].dtype
     if kinds[0] not in (*_INTEGERS, *_SMALL_FLOATS, "int32") or not {kinds[1], dtype} <= {*_FLOATS}:
         raise KeptError
-    zero = "" if _is_zero(of.scope, zero) else zero
+    zero = "" if of.scope.is_zero(zero) else zero
     value = dequantized(arg(0), arg(2) if zero else None, wide(arg(1), kinds[1]), kinds[0])
     _spread(of, (x, scale, zero), value if dtype == FLOAT else ("cast", dtype, value))
 
@@ -138,21 +138,13 @@ REWRITES: dict[str, Rewrite] = {
 }
 
 
-def _is_zero(to: NewGraph, name: str) -> bool:
-    """Return whether a zero point is known to be 0 everywhere."""
-    return bool(name) and name in to.constants and not to.constants[name].astype(np.float32).any()
-
-
 def _spread(of: PassBuilder, names: tuple[str, str, str], expression: Expression) -> None:
     """Append the elementwise node of a value, its scale and its zero point ("": none)."""
     x, *parts = (name for name in names if name)
     scale, shape, output = of.types[names[1]].shape, of.types[x].shape, of.outputs[0]
-    if of.types[names[1]].size == 1:
-        of.elementwise((x, *(of.reshaped(part, ()) for part in parts)), expression, output)
-        return
-    axis = int(of.attr("axis", 1)) % len(shape)
-    if len(scale) == 1:
-        each = (*scale, *(1,) * (len(shape) - axis - 1))
+    axis = int(of.attr("axis", 1)) % max(len(shape), 1)
+    if of.types[names[1]].size == 1 or len(scale) == 1:
+        each = () if of.types[names[1]].size == 1 else (*scale, *(1,) * (len(shape) - axis - 1))
         of.elementwise((x, *(of.reshaped(part, each) for part in parts)), expression, output)
     elif shape[axis] % scale[axis]:
         size = int(of.attr("block_size", 0)) or -(-shape[axis] // scale[axis])

@@ -62,6 +62,10 @@ class NewGraph:
         self._numbers[name] = index
         return found
 
+    def is_zero(self, name: str) -> bool:
+        """Return whether a value is absent, or known to be 0 everywhere."""
+        return not name or (name in self.constants and not self.constants[name].astype(np.float32).any())
+
     def at(self, node: Node) -> PassBuilder:
         """Return the builder that writes operators in the place of a node."""
         return PassBuilder(node, self)

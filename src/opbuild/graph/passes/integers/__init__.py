@@ -69,10 +69,6 @@ class IntegerGraph(NewGraph):
             return None
         return Quantized(value, scale, zero, int(node.attrs.get("axis", 1)) % len(shape))
 
-    def is_zero(self, name: str) -> bool:
-        """Return whether a value is absent, or known to be 0 everywhere."""
-        return not name or (name in self.constants and not self.constants[name].any())
-
 
 class IntegerBuilder(PassBuilder):
     """Writes what takes part in computing a node on quantised numbers."""
@@ -90,6 +86,6 @@ rewrites = REWRITES.register
 
 
 def rewrite_integers(graph: Graph) -> Graph:
-    """Return a graph of which no DequantizeLinear was folded with operators on quantised numbers as products of bytes."""
+    """Return a graph, no DequantizeLinear of which was folded, with products of bytes for quantised numbers."""
     found = rewritten(IntegerGraph(graph), graph, lambda node: REWRITES.get((node.domain, node.op_type)))
     return eliminate_dead(found)

@@ -137,7 +137,7 @@ def _quantize(of: IntegerBuilder) -> None:
 
 
 def quantize_sum(of: IntegerBuilder, operands: tuple[Quantized, ...], bounds: Bounds, result: tuple[str, str]) -> None:
-    """Append the sum of quantised values, of one scale each, as bytes: the node's output; ``result``: its parameters."""
+    """Append the sum of quantised values, of one scale each, as bytes with the result's: the node's output."""
     step, inputs, terms = of.reshaped(result[0], ()), list[str](), list[Expression]()
     last = next(
         (each for made in reversed(of.scope.nodes) for each in operands if each.value in made.outputs), operands[0]
