@@ -38,11 +38,7 @@ def evaluate_expression(
 ) -> Array:
     """Return an expression's value; operands broadcast together as numpy's do.
 
-    Args:
-        expression: What to compute.
-        args: The operands that ``("arg", i)`` names.
-        acc: The accumulator that ``("acc",)`` names.
-        user: Implementations of user-defined operators by name.
+    ``user`` has implementations of user-defined operators by name.
 
     Raises:
         UnsupportedOperatorError: If an operation is unknown.
@@ -77,18 +73,10 @@ def evaluate_expression(
 def evaluate_scalar(
     expression: Expression, args: Sequence[float], dtypes: Sequence[str] = (), acc: Array | None = None
 ) -> float:
-    """Return the value of an expression for one element.
+    """Return the value of an expression for one element, whose operands are float32 unless ``dtypes`` says otherwise.
 
-    Lowering asks whether unused lanes of channel blocks stay finite.
-
-    Args:
-        expression: What to evaluate.
-        args: What ``("arg", i)`` stands for.
-        dtypes: The types of ``args``; float32 if there are none.
-        acc: What ``("acc",)`` stands for.
-
-    Returns:
-        The value; NaN too for what cannot be known here: a user-defined operator, an accumulator that is not given.
+    Lowering asks whether unused lanes of channel blocks stay finite. NaN stands for what cannot be known here, too: a
+    user-defined operator, an accumulator that is not given.
     """
     with np.errstate(all="ignore"):
         kinds = dtypes or ["float32"] * len(args)
@@ -106,12 +94,7 @@ def cast(value: Array, dtype: str, options: Iterable[str] = ()) -> Array:
     """Convert as ONNX's Cast does: floats to integers towards zero, NaN and anything but 0 to true.
 
     Floats outside an integer type's range, and NaN, are open in ONNX; here they become what kernels make of them on
-    every machine, see docs/concepts/operators.md.
-
-    Args:
-        value: Numbers of any element type.
-        dtype: The wanted type.
-        options: ``UNSATURATED``, and one of ``ROUND_MODES``.
+    every machine, see docs/concepts/operators.md. Options are ``UNSATURATED``, and one of ``ROUND_MODES``.
     """
     with np.errstate(all="ignore"):
         value = widened(value)

@@ -65,10 +65,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 def is_refined(expression: Expression, dtypes: Sequence[str] = ()) -> bool:
     """Return whether the implementation mode changes an expression's code.
 
-    Args:
-        expression: Any.
-        dtypes: Element types of the operands that ``("arg", i)`` stands for; those not given are float32, as the
-            accumulator is.
+    ``dtypes`` are the operands'; those not given are float32, as the accumulator is.
     """
     return any(
         OPERATIONS[part[0]].precise is not None and dtype_of(part[1], dtypes) == "float32"
@@ -85,12 +82,7 @@ def cost(part: Expression) -> Cost:
 
 
 def dtype_of(expression: Expression, dtypes: Sequence[str] = ()) -> str:
-    """Return the type of an expression; of a user-defined operator that of its first operand.
-
-    Args:
-        expression: Any.
-        dtypes: As for ``is_refined``.
-    """
+    """Return the type of an expression, given its operands'; of a user-defined operator that of its first operand."""
     head = expression[0]
     if head == "arg":
         return dtypes[expression[1]] if expression[1] < len(dtypes) else "float32"

@@ -245,9 +245,10 @@ _ACTIVATIONS = (
 
 
 def _predicate(
-    name: str, arity: int, formula: Formula, kinds: Kinds, onnx: str | None = None, cost: Cost = Cost.CHEAP
-) -> Operation:
-    return Operation(name, arity, formula, kinds, onnx, predicate=True, cost=cost)
+    name: str, arity: int, formula: Formula, kinds: Kinds, onnx: str | None = None,
+    cost: Cost = Cost.CHEAP, repeats: bool = True,
+) -> Operation:  # fmt: skip
+    return Operation(name, arity, formula, kinds, onnx, predicate=True, repeats=repeats, cost=cost)
 
 
 _COMPARISONS = (
@@ -274,27 +275,17 @@ _COMPARISONS = (
 """Comparisons, classes of numbers, and the choice between two values."""
 
 
-def _logic(
-    name: str, arity: int, formula: Formula, onnx: str, cost: Cost = Cost.CHEAP, repeats: bool = False
-) -> Operation:
-    return Operation(name, arity, formula, "truth", onnx, predicate=True, repeats=repeats, cost=cost)
-
-
-def _bits(name: str, arity: int, formula: Formula, onnx: Onnx | str, repeats: bool = True) -> Operation:
-    return Operation(name, arity, formula, "integers", onnx, repeats=repeats)
-
-
 _LOGIC = (
-    _logic("and", 2, lambda m, a, b: m.truth(a) & m.truth(b), "And"),
-    _logic("or", 2, lambda m, a, b: m.truth(a) | m.truth(b), "Or"),
-    _logic("xor", 2, lambda m, a, b: m.truth(a) != m.truth(b), "Xor", Cost.ORDINARY),
-    _logic("not", 1, lambda m, x: ~m.truth(x), "Not", repeats=True),
-    _bits("bit_and", 2, lambda m, a, b: a & b, "BitwiseAnd", repeats=False),
-    _bits("bit_or", 2, lambda m, a, b: a | b, "BitwiseOr", repeats=False),
-    _bits("bit_xor", 2, lambda m, a, b: a ^ b, "BitwiseXor", repeats=False),
-    _bits("bit_not", 1, lambda m, x: ~x, "BitwiseNot"),
-    _bits("shift_left", 2, "shift_left", Onnx("BitShift", when=("direction", "LEFT", None))),
-    _bits("shift_right", 2, "shift_right", Onnx("BitShift")),
+    _predicate("and", 2, lambda m, a, b: m.truth(a) & m.truth(b), "truth", "And", repeats=False),
+    _predicate("or", 2, lambda m, a, b: m.truth(a) | m.truth(b), "truth", "Or", repeats=False),
+    _predicate("xor", 2, lambda m, a, b: m.truth(a) != m.truth(b), "truth", "Xor", Cost.ORDINARY, repeats=False),
+    _predicate("not", 1, lambda m, x: ~m.truth(x), "truth", "Not"),
+    Operation("bit_and", 2, lambda m, a, b: a & b, "integers", "BitwiseAnd", repeats=False),
+    Operation("bit_or", 2, lambda m, a, b: a | b, "integers", "BitwiseOr", repeats=False),
+    Operation("bit_xor", 2, lambda m, a, b: a ^ b, "integers", "BitwiseXor", repeats=False),
+    Operation("bit_not", 1, lambda m, x: ~x, "integers", "BitwiseNot"),
+    Operation("shift_left", 2, "shift_left", "integers", Onnx("BitShift", when=("direction", "LEFT", None))),
+    Operation("shift_right", 2, "shift_right", "integers", Onnx("BitShift")),
 )
 """Operations on truth values and on bits.
 

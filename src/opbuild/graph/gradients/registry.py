@@ -108,16 +108,7 @@ Gradient = Callable[[Backward], Sequence[Value | None]]
 """Returns the gradient of each input, None where nothing flows back; absent ones at the end may be left out."""
 
 RULES: Registry[Gradient] = Registry(
-    "gradient",
-    __package__,
-    others=(
-        "elementwise",
-        "movement",
-        "reduction",
-        "recurrent",
-        "sampling",
-        "window",
-    ),
+    "gradient", __package__, others=("elementwise", "movement", "reduction", "recurrent", "sampling", "window")
 )
 """Rules of gradients; who only runs networks never loads them."""
 

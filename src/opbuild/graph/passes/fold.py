@@ -105,11 +105,7 @@ class Bounded:
         return evaluate if isinstance(evaluate, cls) else cls(evaluate)
 
     def __call__(
-        self,
-        node: Node,
-        inputs: Sequence[Array | None],
-        opset: int,
-        types: Sequence[TensorType] | None = None,
+        self, node: Node, inputs: Sequence[Array | None], opset: int, types: Sequence[TensorType] | None = None
     ) -> Sequence[Array]:
         """Return the values of a node's outputs.
 

@@ -114,9 +114,7 @@ def has_rule(domain: str, op_type: str) -> bool:
 
 
 def infer_node(
-    node: Node,
-    types: Sequence[TensorType | None],
-    constants: Sequence[Array | None],
+    node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
 ) -> tuple[TensorType, ...]:
     """Return the types of a node's outputs.
 
