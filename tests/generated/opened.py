@@ -12,8 +12,7 @@ import onnx
 from generated.random_networks import Maker, NotPossibleError, RandomNetwork
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.onnx_model import OnnxModel, load_model
-from opbuild.graph.extents import example_value
-from opbuild.graph.repetition import parts
+from opbuild.graph.extents import example_value, parts
 from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.context import Options

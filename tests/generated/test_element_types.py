@@ -15,7 +15,7 @@ from opbuild.backend.halide.driver import _compiling, _modules
 from opbuild.errors import DTypeError, OpbuildError
 from opbuild.frontend import onnx_examples
 from opbuild.frontend.onnx_model import load_model
-from opbuild.graph.element_types import OF_BYTES, OF_FLOATS, WITH_CODES
+from opbuild.graph.passes.infer import OF_BYTES, OF_FLOATS, WITH_CODES
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import DTYPES
 from opbuild.kernel.opdesc import OpDesc

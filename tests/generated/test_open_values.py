@@ -22,9 +22,9 @@ from opbuild.errors import ModelError, OutOfRangeError, RunError
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.graph.extents import SymbolicExtent
 from opbuild.graph.formulas import Numbers
-from opbuild.graph.number_operations import from_bits
 from opbuild.graph.passes.pipeline import simplify
-from opbuild.graph.reals import Real, bits_of
+from opbuild.graph.polynomials import from_bits
+from opbuild.graph.symbolic_numbers import Real, bits_of
 from opbuild.graph.tables import TABLES
 from opbuild.graph.types import TABLE, Array, Graph, Node, TensorType
 from opbuild.pipeline.symbolic_lowering import symbolic_shapes

@@ -14,7 +14,7 @@ import opbuild
 from opbuild.dtypes import ADDED, CODED, ROUND_MODES, UNSATURATED, numpy_dtype, stored_bits
 from opbuild.graph.shape_rules import ONNX_NUMBERS
 from opbuild.graph.types import DTYPES
-from opbuild.operations.casting import cast
+from opbuild.operations.evaluation import cast
 from support.exact_arithmetic import Array
 from support.fuzzing import CAMPAIGN
 

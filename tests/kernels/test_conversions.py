@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from opbuild.operations.casting import cast as host_cast
+from opbuild.operations.evaluation import cast as host_cast
 from opbuild.operations.expression import Expression, arg, const
 from opbuild.operations.table import OPERATIONS
 from opbuild.target.host import host_level

@@ -117,7 +117,7 @@ NEEDLESS_AGAIN = NEEDLESS | {
     *("google.protobuf", "importlib.metadata", "subprocess", "tempfile", "argparse"),
     *("opbuild.builder", "opbuild.lowering", "opbuild.families", "opbuild.graph.passes", "opbuild.operations"),
     *("opbuild.frontend.onnx_model", "opbuild.frontend.onnx_messages", "opbuild.frontend.walk"),
-    *("opbuild.graph.node_json", "opbuild.graph.resampling", "opbuild.graph.shape_rules", "opbuild.graph.windows"),
+    *("opbuild.graph.node_json", "opbuild.graph.shape_rules", "opbuild.graph.tables"),
     *(
         "opbuild.kernel.entry",
         "opbuild.kernel.key",

@@ -111,7 +111,7 @@ def _types(text: str) -> list[str]:
     Raises:
         OptionError: If one of them does not exist.
     """
-    from opbuild.graph.operator_types import check_types, known_types
+    from opbuild.graph.passes.infer import check_types, known_types
 
     types = [each.strip() for each in text.split(",") if each.strip()]
     known = {each.lower() for each in known_types()} if types else set()

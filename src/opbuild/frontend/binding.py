@@ -24,11 +24,9 @@ from opbuild.frontend.rewritten import REWRITES
 from opbuild.frontend.symbolic_binder import SymbolicBinder
 from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.extents import is_open
-from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.fold import DEQUANTIZE, RANDOM, Evaluate, static_value
-from opbuild.graph.passes.infer import has_rule, infer_node, type_of
-from opbuild.graph.passes.node_error_context import node_error_context
+from opbuild.graph.passes.fold import DEQUANTIZE, RANDOM, Bounded, Evaluate, static_value
+from opbuild.graph.passes.infer import has_rule, infer_node, node_error_context, type_of
 from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError
 from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
 from opbuild.platform.records import NamedTuple

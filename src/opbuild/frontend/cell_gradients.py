@@ -10,7 +10,7 @@ from opbuild.dtypes import is_float
 from opbuild.frontend.cell import Symbol, Trace
 from opbuild.graph.gradients.reverse import WHOLE, gradients
 from opbuild.graph.graph_builder import GraphBuilder, Value
-from opbuild.graph.passes.decompose import decompose
+from opbuild.graph.passes.composite import decompose
 from opbuild.graph.types import Array, Node
 
 

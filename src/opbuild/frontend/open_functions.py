@@ -10,8 +10,21 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.extents import SymbolicExtent
-from opbuild.graph.reals import Real, is_real, real, truncated
-from opbuild.graph.undecided import both, chosen, either, greater, is_equal, is_less, lesser, negated, quotient
+from opbuild.graph.symbolic_numbers import (
+    Real,
+    both,
+    chosen,
+    either,
+    greater,
+    is_equal,
+    is_less,
+    is_real,
+    lesser,
+    negated,
+    quotient,
+    real,
+    truncated,
+)
 
 MOST_FACTORS = 4
 """The greatest exponent of a power that is multiplied out."""

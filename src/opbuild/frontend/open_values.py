@@ -15,9 +15,8 @@ from opbuild.frontend.open_functions import FUNCTIONS, REDUCTIONS, cast, held
 from opbuild.graph.extents import SymbolicExtent
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.infer import is_text
-from opbuild.graph.reals import Real, is_real, value_of
+from opbuild.graph.symbolic_numbers import Real, greater, is_real, lesser, value_of
 from opbuild.graph.types import Array, Node, TensorType
-from opbuild.graph.undecided import greater, lesser
 
 _MOVES = {
     **dict.fromkeys(("Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"), (0,)),

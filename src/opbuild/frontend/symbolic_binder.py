@@ -18,10 +18,9 @@ from opbuild.graph.indices import UNCHECKED, bounds_of
 from opbuild.graph.passes.fold import RANDOM
 from opbuild.graph.passes.indices import is_inside
 from opbuild.graph.passes.infer import type_of
-from opbuild.graph.ranges import table_slice
-from opbuild.graph.reals import bits_of
 from opbuild.graph.shape_rules import UnknownTypeError, UnknownValueError
-from opbuild.graph.tables import numbers_of
+from opbuild.graph.symbolic_numbers import bits_of
+from opbuild.graph.tables import numbers_of, table_slice
 from opbuild.graph.types import TABLE, Array, Node, TensorType
 
 

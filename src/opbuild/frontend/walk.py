@@ -19,7 +19,7 @@ from opbuild.frontend.remainder import Frame, KnownValue, Remainder
 from opbuild.graph.breaks import HOST_VALUE, Body, Dimension, GraphBreak, Kind, is_tensor
 from opbuild.graph.expressions import DerivedValue, derived
 from opbuild.graph.extents import SymbolicExtent
-from opbuild.graph.passes.node_error_context import node_error_context
+from opbuild.graph.passes.infer import node_error_context
 from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError, UnknownValueError
 from opbuild.graph.types import Array, Graph, Node
 from opbuild.platform.records import NamedTuple, dataclass, replace

@@ -6,7 +6,7 @@ each is a graph like any other, and the break behind it says what must be known 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -222,28 +222,16 @@ def break_to_json(follows: GraphBreak) -> dict[str, Any]:
     """
     from opbuild.graph.node_json import array_to_json, node_to_json
 
-    body = follows.body
-    return {
-        "kind": follows.kind,
-        "reads": list(follows.reads),
-        "live": dict(follows.live),
-        "kept": list(follows.kept),
-        "made": list(follows.made),
-        "results": list(follows.results),
-        "nodes": [node_to_json(node) for node in follows.nodes],
-        "constants": {name: array_to_json(array) for name, array in follows.constants.items()},
-        "body": None if body is None else [body.state, list(body.inputs), dict(body.outer)],
-        "state": follows.state,
-        "path": follows.path,
-        "node": follows.node,
-        "op_type": follows.op_type,
-        "why": follows.why,
-        "opset": follows.opset,
-        "least": None if follows.least is None else list(follows.least),
-        "symbols": [list(each) for each in follows.symbols],
-        "derived": {name: list(each) for name, each in follows.derived.items()},
-        "shapes": {name: list(shape) for name, shape in follows.shapes.items()},
-    }
+    def plain(value: Any) -> Any:
+        if isinstance(value, Node):
+            return node_to_json(value)
+        if isinstance(value, np.ndarray):
+            return array_to_json(value)
+        if isinstance(value, Mapping):
+            return {name: plain(each) for name, each in value.items()}
+        return [plain(each) for each in value] if isinstance(value, tuple) else value
+
+    return {name: plain(value) for name, value in vars(follows).items()}
 
 
 def break_from_json(parts: Any) -> GraphBreak:
@@ -252,41 +240,28 @@ def break_from_json(parts: Any) -> GraphBreak:
     Raises:
         KeyError, TypeError, AttributeError, ValueError: If it is none.
     """
+    from opbuild.graph.expressions import DerivedValue  # most networks have no break
     from opbuild.graph.node_json import node_from_json
 
     if parts["kind"] not in get_args(Kind):
         raise ValueError(f"a graph break is of kind {parts['kind']!r}")
-    return GraphBreak(
-        kind=parts["kind"],
-        reads=tuple(map(str, parts["reads"])),
-        live=_names(parts["live"]),
-        kept=tuple(map(str, parts["kept"])),
-        made=tuple(map(str, parts["made"])),
-        results=tuple(map(str, parts["results"])),
-        nodes=tuple(map(node_from_json, parts["nodes"])),
-        constants={str(name): _constant(array) for name, array in parts["constants"].items()},
-        body=None if parts["body"] is None else _body_from_json(*parts["body"]),
-        state=str(parts["state"]),
-        path=str(parts["path"]),
-        node=str(parts["node"]),
-        op_type=str(parts["op_type"]),
-        why=str(parts["why"]),
-        opset=int(parts["opset"]),
-        least=None if parts["least"] is None else (str(parts["least"][0]), int(parts["least"][1])),
-        symbols=tuple((str(name), int(place)) for name, place in parts["symbols"]),
-        derived={str(name): _derived(*each) for name, each in parts["derived"].items()},
-        shapes={str(name): tuple(map(int, shape)) for name, shape in parts["shapes"].items()},
-    )
-
-
-def _derived(dtype: Any, shape: Any, elements: Any) -> DerivedValue:
-    from opbuild.graph.expressions import DerivedValue  # most networks have no break
-
-    return DerivedValue(str(dtype), tuple(map(int, shape)), tuple(elements))
-
-
-def _body_from_json(state: Any, inputs: Any, outer: Any) -> Body:
-    return Body(str(state), tuple(map(str, inputs)), _names(outer))
+    readers: dict[str, Callable[[Any], Any]] = {
+        **dict.fromkeys(("kind", "state", "path", "node", "op_type", "why"), str),
+        **dict.fromkeys(("reads", "kept", "made", "results"), _texts),
+        "live": _names,
+        "nodes": lambda nodes: tuple(map(node_from_json, nodes)),
+        "constants": lambda constants: {str(name): _constant(array) for name, array in constants.items()},
+        "body": lambda body: None if body is None else Body(str(body[0]), _texts(body[1]), _names(body[2])),
+        "opset": int,
+        "least": lambda least: None if least is None else (str(least[0]), int(least[1])),
+        "symbols": lambda symbols: tuple((str(name), int(place)) for name, place in symbols),
+        "derived": lambda derived: {
+            str(name): DerivedValue(str(dtype), tuple(map(int, shape)), tuple(elements))
+            for name, (dtype, shape, elements) in derived.items()
+        },
+        "shapes": lambda shapes: {str(name): tuple(map(int, shape)) for name, shape in shapes.items()},
+    }
+    return GraphBreak(**{name: read(parts[name]) for name, read in readers.items()})
 
 
 def _may_be_extents(value: Array) -> Array:
@@ -298,6 +273,10 @@ def _may_be_extents(value: Array) -> Array:
     if value.dtype.name not in ("int32", "int64") or value.size > MOST_NUMBERS:
         return np.zeros(value.shape, np.bool_)
     return np.asarray((value >= 0) & (value <= MOST_ELEMENTS))
+
+
+def _texts(parts: Any) -> tuple[str, ...]:
+    return tuple(map(str, parts))
 
 
 def _names(parts: Any) -> dict[str, str]:

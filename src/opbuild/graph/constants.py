@@ -42,11 +42,7 @@ class Deferred:
 
 
 class ConstantValues(UserDict[str, Array]):
-    """Values by name. Reading a deferred one works it out, each time: nobody keeps what is needed once.
-
-    Args:
-        values: What to begin with; deferred ones stay deferred.
-    """
+    """Values by name. Reading a deferred one works it out, each time: nobody keeps what is needed once."""
 
     data: dict[str, Any]  # of arrays and deferred ones
 

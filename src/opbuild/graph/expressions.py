@@ -14,8 +14,8 @@ import numpy as np
 
 from opbuild.graph.extents import Extents, SymbolicExtent, is_at_least, is_open
 from opbuild.graph.polynomials import Polynomial
+from opbuild.graph.symbolic_numbers import greater, is_equal, is_less, lesser, quotient
 from opbuild.graph.types import Array
-from opbuild.graph.undecided import greater, is_equal, is_less, lesser, quotient
 from opbuild.platform.records import NamedTuple
 
 Expression = int | tuple[Any, ...]
@@ -32,7 +32,7 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "<": lambda one, other: _number(is_less(one, other)),
     "==": lambda one, other: _number(is_equal(one, other)),
 }
-"""What makes integers of others, open or not, as ``graph.number_operations`` does of known ones."""
+"""What makes integers of others, open or not, as ``polynomials.OPERATIONS`` does of known ones."""
 
 
 class DerivedValue(NamedTuple):
@@ -95,17 +95,14 @@ def filled(given: Expression, symbols: Sequence[Any]) -> Any:
     total: Any = 0
     for factors, coefficient in given:
         product: Any = coefficient
-        for each in factors:
-            product = product * _filled_factor(each, symbols)
+        for factor in factors:
+            if isinstance(factor, int):
+                product = product * symbols[factor]
+            else:
+                operation, left, right = factor
+                product = product * _OPERATIONS[operation](filled(left, symbols), filled(right, symbols))
         total = total + product
     return total
-
-
-def _filled_factor(factor: Any, symbols: Sequence[Any]) -> Any:
-    if isinstance(factor, int):
-        return symbols[factor]
-    operation, left, right = factor
-    return _OPERATIONS[operation](filled(left, symbols), filled(right, symbols))
 
 
 def _number(truth: Any) -> Any:

@@ -18,8 +18,8 @@ from typing import Any, Literal, SupportsIndex, TypeVar
 
 import numpy as np
 
-from opbuild.graph.number_operations import OPERATIONS
 from opbuild.graph.polynomials import (
+    OPERATIONS,
     Condition,
     Kind,
     Monomial,
@@ -30,10 +30,12 @@ from opbuild.graph.polynomials import (
     added,
     constant,
     divided,
+    evaluated,
     multiplied,
     reduced,
     scaled,
     simplified,
+    without,
 )
 
 T = TypeVar("T")
@@ -190,12 +192,12 @@ class Extents:
             if each.operation in ("input", "index"):
                 values.append(TYPICAL[number % len(TYPICAL)] if each.operation == "input" else 0)
                 continue
-            left, right = (_filled(side, values) for side in (each.left, each.right))
+            left, right = (evaluated(side, values) for side in (each.left, each.right))
             try:
                 values.append(OPERATIONS[each.operation](left, right))
             except (ArithmeticError, ValueError):
                 values.append(each.value)
-        return _filled(polynomial, values)
+        return int(evaluated(polynomial, values))
 
     def _is_never_zero(self, polynomial: Polynomial) -> bool:
         polynomial = self.simplified(polynomial)
@@ -233,15 +235,9 @@ class Extents:
     def variable(
         self, operation: str, left: Polynomial, right: Polynomial, value: Any, *, natural: bool = False, least: int = 0
     ) -> Polynomial:
-        """Return the result of an operation (``number_operations``) on two polynomials, as a variable of its own.
+        """Return the result of an operation (``polynomials.OPERATIONS``) on two polynomials, as a variable of its own.
 
-        Args:
-            operation: The operation.
-            left: Its first operand.
-            right: Its second one; 0 where there is none.
-            value: What it makes in the size at hand.
-            natural: Whether that is surely not negative.
-            least: A number that it is surely never below, if it is natural.
+        It is ``value`` in the size at hand, surely not negative if it is ``natural``, and then never below ``least``.
         """
         self.require_sure((*left, *right))
         known = self._known.get((operation, left, right))
@@ -250,18 +246,9 @@ class Extents:
             known = self._known[operation, left, right] = len(self.variables) - 1
             if least > 0:
                 self._bounds[known] = least
-            if operation in ("<", "=="):  # it is 0 or 1, and so its own square
+            if operation in ("<", "==", "positive"):  # it is 0 or 1, and so its own square
                 add_rule(self._rules, (((known,), -1), ((known, known), 1)))
         return (((known,), 1),)
-
-    def flag(self, polynomial: Polynomial, value: int) -> int | SymbolicExtent:
-        """Return a number that is 1 where a polynomial is above 0, and 0 elsewhere."""
-        known = self._known.get(("positive", polynomial, ()))
-        if known is None:
-            self.variables.append(Variable("positive", polynomial, (), int(value > 0), True))
-            known = self._known["positive", polynomial, ()] = len(self.variables) - 1
-            add_rule(self._rules, (((known,), -1), ((known, known), 1)))
-        return self.number((((known,), 1),), int(value > 0))
 
 
 class SymbolicExtent:
@@ -304,9 +291,6 @@ class SymbolicExtent:
     def __neg__(self) -> Any:
         return self.owner.number(scaled(self.polynomial, -1), -self.value)
 
-    def __pos__(self) -> SymbolicExtent:
-        return self
-
     def __abs__(self) -> Any:
         return self if self >= 0 else -self
 
@@ -348,9 +332,6 @@ class SymbolicExtent:
         difference = self - other
         return difference._is_zero() if isinstance(difference, SymbolicExtent) else difference == 0
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
     def __bool__(self) -> bool:
         return not self._is_zero()
 
@@ -358,11 +339,7 @@ class SymbolicExtent:
         self.owner.require("zero", added(self.polynomial, constant(-self.value)))
         return self.value
 
-    def __int__(self) -> int:
-        return self.__index__()
-
-    def __float__(self) -> float:
-        return float(int(self))
+    __int__ = __index__
 
     def __hash__(self) -> int:
         return hash(int(self))
@@ -396,7 +373,7 @@ class SymbolicExtent:
     def __ceil__(self) -> SymbolicExtent:
         return self
 
-    __floor__ = __trunc__ = __ceil__
+    __pos__ = __floor__ = __trunc__ = __ceil__
 
     def __repr__(self) -> str:
         return f"Extent({self.value}: {self.polynomial})"
@@ -426,14 +403,10 @@ class SymbolicExtent:
         quotient, rest = divided(self.polynomial, right.polynomial)
         owner, divisor = self.owner, right.value
         if operation == "%":
-            if not rest:
-                return 0
-            value = self.value % divisor
-            return owner.divided("%", rest, right.polynomial, value)
-        whole = owner.number(quotient, (self.value - value_of(rest, owner)) // divisor)
-        if not rest:
-            return whole
-        return whole + owner.divided("//", rest, right.polynomial, value_of(rest, owner) // divisor)
+            return owner.divided("%", rest, right.polynomial, self.value % divisor) if rest else 0
+        value = value_of(rest, owner)
+        whole = owner.number(quotient, (self.value - value) // divisor)
+        return whole + owner.divided("//", rest, right.polynomial, value // divisor) if rest else whole
 
     def _above(self, left: Any, right: Any, slack: int) -> bool:
         """Return whether left + slack > right, and keep the answer."""
@@ -475,7 +448,10 @@ def is_at_least(extent: int | SymbolicExtent, least: int) -> Any:
     owner, above = extent.owner, added(extent.polynomial, constant(1 - least))
     if owner.least(above) > 0:
         return 1
-    return 0 if owner.least(scaled(above, -1)) >= 0 else owner.flag(above, extent.value + 1 - least)
+    if owner.least(scaled(above, -1)) >= 0:
+        return 0
+    value = int(extent.value >= least)
+    return owner.number(owner.variable("positive", above, (), value, natural=True), value)
 
 
 def may_reach(extent: int | SymbolicExtent, least: int) -> bool:
@@ -548,5 +524,17 @@ def value_of(polynomial: Polynomial, owner: Extents) -> int:
     return sum(factor * prod(owner.variables[each].value for each in monomial) for monomial, factor in polynomial)
 
 
-def _filled(polynomial: Polynomial, values: Sequence[int]) -> int:
-    return sum(factor * prod(values[each] for each in monomial) for monomial, factor in polynomial)
+def parts(number: int | SymbolicExtent) -> tuple[int | SymbolicExtent, int | SymbolicExtent]:
+    """Return a number as its value in the first repetition, and the step to each further one.
+
+    Raises:
+        ClosedError: If it grows by another number each time.
+    """
+    if not isinstance(number, SymbolicExtent):
+        return number, 0
+    owner, index = number.owner, number.owner.index().polynomial[0][0][0]
+    first = tuple((monomial, factor) for monomial, factor in number.polynomial if index not in monomial)
+    grown = ((without(monomial, (index,)), factor) for monomial, factor in number.polynomial)
+    more: Polynomial = tuple(sorted((monomial, factor) for monomial, factor in grown if monomial is not None))
+    owner.require_sure(more)
+    return owner.number(first, number.value), owner.number(more, value_of(more, owner))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from opbuild.graph.extents import Extents, SymbolicExtent
-from opbuild.graph.number_operations import OPERATIONS
-from opbuild.graph.polynomials import Condition, Monomial, Polynomial, Variable, constant
+from opbuild.graph.polynomials import OPERATIONS, Condition, Monomial, Polynomial, Variable, constant, evaluated
 from opbuild.graph.types import Array
 
 Number = int | Polynomial
@@ -23,15 +21,9 @@ _FITS = 2.0**62
 
 
 class Formulas:
-    """Numbers by index, for any size at which some conditions hold.
+    """Numbers by index, for any size at which some conditions hold; ``count`` is how many there are.
 
-    Args:
-        variables: What polynomials are over; those of inputs come first.
-        conditions: What must hold.
-        numbers: The numbers.
-
-    Attributes:
-        count: How many numbers there are.
+    Polynomials are over ``variables``, of which those of inputs come first.
     """
 
     def __init__(
@@ -64,10 +56,10 @@ class Formulas:
             return None
         held, numbers = found[: len(self._is_zero)], found[len(self._is_zero) :]
         wrong = (self._is_zero & (held != 0)) | (self._is_not & (held == 0)) | (self._is_above & (held <= 0))
-        if wrong.any() or not all(_holds(kind, _worked_out(each, values)) for kind, each in self._large_conditions):
+        if wrong.any() or not all(_holds(kind, evaluated(each, values)) for kind, each in self._large_conditions):
             return None
         for index, polynomial in self._large.items():
-            number = _worked_out(polynomial, values)
+            number = evaluated(polynomial, values)
             if abs(number) > _MOST:
                 return None
             numbers[index] = number
@@ -140,12 +132,7 @@ class Formulas:
 
 
 class _Sums:
-    """Polynomials that are worked out together.
-
-    Args:
-        polynomials: The polynomials.
-        variables: How many variables they are over.
-    """
+    """Polynomials over so many variables that are worked out together."""
 
     def __init__(self, polynomials: Sequence[Polynomial], variables: int) -> None:
         monomials: dict[Monomial, int] = {}
@@ -185,23 +172,15 @@ def _operand(polynomial: Polynomial, values: Sequence[Any]) -> Any:
     """Return an operand of an operation: a variable, which may be no integer, or a sum."""
     if len(polynomial) == 1 and len(polynomial[0][0]) == 1 and polynomial[0][1] == 1:
         return values[polynomial[0][0][0]]
-    return _worked_out(polynomial, values)
+    return evaluated(polynomial, values)
 
 
 def _holds(kind: str, value: int) -> bool:
     return value > 0 if kind == "positive" else (value == 0) is (kind == "zero")
 
 
-def _worked_out(polynomial: Polynomial, values: Sequence[int]) -> int:
-    return sum([factor * prod([values[each] for each in monomial]) for monomial, factor in polynomial])
-
-
 class Numbers:
-    """Collects the numbers of a lowering, each once.
-
-    Args:
-        extents: Its open extents.
-    """
+    """Collects the numbers of a lowering, each once."""
 
     def __init__(self, extents: Extents) -> None:
         self._extents = extents

@@ -18,12 +18,7 @@ from opbuild.graph.types import IN_RANGE, Array, Node, TensorType
 
 
 class Value(str):
-    """A tensor of the graph that is written: its name, which knows its type; an absent one is empty.
-
-    Args:
-        name: The name.
-        type_: The type, or what tells it when it is asked for; extents may be open.
-    """
+    """A tensor of the graph that is written: its name, which knows its type or how to tell it; it may be empty."""
 
     __slots__ = ("_type",)
 
@@ -85,12 +80,7 @@ class Scope(Protocol):
 
 
 class GraphBuilder:
-    """Writes operators into a graph.
-
-    Args:
-        name: What they are named after.
-        scope: The graph.
-    """
+    """Writes operators into a graph, named after ``name``."""
 
     def __init__(self, name: str, scope: Scope) -> None:
         self.name = name
@@ -202,6 +192,10 @@ class GraphBuilder:
         """Return a tensor of one number."""
         return self.expand(self.constant(number, dtype), shape)
 
+    def zeros(self, like: Value) -> Value:
+        """Return zeros of a tensor's type."""
+        return self.filled(0.0, like.dtype, like.shape)
+
     # Sums
 
     def sum(self, value: Value, axes: Sequence[int], keepdims: bool = False) -> Value:
@@ -228,12 +222,7 @@ def integers(numbers: Sequence[Any]) -> Array:
 
 
 class NodeBuilder(GraphBuilder):
-    """Writes what takes the place of a node, and has its name.
-
-    Args:
-        node: The node.
-        scope: The graph around it.
-    """
+    """Writes what takes the place of a node, and has its name."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)

@@ -88,12 +88,7 @@ def require_indices(node: Node, inputs: Sequence[Array | None]) -> None:
 
 
 def bounds_of(node: Node, shape_of: Shapes) -> Bounds | None:
-    """Return the range of the indices that an operator reads; None if it reads none.
-
-    Args:
-        node: The operator.
-        shape_of: Returns the shape of an input.
-    """
+    """Return the range of the indices that an operator reads, given its inputs' shapes; None if it reads none."""
     find = None if node.domain else _BOUNDS.get(node.op_type)
     return None if find is None or node.attrs.get(UNCHECKED) else find(node, shape_of)
 

@@ -23,9 +23,7 @@ _DEFAULTS: dict[str, tuple[str, Any]] = {
 def label_table(node: Node, dtype: str) -> tuple[Array, Array]:
     """Return the keys, and a table: the value for those without a key, then the value of each key.
 
-    Args:
-        node: A LabelEncoder of any operator set.
-        dtype: The element type of its input, ``object`` for text.
+    The node is a LabelEncoder of any operator set; its input's element type is ``object`` for text.
 
     Raises:
         InvalidModelError: If it lacks keys or values, or has more of one than of the other.

@@ -1,9 +1,13 @@
-"""Polynomials of integers over numbered variables, and the questions that they answer."""
+"""Polynomials of integers over numbered variables, the questions that they answer, and what else makes variables."""
 
 from __future__ import annotations
 
-from math import gcd
-from typing import Literal
+import operator
+from collections.abc import Callable, Sequence
+from math import gcd, prod
+from typing import Any, Literal
+
+import numpy as np
 
 from opbuild.platform.records import NamedTuple
 
@@ -25,7 +29,7 @@ class Variable(NamedTuple):
     """A variable of polynomials.
 
     Attributes:
-        operation: ``input``; ``index``, the number of a repetition; or one of ``number_operations.OPERATIONS``.
+        operation: ``input``; ``index``, the number of a repetition; or one of ``OPERATIONS``.
         left: What it is made of.
         right: The other operand; 0 where there is none.
         value: Its value in the size at hand.
@@ -61,6 +65,11 @@ def scaled(polynomial: Polynomial, by: int) -> Polynomial:
     return tuple((monomial, factor * by) for monomial, factor in polynomial) if by else ()
 
 
+def evaluated(polynomial: Polynomial, values: Sequence[Any]) -> Any:
+    """Return a polynomial's value, given those of all variables."""
+    return sum([factor * prod([values[each] for each in monomial]) for monomial, factor in polynomial])
+
+
 def multiplied(left: Polynomial, right: Polynomial) -> Polynomial:
     """Return a product."""
     terms: dict[Monomial, int] = {}
@@ -82,18 +91,18 @@ def divided(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial
         ((divisor, by),) = right
         quotient, rest = {}, {}
         for monomial, factor in left:
-            others = _without(monomial, divisor)
+            others = without(monomial, divisor)
             if others is None or factor % by:
                 rest[monomial] = factor
             else:
                 quotient[others] = factor // by
         return _ordered(quotient), _ordered(rest)
     (lead, by), (other, factor) = right[-1], left[-1]
-    others = _without(other, lead)
+    others = without(other, lead)
     if others is not None and not factor % by and len(left) % len(right) == 0:
         quotient = {others: factor // by}
         for monomial, each in left[:-1]:
-            cofactor = _without(monomial, lead)
+            cofactor = without(monomial, lead)
             if cofactor is not None and not each % by:
                 quotient[cofactor] = each // by
         found = _ordered(quotient)
@@ -102,7 +111,7 @@ def divided(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial
     return (), left
 
 
-def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+def without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
     """Return a monomial divided by another one; None if that does not divide it."""
     rest = list(monomial)
     for variable in divisor:
@@ -139,7 +148,7 @@ def _next_rule(polynomial: Polynomial, rules: Rules) -> tuple[tuple[Monomial, in
     for term in polynomial:
         for variable in term[0]:
             for lead, instead in rules.get(variable, ()):
-                others = _without(term[0], lead)
+                others = without(term[0], lead)
                 if others is not None:
                     return term, others, instead
     return None
@@ -151,3 +160,59 @@ def reduced(polynomial: Polynomial, *, either_sign: bool) -> Polynomial:
     if either_sign and polynomial and polynomial[-1][1] < 0:
         divisor = -divisor
     return tuple((monomial, factor // divisor) for monomial, factor in polynomial)
+
+
+def to_bits(value: Any) -> int:
+    """Return the bits of a floating-point number as one of 64 bits: it keeps its value as an integer."""
+    return int(np.float64(value).view(np.int64))
+
+
+def from_bits(bits: int) -> np.float64:
+    """Return the number of which ``to_bits`` returned the bits."""
+    found: np.float64 = np.int64(bits).view(np.float64)
+    return found
+
+
+def scaled_extent(extent: int, scale: Any) -> int:
+    """Return an extent times a scale, both of float32, rounded down, as ONNX Runtime does: 5 times 2.6 is 13."""
+    return int(np.floor(np.float32(extent) * np.float32(scale)))
+
+
+def quotient(left: int, right: int) -> int:
+    """Return a quotient of integers, rounded towards zero."""
+    found = abs(left) // abs(right)
+    return found if (left < 0) == (right < 0) else -found
+
+
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "quotient": quotient,
+    "min": min,
+    "max": max,
+    "index": lambda one, other: 0,
+    "positive": lambda one, _: int(one > 0),
+    "<": lambda one, other: int(one < other),
+    "==": lambda one, other: int(one == other),
+    "float32": lambda one, _: np.float32(one),
+    "float64": lambda one, _: np.float64(one),
+    "float32 of bits": lambda one, _: np.float32(from_bits(one)),
+    "float64 of bits": lambda one, _: from_bits(one),
+    "bits": lambda one, _: to_bits(one),
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": np.true_divide,
+    "negate": lambda one, _: -one,
+    "absolute": lambda one, _: abs(one),
+    "square root": lambda one, _: np.sqrt(one),
+    "floor": lambda one, _: np.floor(one),
+    "ceil": lambda one, _: np.ceil(one),
+    "round": lambda one, _: np.rint(one),
+    "truncate": lambda one, _: int(one),
+    "scaled": scaled_extent,
+}
+"""By name. What is of floating-point numbers is what IEEE 754 defines to the last bit, so that a size gives what
+folding gives. An operation of one operand gets 0 as the other one."""

@@ -166,10 +166,7 @@ Rule = Callable[[ShapeCall], Types]
 RULES: Registry[Rule] = Registry(
     "shape rule",
     __package__,
-    others=[
-        f"shape_rules_{kind}"
-        for kind in ("elementwise", "movement", "reduction", "window", "creation", "quantized", "sequence", "own")
-    ],
+    others=[f"shape_rules_{kind}" for kind in ("elementwise", "movement", "reduction", "window", "other_domains")],
 )
 """Every rule by domain and operator type."""
 

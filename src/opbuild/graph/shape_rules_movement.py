@@ -7,11 +7,10 @@ from math import prod
 import numpy as np
 
 from opbuild.graph.extents import SymbolicExtent
-from opbuild.graph.reals import real, scaled, truncated
-from opbuild.graph.resampling import aspect_ratio
 from opbuild.graph.shape_rules import RULES, Shape, ShapeCall, Types, broadcast, like_first, rule, same_dtype
+from opbuild.graph.symbolic_numbers import greater, lesser, real, scaled, truncated
+from opbuild.graph.tables import aspect_ratio
 from opbuild.graph.types import TensorType
-from opbuild.graph.undecided import greater, lesser
 from opbuild.text.plural import counted
 
 

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from opbuild.graph.extents import is_at_least
 from opbuild.graph.shape_rules import Shape, ShapeCall, Types, rule, same_dtype
+from opbuild.graph.symbolic_numbers import greater
 from opbuild.graph.types import MOST_ELEMENTS, TensorType
-from opbuild.graph.undecided import greater
 from opbuild.graph.weight_layout import block_shape, plain_shape
 from opbuild.text.plural import counted
 
@@ -26,13 +26,23 @@ def _list(call: ShapeCall, name: str, count: int, default: int) -> tuple[int, ..
     return values
 
 
+def _steps(call: ShapeCall, count: int) -> tuple[Shape, Shape]:
+    """Return strides and dilations."""
+    return _list(call, "strides", count, 1), _list(call, "dilations", count, 1)
+
+
+def window_of(call: ShapeCall, rank: int) -> Shape:
+    """Return the extents of a pool's window over an input of some rank."""
+    kernel = tuple(int(item) for item in call.attr("kernel_shape", ()))
+    if len(kernel) != rank - 2:
+        call.fail(f"kernel_shape {list(kernel)} does not fit an input of rank {rank}")
+    return kernel
+
+
 def window_pads(call: ShapeCall, spatial: Shape, kernel: Sequence[int]) -> tuple[int, ...]:
     """Return the pads of a convolution or pooling node, begins then ends, with ``auto_pad`` resolved.
 
-    Args:
-        call: The node.
-        spatial: Spatial extents of the input.
-        kernel: Extents of the window.
+    ``spatial`` are the input's extents, ``kernel`` those of the window.
     """
     count = len(spatial)
     mode = call.attr("auto_pad", "NOTSET") or "NOTSET"
@@ -42,7 +52,7 @@ def window_pads(call: ShapeCall, spatial: Shape, kernel: Sequence[int]) -> tuple
         return (0,) * (2 * count)
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
         call.fail(f"attribute auto_pad is {mode!r}", "use NOTSET, VALID, SAME_UPPER or SAME_LOWER")
-    strides, dilations = _list(call, "strides", count, 1), _list(call, "dilations", count, 1)
+    strides, dilations = _steps(call, count)
     begins, ends = [], []
     for extent, size, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
         total = greater((-(-extent // stride) - 1) * stride + (size - 1) * dilation + 1 - extent, 0)
@@ -53,15 +63,9 @@ def window_pads(call: ShapeCall, spatial: Shape, kernel: Sequence[int]) -> tuple
 
 
 def slide(call: ShapeCall, spatial: Shape, kernel: Sequence[int]) -> Shape:
-    """Return the spatial extents of the output of a convolution or pooling node.
-
-    Args:
-        call: The node.
-        spatial: Spatial extents of the input.
-        kernel: Extents of the window.
-    """
+    """Return the spatial extents of the output of a convolution or pooling node, given the input's and the window's."""
     count = len(spatial)
-    strides, dilations = _list(call, "strides", count, 1), _list(call, "dilations", count, 1)
+    strides, dilations = _steps(call, count)
     if call.attr("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
         return tuple(-(-extent // stride) for extent, stride in zip(spatial, strides, strict=True))
     pads = window_pads(call, spatial, kernel)
@@ -101,9 +105,9 @@ def _kernel(call: ShapeCall, weights: Shape) -> Shape:
     return kernel
 
 
-def _bias(call: ShapeCall, index: int, channels: int) -> None:
-    if call.has(index) and call.shape(index) != (channels,):
-        call.fail(f"the bias has shape {list(call.shape(index))}, not [{channels}]")
+def _require_bias(call: ShapeCall, channels: int) -> None:
+    if call.has(2) and call.shape(2) != (channels,):
+        call.fail(f"the bias has shape {list(call.shape(2))}, not [{channels}]")
 
 
 def _require_fitting(call: ShapeCall, x: Shape, weights: Shape) -> None:
@@ -114,22 +118,17 @@ def _require_fitting(call: ShapeCall, x: Shape, weights: Shape) -> None:
         call.fail(f"{x[1]} input channels do not fit weights {list(weights)} in {group} group(s)")
 
 
-@rule("Conv")
+@rule("Conv", "ConvInteger", "QLinearConv")
 def conv(call: ShapeCall) -> Types:
     """Convolution: NC... by MC..., one spatial dimension or more."""
-    dtype = same_dtype(call)
-    x, w = call.rank(0, least=3), call.rank(1, least=3)
+    op_type = call.node.op_type
+    dtype = same_dtype(call) if op_type == "Conv" else "int32"
+    x, w = call.rank(0, least=3), call.rank(3 if op_type == "QLinearConv" else 1, least=3)
     _require_fitting(call, x, w)
-    _bias(call, 2, w[0])
-    return (TensorType(dtype, (x[0], w[0], *slide(call, x[2:], _kernel(call, w)))),)
-
-
-@rule("ConvInteger", "QLinearConv")
-def quantized_conv(call: ShapeCall) -> Types:
-    """Convolution of 8-bit integers."""
-    x, w = call.rank(0, least=3), call.rank(1 if call.node.op_type == "ConvInteger" else 3, least=3)
-    _require_fitting(call, x, w)
-    dtype = "int32" if call.node.op_type == "ConvInteger" else call.dtype(7)
+    if op_type == "Conv":
+        _require_bias(call, w[0])
+    elif op_type == "QLinearConv":
+        dtype = call.dtype(7)
     return (TensorType(dtype, (x[0], w[0], *slide(call, x[2:], _kernel(call, w)))),)
 
 
@@ -141,7 +140,7 @@ def conv_transpose(call: ShapeCall) -> Types:
     group = int(call.attr("group", 1))
     if len(x) != len(w) or x[1] != w[0]:
         call.fail(f"{x[1]} input channels do not fit weights {list(w)}")
-    _bias(call, 2, w[1] * group)
+    _require_bias(call, w[1] * group)
     _, spatial = transposed_range(call)
     if any(extent < 1 for extent in spatial):
         call.fail(f"the output would have dimensions {list(spatial)}")
@@ -178,7 +177,7 @@ def transposed_range(call: ShapeCall) -> tuple[Shape, Shape]:
     """
     x, w = call.shape(0), call.shape(1)
     count, kernel = len(x) - 2, _kernel(call, w)
-    strides, dilations = _list(call, "strides", count, 1), _list(call, "dilations", count, 1)
+    strides, dilations = _steps(call, count)
     extra = _list(call, "output_padding", count, 0)
     chosen = tuple(int(item) for item in call.attr("output_shape", ()) or ())[-count:]
     mode = call.attr("auto_pad", "NOTSET") or "NOTSET"
@@ -195,10 +194,7 @@ def transposed_range(call: ShapeCall) -> tuple[Shape, Shape]:
 def pool(call: ShapeCall) -> Types:
     """Pooling with a window; MaxPool's second output holds int64 indices."""
     x = call.rank(0, least=3)
-    kernel = tuple(int(item) for item in call.attr("kernel_shape", ()))
-    if len(kernel) != len(x) - 2:
-        call.fail(f"kernel_shape {list(kernel)} does not fit an input of rank {len(x)}")
-    shape = (x[0], x[1], *slide(call, x[2:], kernel))
+    shape = (*x[:2], *slide(call, x[2:], window_of(call, len(x))))
     return (TensorType(call.dtype(0), shape), TensorType("int64", shape))
 
 
@@ -212,11 +208,10 @@ def global_pool(call: ShapeCall) -> Types:
 @rule("MaxUnpool")
 def max_unpool(call: ShapeCall) -> Types:
     """The shape before a MaxPool with these attributes, or the one in the third input."""
-    x, kernel = call.rank(0, least=3), tuple(int(item) for item in call.attr("kernel_shape", ()))
+    x = call.rank(0, least=3)
     count = len(x) - 2
     call.expect(1, x)
-    if len(kernel) != count:
-        call.fail(f"kernel_shape {list(kernel)} does not fit an input of rank {len(x)}")
+    kernel = window_of(call, len(x))
     if call.has(2):
         return (TensorType(call.dtype(0), call.ints(2)),)
     strides, pads = _list(call, "strides", count, 1), _list(call, "pads", 2 * count, 0)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from opbuild.errors import ShapeError
-from opbuild.graph.attention import split_attention
-from opbuild.graph.elementwise import split_epilogue
+from opbuild.graph.elementwise import split_attention, split_epilogue
 from opbuild.graph.types import Graph, Node
 from opbuild.graph.user_operators import find
 from opbuild.lowering.context import Lowering, Options

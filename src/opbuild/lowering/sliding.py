@@ -10,9 +10,9 @@ import numpy as np
 from opbuild.graph.extents import is_one, is_open
 from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_window import window_pads
+from opbuild.graph.symbolic_numbers import greater, lesser
+from opbuild.graph.tables import SPATIAL, PooledAxis
 from opbuild.graph.types import Node, TensorType
-from opbuild.graph.undecided import greater, lesser
-from opbuild.graph.windows import SPATIAL, PooledAxis
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError
 from opbuild.lowering.operands import Plain

@@ -9,8 +9,8 @@ from itertools import product
 from opbuild.graph.extents import as_extent, at_most, is_one, may_reach, values_of
 from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_window import window_pads
+from opbuild.graph.symbolic_numbers import is_equal
 from opbuild.graph.types import Node
-from opbuild.graph.undecided import is_equal
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError

@@ -35,10 +35,6 @@ def _power_of_exponent(f: Any, dy: Any, y: Any, x: Any, e: Any) -> Any:
     return f.where(f.equal(x, 0.0), 0.0, dy * y * f.log(f.where(f.equal(x, 0.0), x + 1.0, x)))
 
 
-def _power_of_base(f: Any, dy: Any, y: Any, x: Any, e: Any) -> Any:
-    return f.where(f.equal(e, 0.0), 0.0, dy * (e * f.pow(x, e - 1.0)))
-
-
 def _gelu(f: Any, dy: Any, y: Any, x: Any) -> Any:
     return dy * (0.5 * (1.0 + f.erf(x * ROOT_HALF)) + x * (NORMAL * f.exp(-0.5 * f.square(x))))
 
@@ -58,10 +54,6 @@ def _silu(f: Any, dy: Any, y: Any, x: Any) -> Any:
 def _mish(f: Any, dy: Any, y: Any, x: Any) -> Any:
     t = f.tanh(f.softplus(x))
     return dy * (t + x * f.sigmoid(x) * (1.0 - f.square(t)))
-
-
-def _clip(f: Any, dy: Any, y: Any, x: Any, low: Any, high: Any) -> Any:
-    return f.where(f.less(x, low), 0.0, f.where(f.greater(x, high), 0.0, dy))
 
 
 def _hard_swish(f: Any, dy: Any, y: Any, x: Any) -> Any:
@@ -84,24 +76,8 @@ def _swiglu_of_alpha(f: Any, dy: Any, y: Any, gate: Any, value: Any, alpha: Any)
     return dy * value * f.square(gate) * (s * (1.0 - s))
 
 
-def _where_first(f: Any, dy: Any, y: Any, condition: Any, a: Any, b: Any) -> Any:
-    return f.where(condition, dy, 0.0)
-
-
-def _where_second(f: Any, dy: Any, y: Any, condition: Any, a: Any, b: Any) -> Any:
-    return f.where(condition, 0.0, dy)
-
-
 def _leaky(f: Any, dy: Any, y: Any, x: Any, slope: Any) -> Any:
     return f.where(f.greater(x, 0.0), dy, dy * slope)
-
-
-def _leaky_of_slope(f: Any, dy: Any, y: Any, x: Any, slope: Any) -> Any:
-    return f.where(f.greater(x, 0.0), 0.0, dy * x)
-
-
-def _shrink(f: Any, dy: Any, y: Any, x: Any, lambd: Any, bias: Any) -> Any:
-    return f.where(f.greater(f.abs(x), lambd), dy, 0.0)
 
 
 def _exponential(outer: Derivative, inner: Derivative) -> Derivative:
@@ -121,11 +97,7 @@ _selu = _exponential(
 )
 
 
-def _one(function: Derivative) -> Derivatives:
-    return (function,)
-
-
-def _first(function: Derivative, others: int) -> Derivatives:
+def _first(function: Derivative, others: int = 0) -> Derivatives:
     return (function, *(None,) * others)
 
 
@@ -134,70 +106,74 @@ DERIVATIVES: dict[str, Derivatives] = {
     "sub": (lambda f, dy, y, a, b: dy, lambda f, dy, y, a, b: -dy),
     "mul": (lambda f, dy, y, a, b: dy * b, lambda f, dy, y, a, b: dy * a),
     "div": (lambda f, dy, y, a, b: dy / b, lambda f, dy, y, a, b: -(dy * y) / b),
-    "pow": (_power_of_base, _power_of_exponent),
+    "pow": (
+        lambda f, dy, y, x, e: f.where(f.equal(e, 0.0), 0.0, dy * (e * f.pow(x, e - 1.0))),
+        _power_of_exponent,
+    ),
     "mod": (lambda f, dy, y, a, b: dy, lambda f, dy, y, a, b: -dy * f.floor(a / b)),
     "fmod": (lambda f, dy, y, a, b: dy, lambda f, dy, y, a, b: -dy * f.trunc(a / b)),
     "max": _extreme("greater"),
     "min": _extreme("less"),
-    "neg": _one(lambda f, dy, y, x: -dy),
-    "abs": _one(lambda f, dy, y, x: dy * f.sign(x)),
-    "reciprocal": _one(lambda f, dy, y, x: -dy * f.square(y)),
-    "square": _one(lambda f, dy, y, x: dy * (2.0 * x)),
-    "sqrt": _one(lambda f, dy, y, x: dy / (2.0 * y)),
-    "rsqrt": _one(lambda f, dy, y, x: dy * (-0.5 * (y * f.square(y)))),
-    "squared_difference": (
-        lambda f, dy, y, a, b: dy * (2.0 * (a - b)),
-        lambda f, dy, y, a, b: dy * (2.0 * (b - a)),
-    ),
-    "exp": _one(lambda f, dy, y, x: dy * y),
-    "expm1": _one(lambda f, dy, y, x: dy * (y + 1.0)),
-    "log": _one(lambda f, dy, y, x: dy / x),
-    "log1p": _one(lambda f, dy, y, x: dy / (x + 1.0)),
-    "erf": _one(lambda f, dy, y, x: dy * ((2 / math.sqrt(math.pi)) * f.exp(-f.square(x)))),
-    "sin": _one(lambda f, dy, y, x: dy * f.cos(x)),
-    "cos": _one(lambda f, dy, y, x: -dy * f.sin(x)),
-    "tan": _one(lambda f, dy, y, x: dy * (1.0 + f.square(y))),
-    "asin": _one(lambda f, dy, y, x: dy * f.rsqrt(1.0 - f.square(x))),
-    "acos": _one(lambda f, dy, y, x: -dy * f.rsqrt(1.0 - f.square(x))),
-    "atan": _one(lambda f, dy, y, x: dy / (1.0 + f.square(x))),
+    "neg": _first(lambda f, dy, y, x: -dy),
+    "abs": _first(lambda f, dy, y, x: dy * f.sign(x)),
+    "reciprocal": _first(lambda f, dy, y, x: -dy * f.square(y)),
+    "square": _first(lambda f, dy, y, x: dy * (2.0 * x)),
+    "sqrt": _first(lambda f, dy, y, x: dy / (2.0 * y)),
+    "rsqrt": _first(lambda f, dy, y, x: dy * (-0.5 * (y * f.square(y)))),
+    "squared_difference": (lambda f, dy, y, a, b: dy * (2.0 * (a - b)), lambda f, dy, y, a, b: dy * (2.0 * (b - a))),
+    "exp": _first(lambda f, dy, y, x: dy * y),
+    "expm1": _first(lambda f, dy, y, x: dy * (y + 1.0)),
+    "log": _first(lambda f, dy, y, x: dy / x),
+    "log1p": _first(lambda f, dy, y, x: dy / (x + 1.0)),
+    "erf": _first(lambda f, dy, y, x: dy * ((2 / math.sqrt(math.pi)) * f.exp(-f.square(x)))),
+    "sin": _first(lambda f, dy, y, x: dy * f.cos(x)),
+    "cos": _first(lambda f, dy, y, x: -dy * f.sin(x)),
+    "tan": _first(lambda f, dy, y, x: dy * (1.0 + f.square(y))),
+    "asin": _first(lambda f, dy, y, x: dy * f.rsqrt(1.0 - f.square(x))),
+    "acos": _first(lambda f, dy, y, x: -dy * f.rsqrt(1.0 - f.square(x))),
+    "atan": _first(lambda f, dy, y, x: dy / (1.0 + f.square(x))),
     "atan2": (
         lambda f, dy, y, a, b: dy * b / (f.square(a) + f.square(b)),
         lambda f, dy, y, a, b: -dy * a / (f.square(a) + f.square(b)),
     ),
-    "sinh": _one(lambda f, dy, y, x: dy * f.cosh(x)),
-    "cosh": _one(lambda f, dy, y, x: dy * f.sinh(x)),
-    "tanh": _one(lambda f, dy, y, x: dy * (1.0 - f.square(y))),
-    "asinh": _one(lambda f, dy, y, x: dy * f.rsqrt(f.square(x) + 1.0)),
-    "acosh": _one(lambda f, dy, y, x: dy * f.rsqrt(f.square(x) - 1.0)),
-    "atanh": _one(lambda f, dy, y, x: dy / (1.0 - f.square(x))),
-    "relu": _one(lambda f, dy, y, x: f.where(f.less_equal(x, 0.0), 0.0, dy)),
-    "sigmoid": _one(lambda f, dy, y, x: dy * (y * (1.0 - y))),
-    "softplus": _one(lambda f, dy, y, x: dy * f.sigmoid(x)),
-    "softsign": _one(lambda f, dy, y, x: dy / f.square(1.0 + f.abs(x))),
-    "mish": _one(_mish),
-    "gelu": _one(_gelu),
-    "gelu_tanh": _one(_gelu_tanh),
-    "silu": _one(_silu),
+    "sinh": _first(lambda f, dy, y, x: dy * f.cosh(x)),
+    "cosh": _first(lambda f, dy, y, x: dy * f.sinh(x)),
+    "tanh": _first(lambda f, dy, y, x: dy * (1.0 - f.square(y))),
+    "asinh": _first(lambda f, dy, y, x: dy * f.rsqrt(f.square(x) + 1.0)),
+    "acosh": _first(lambda f, dy, y, x: dy * f.rsqrt(f.square(x) - 1.0)),
+    "atanh": _first(lambda f, dy, y, x: dy / (1.0 - f.square(x))),
+    "relu": _first(lambda f, dy, y, x: f.where(f.less_equal(x, 0.0), 0.0, dy)),
+    "sigmoid": _first(lambda f, dy, y, x: dy * (y * (1.0 - y))),
+    "softplus": _first(lambda f, dy, y, x: dy * f.sigmoid(x)),
+    "softsign": _first(lambda f, dy, y, x: dy / f.square(1.0 + f.abs(x))),
+    "mish": _first(_mish),
+    "gelu": _first(_gelu),
+    "gelu_tanh": _first(_gelu_tanh),
+    "silu": _first(_silu),
     "swiglu": (
         _swiglu_of_gate,
         lambda f, dy, y, gate, value, alpha: dy * gate * f.sigmoid(alpha * gate),
         _swiglu_of_alpha,
     ),
-    "hard_swish": _one(_hard_swish),
+    "hard_swish": _first(_hard_swish),
     "leaky_relu": _first(_leaky, 1),
     "elu": _first(_elu, 1),
     "celu": _first(_celu, 1),
     "selu": _first(_selu, 2),
     "hard_sigmoid": _first(_hard_sigmoid, 2),
     "thresholded_relu": _first(lambda f, dy, y, x, alpha: f.where(f.greater(x, alpha), dy, 0.0), 1),
-    "prelu": (_leaky, _leaky_of_slope),
+    "prelu": (_leaky, lambda f, dy, y, x, slope: f.where(f.greater(x, 0.0), 0.0, dy * x)),
     "clip": (
-        _clip,
+        lambda f, dy, y, x, low, high: f.where(f.less(x, low), 0.0, f.where(f.greater(x, high), 0.0, dy)),
         lambda f, dy, y, x, low, high: f.where(f.less(x, low), dy, 0.0),
         lambda f, dy, y, x, low, high: f.where(f.greater(x, high), dy, 0.0),
     ),
-    "shrink": _first(_shrink, 2),
-    "where": (None, _where_first, _where_second),
+    "shrink": _first(lambda f, dy, y, x, lambd, bias: f.where(f.greater(f.abs(x), lambd), dy, 0.0), 2),
+    "where": (
+        None,
+        lambda f, dy, y, condition, a, b: f.where(condition, dy, 0.0),
+        lambda f, dy, y, condition, a, b: f.where(condition, 0.0, dy),
+    ),
 }
 """Derivatives by operation."""
 

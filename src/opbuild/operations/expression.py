@@ -5,7 +5,7 @@ An expression is a nested tuple, so it is hashable and JSON without change:
 * ``("arg", i)`` is operand ``i`` of the kernel's elementwise operands; in an epilogue ``("acc",)`` is the accumulator.
 * ``("const", dtype, text)`` is a literal; ``text`` is ``repr`` of a Python float or int, ``inf``, ``-inf`` or ``nan``.
 * ``("cast", dtype, e)`` converts as ONNX's Cast does.
-* ``("cast_as", dtype, options, e)`` converts with options of ``operations.casting``, words between spaces.
+* ``("cast_as", dtype, options, e)`` converts with options of ``operations.evaluation.cast``, words between spaces.
 * ``("user", name, e...)`` calls a user-defined elementwise operator, whose source is in the descriptor.
 * ``(operation, e...)`` applies one of ``operations.table``; its operands have one type, comparisons give ``bool``.
 """
@@ -22,6 +22,8 @@ from opbuild.operations.table import OPERATIONS
 Expression = tuple[Any, ...]
 
 ACC: Expression = ("acc",)
+
+_LEAVES = ("arg", "acc", "const")
 
 _BEFORE = {"cast": 2, "cast_as": 3, "user": 2}
 """How many items stand before the operands, where there are more than the operation's name."""
@@ -41,14 +43,14 @@ def const(value: float | int | bool, dtype: str = "float32") -> Expression:
 
 def children(expression: Expression) -> tuple[Expression, ...]:
     """Return the operands of the outermost operation."""
-    if expression[0] in ("arg", "acc", "const"):
+    if expression[0] in _LEAVES:
         return ()
     return tuple(expression[_BEFORE.get(expression[0], 1) :])
 
 
 def rebuild(expression: Expression, operands: tuple[Expression, ...]) -> Expression:
     """Return the outermost operation of ``expression`` applied to other operands."""
-    if expression[0] in ("arg", "acc", "const"):
+    if expression[0] in _LEAVES:
         return expression
     return (*expression[: _BEFORE.get(expression[0], 1)], *operands)
 
@@ -63,10 +65,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 def is_refined(expression: Expression, dtypes: Sequence[str] = ()) -> bool:
     """Return whether the implementation mode changes an expression's code.
 
-    Args:
-        expression: Any.
-        dtypes: Element types of the operands that ``("arg", i)`` stands for; those not given are float32, as the
-            accumulator is.
+    ``dtypes`` are the operands'; those not given are float32, as the accumulator is.
     """
     return any(
         OPERATIONS[part[0]].precise is not None and dtype_of(part[1], dtypes) == "float32"
@@ -83,12 +82,7 @@ def cost(part: Expression) -> Cost:
 
 
 def dtype_of(expression: Expression, dtypes: Sequence[str] = ()) -> str:
-    """Return the type of an expression; of a user-defined operator that of its first operand.
-
-    Args:
-        expression: Any.
-        dtypes: As for ``is_refined``.
-    """
+    """Return the type of an expression, given its operands'; of a user-defined operator that of its first operand."""
     head = expression[0]
     if head == "arg":
         return dtypes[expression[1]] if expression[1] < len(dtypes) else "float32"
@@ -133,7 +127,7 @@ def _rank(expression: Expression) -> tuple[int, str]:
 
 def operations(expression: Expression) -> tuple[str, ...]:
     """Return the operations in evaluation order, shared ones once: ``("Mul", "Add", "Relu")`` names the operator."""
-    distinct = dict.fromkeys(e for e in walk(expression) if e[0] not in ("arg", "acc", "const") and not _is_way_back(e))
+    distinct = dict.fromkeys(e for e in walk(expression) if e[0] not in _LEAVES and not _is_way_back(e))
     names = [e[1] if e[0] == "user" else e[0] for e in distinct]
     return tuple(map(op_type, names))
 
@@ -141,6 +135,19 @@ def operations(expression: Expression) -> tuple[str, ...]:
 def _is_way_back(e: Expression) -> bool:
     """Return whether a conversion undoes the one before it but for digits: the two of them round, and count as one."""
     return e[0] == "cast" and e[2][0] == "cast" and e[2][1] in NARROW_FLOATS
+
+
+def parts_of(expression: Expression) -> list[Expression]:
+    """Return all sub-expressions, an operation before its operands; ``walk`` takes too long where chains are merged."""
+    found = [expression]
+    for part in found:
+        found += children(part)
+    return found
+
+
+def count_operations(expression: Expression) -> int:
+    """Return the number of ``operations``."""
+    return len({part for part in parts_of(expression) if part[0] not in _LEAVES and not _is_way_back(part)})
 
 
 def from_json(value: Any) -> Expression:

@@ -175,7 +175,7 @@ def set_up(
     device = _device(target) if isinstance(target, str) and target else None
     level = _level(None if device is not None else target, runs_elsewhere=runs_elsewhere)
     if config.optypelist_for_implmode:
-        from opbuild.graph.operator_types import check_types
+        from opbuild.graph.passes.infer import check_types
 
         check_types(config.optypelist_for_implmode)
     debug = make_debug(config.op_debug_level, config.op_debug_config, config.debug_dir, config.debug_folder)

@@ -70,7 +70,7 @@ class GraphSource:
     @property
     def digest(self) -> str | None:
         """Digest of the graph; None if it has a part without a digest, or is not to be stored."""
-        from opbuild.graph.identity import graph_digest
+        from opbuild.graph.node_json import graph_digest
 
         try:
             return graph_digest(self._graph) if self._is_stored else None

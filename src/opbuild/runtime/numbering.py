@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from opbuild.errors import BuildError
-from opbuild.graph.extents import SymbolicExtent
+from opbuild.graph.extents import SymbolicExtent, parts
 from opbuild.graph.formulas import Numbers
-from opbuild.graph.repetition import parts
 from opbuild.graph.tables import Table
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import OpDesc

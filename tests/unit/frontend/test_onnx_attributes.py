@@ -12,7 +12,8 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.errors import InvalidModelError, ModelError, RunError
 from opbuild.frontend.onnx_model import load_model
-from opbuild.graph.passes import bounded, node_error_context, pipeline
+from opbuild.graph.passes import fold, pipeline
+from opbuild.graph.passes.infer import node_error_context
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
 FLOAT = TensorProto.FLOAT
@@ -188,7 +189,7 @@ def test_a_value_of_huge_extent_made_of_constants_is_refused(op_type: str, input
 
 def test_folding_stops_when_it_has_gained_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is too large for memory at build is computed at run, whatever it is made of; views are folded still."""
-    monkeypatch.setattr(bounded, "MOST_GROWTH", 4000)
+    monkeypatch.setattr(fold, "MOST_GROWTH", 4000)
     made: list[str] = []
 
     def note(node: Node, inputs: Any, opset: int) -> list[Array]:
@@ -205,7 +206,7 @@ def test_folding_stops_when_it_has_gained_too_much(monkeypatch: pytest.MonkeyPat
     constants = {"k": np.ones(1, np.float32), "by": np.int64([600]), "to": np.int64([10**9])}
     types = {name: TensorType(str(value.dtype), value.shape) for name, value in constants.items()}
     types |= {name: TensorType("float32", (600,)) for name in "abc"} | {"d": TensorType("float32", (10**9,))}
-    folded = pipeline.fold(Graph("g", nodes, (), names, types, constants), bounded.Bounded(note))
+    folded = pipeline.fold(Graph("g", nodes, (), names, types, constants), fold.Bounded(note))
     assert made == ["Tile", "Expand"]
     assert [node.name for node in folded.nodes] == ["second", "neg"]
 
@@ -216,11 +217,11 @@ def test_what_other_packages_raise_for_a_node_names_it() -> None:
     for error in (TypeError("t"), ValueError("v"), KeyError("k"), OverflowError("o"), MemoryError(), RecursionError()):
         with (
             pytest.raises(InvalidModelError, match=r"Elu node 'n'.*" + type(error).__name__),
-            node_error_context.node_error_context(node),
+            node_error_context(node),
         ):
             raise error
     for passing in (ModelError("m"), KeyboardInterrupt()):
-        with pytest.raises(type(passing)), node_error_context.node_error_context(node):
+        with pytest.raises(type(passing)), node_error_context(node):
             raise passing
 
 
@@ -257,10 +258,10 @@ def test_windows_that_no_integer_of_a_kernel_can_count_are_refused() -> None:
 
 def test_constants_of_the_model_are_folded_however_large_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """A weight may be changed some times; what is made of what was made counts, so that doubling it again ends."""
-    monkeypatch.setattr(bounded, "MOST_GROWTH", 100)
-    evaluated = bounded.Bounded(evaluate)
+    monkeypatch.setattr(fold, "MOST_GROWTH", 100)
+    evaluated = fold.Bounded(evaluate)
     value = np.ones(1000, np.float32)
-    for _ in range(bounded.ALLOWED):
+    for _ in range(fold.ALLOWED):
         (value,) = evaluated(Node("Neg", ("a",), ("b",), {}, "neg"), [value], 21)
     with pytest.raises(RunError, match="'neg' is too large to be folded"):
         evaluated(Node("Neg", ("a",), ("b",), {}, "neg"), [value], 21)
@@ -270,7 +271,7 @@ def test_constants_of_the_model_are_folded_however_large_they_are(monkeypatch: p
 
 def test_a_constant_that_doubles_ends_before_memory_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both inputs of a Concat may be one value, which counts once; later passes go on with the same budget."""
-    monkeypatch.setattr(bounded, "MOST_GROWTH", 100_000)
+    monkeypatch.setattr(fold, "MOST_GROWTH", 100_000)
     made: list[int] = []
 
     def note(node: Node, inputs: Any, opset: int) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from opbuild.graph.breaks import Answer
 from opbuild.graph.expressions import DerivedValue, derived, expression, filled
 from opbuild.graph.extents import Extents, SymbolicExtent
-from opbuild.graph.undecided import greater, is_equal, is_less, lesser, quotient
+from opbuild.graph.symbolic_numbers import greater, is_equal, is_less, lesser, quotient
 
 
 def drawn(draw: random.Random, given: list[Any]) -> Any:

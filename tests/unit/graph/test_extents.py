@@ -24,8 +24,20 @@ from opbuild.graph.extents import (
     may_reach,
 )
 from opbuild.graph.formulas import Formulas, Numbers
-from opbuild.graph.reals import real, scaled, truncated
-from opbuild.graph.undecided import both, chosen, either, greater, is_equal, is_less, lesser, negated, quotient
+from opbuild.graph.symbolic_numbers import (
+    both,
+    chosen,
+    either,
+    greater,
+    is_equal,
+    is_less,
+    lesser,
+    negated,
+    quotient,
+    real,
+    scaled,
+    truncated,
+)
 from opbuild.lowering.operands import enough
 
 Program = list[tuple[str, int, int]]

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbuild.graph.extents import ClosedError, Extents, example_value
+from opbuild.graph.extents import ClosedError, Extents, example_value, parts
 from opbuild.graph.formulas import Numbers
-from opbuild.graph.repetition import parts
 from opbuild.graph.tables import TABLES, Table
 from opbuild.lowering.repetition import Repetitions
 

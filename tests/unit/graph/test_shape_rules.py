@@ -16,9 +16,10 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from opbuild.backend.host.evaluate import evaluate, is_native
 from opbuild.errors import DTypeError, ModelError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
-from opbuild.graph.passes.infer import has_rule, infer, infer_node, register_rule
-from opbuild.graph.reals import scaled
+from opbuild.graph.passes.infer import has_rule, infer, infer_node
+from opbuild.graph.shape_rules import RULES
 from opbuild.graph.shape_rules_movement import sliced
+from opbuild.graph.symbolic_numbers import scaled
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.operations.table import OPERATIONS
 from support.comparison import onnxruntime_outputs
@@ -221,7 +222,7 @@ def test_every_operation_of_an_expression_has_a_rule(name: str) -> None:
 
 def test_a_user_can_add_a_rule() -> None:
     """A user-defined operator is typed like the rest."""
-    register_rule("DoubleWide", lambda call: (TensorType(call.dtype(0), (*call.shape(0), 2)),))
+    RULES["opbuild", "DoubleWide"] = lambda call: (TensorType(call.dtype(0), (*call.shape(0), 2)),)
     node = Node("DoubleWide", ("x",), ("y",), {}, "mine", "opbuild")
     assert infer_node(node, kinds((3,)), [None]) == (TensorType("float32", (3, 2)),)
 

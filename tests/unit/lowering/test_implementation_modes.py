@@ -13,8 +13,7 @@ import pytest
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.errors import OptionError
-from opbuild.graph.operator_types import check_types, known_types
-from opbuild.graph.passes.infer import infer_node
+from opbuild.graph.passes.infer import check_types, infer_node, known_types
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc

@@ -24,7 +24,7 @@ from opbuild.frontend.rewritten import LEARNED, MICROSOFT
 from opbuild.frontend.rewritten import REWRITES as REWRITTEN
 from opbuild.graph.passes import quantization
 from opbuild.graph.passes.composite import REWRITES as COMPOSITE
-from opbuild.graph.passes.integers.registry import REWRITES as INTEGERS
+from opbuild.graph.passes.integers import REWRITES as INTEGERS
 from opbuild.graph.shape_rules import RULES as SHAPES
 from opbuild.graph.types import Node
 from opbuild.lowering.implementations import operators

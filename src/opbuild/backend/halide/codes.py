@@ -72,7 +72,7 @@ def encoded(x: Expr, dtype: str, options: Collection[str] = ()) -> Expr:
     Args:
         x: A float32 for a type of floats, else an integer.
         dtype: The type.
-        options: As in ``operations.casting``.
+        options: As in ``operations.evaluation.cast``.
     """
     if dtype in _FORMATS:
         return _code_of(hl.reinterpret(UINT32, x), _FORMATS[dtype], UNSATURATED in options)

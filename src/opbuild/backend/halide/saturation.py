@@ -1,10 +1,10 @@
 """The last step of quantisation in few instructions: rounded, moved by the zero point, limited to a small integer type.
 
-``graph.quantized`` writes it as an expression of four operations, each of them defined for every number. Together they
-take less: what is limited first is no NaN, and so small that adding ``1.5 * 2**23`` leaves the nearest integer, of two
-the even one, in the low bits of the sum. The zero point is added in the small type, which wraps to the right number
-because the limits were moved by it (an epilogue of ``vrndscaleps`` and a conversion that is defined everywhere takes 16
-instructions a vector, this one 7).
+``graph.passes.quantization`` writes it as an expression of four operations, each of them defined for every number.
+Together they take less: what is limited first is no NaN, and so small that adding ``1.5 * 2**23`` leaves the nearest
+integer, of two the even one, in the low bits of the sum. The zero point is added in the small type, which wraps to the
+right number because the limits were moved by it (an epilogue of ``vrndscaleps`` and a conversion that is defined
+everywhere takes 16 instructions a vector, this one 7).
 """
 
 from __future__ import annotations

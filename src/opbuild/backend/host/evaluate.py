@@ -32,7 +32,7 @@ def is_native(node: Node) -> bool:
     if node.op_type == "BatchNormalization" and node.attrs.get("training_mode", 0):
         return False
     if node.op_type == "Resize":
-        from opbuild.graph.resampling import is_plain
+        from opbuild.graph.tables import is_plain
 
         if not is_plain(node):
             return False

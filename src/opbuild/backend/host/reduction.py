@@ -13,7 +13,7 @@ import numpy as np
 from opbuild.backend.host.movement import implements
 from opbuild.dtypes import NARROW_FLOATS, is_float
 from opbuild.graph.types import Array, Node
-from opbuild.operations.casting import cast
+from opbuild.operations.evaluation import cast
 
 Reducer = Callable[..., Any]
 

@@ -12,9 +12,9 @@ import numpy as np
 from opbuild.backend.host.movement import implements
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.graph.indices import out_of_range, outside
-from opbuild.graph.resampling import axes_of, cubic, neighbours, way_of
 from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_movement import resize
+from opbuild.graph.tables import axes_of, cubic, neighbours, way_of
 from opbuild.graph.types import Array, Node, TensorType
 
 _CUBIC = -0.75

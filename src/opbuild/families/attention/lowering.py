@@ -6,7 +6,7 @@ from functools import partial
 
 from opbuild.families.attention import family as attentions
 from opbuild.families.attention.family import BATCH_RANK
-from opbuild.graph.attention import Hiding, split_attention
+from opbuild.graph.elementwise import Hiding, split_attention
 from opbuild.graph.extents import always_equal, example_value, is_at_least, is_one, is_open, same_shape
 from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand

@@ -10,7 +10,7 @@ from math import prod
 
 from opbuild.families.resize import family as resizes
 from opbuild.graph.extents import example_value, is_one, is_open
-from opbuild.graph.resampling import TAPS, ResampledAxis, axes_of, coordinates, is_plain, mode_of, way_of
+from opbuild.graph.tables import TAPS, ResampledAxis, axes_of, coordinates, is_plain, mode_of, way_of
 from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves

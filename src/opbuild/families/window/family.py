@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart, elements
-from opbuild.graph.windows import SPATIAL
+from opbuild.graph.tables import SPATIAL
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace
 from opbuild.target.machine import Machine

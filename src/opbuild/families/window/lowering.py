@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.families.window import family as windows
+from opbuild.graph.tables import SPATIAL, PooledAxis
 from opbuild.graph.types import Node, TensorType
-from opbuild.graph.windows import SPATIAL, PooledAxis
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain, dense_strides

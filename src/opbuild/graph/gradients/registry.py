@@ -1,28 +1,27 @@
-"""Rules of gradients: one function an operator, by its domain and type."""
+"""Rules of gradients: one function an operator, by its domain and type; and what they are written with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from math import prod
+from typing import Any, NoReturn
 
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.graph_builder import GraphBuilder, NodeBuilder, Scope, Value
 from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.types import Array, Node
+from opbuild.operations.record import op_type
+from opbuild.operations.table import OPERATIONS
+from opbuild.platform.records import dataclass
 from opbuild.platform.registry import Registry
 
 
 class Backward(NodeBuilder):
     """Writes the gradients of a node's inputs.
 
-    Args:
-        name: What is written is named after it.
-        scope: Where to write.
-        node: The node that is differentiated.
+    Attributes:
         gradients: The gradient of each output, None where nothing flows back.
         wanted: Whether each input's gradient is asked for.
-
-    Attributes:
         inputs: The values that it read, None for an absent one.
         outputs: The values that it assigned, None for one that nobody asked for.
     """
@@ -63,10 +62,7 @@ class Backward(NodeBuilder):
     def gradient(self, index: int = 0) -> Value:
         """Return the gradient of an output, zeros where nothing flows back."""
         found = self.gradients[index]
-        if found is None:
-            result = self.output(index)
-            return self.filled(0.0, result.dtype, result.shape)
-        return found
+        return self.zeros(self.output(index)) if found is None else found
 
     def listed(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
         """Return an attribute that is a list of integers."""
@@ -112,12 +108,7 @@ Gradient = Callable[[Backward], Sequence[Value | None]]
 """Returns the gradient of each input, None where nothing flows back; absent ones at the end may be left out."""
 
 RULES: Registry[Gradient] = Registry(
-    "gradient",
-    f"{__package__}.rules",
-    others=(
-        *("elementwise", "matrix", "movement", "normalization", "picking", "recurrent", "reduction", "sampling"),
-        "window",
-    ),
+    "gradient", __package__, others=("elementwise", "movement", "reduction", "recurrent", "sampling", "window")
 )
 """Rules of gradients; who only runs networks never loads them."""
 
@@ -130,3 +121,120 @@ CONSTANT = {
     ("opbuild", "Table"),
 }  # fmt: skip
 """Operators through which nothing flows back; those that compute one element at a time are not among them."""
+
+
+def channel_means(of: GraphBuilder, x: Value) -> Value:
+    """Return the mean over all axes but that of channels, which keep an extent of 1.
+
+    The mean of each image is taken first: where images lie in channel blocks, they stay there.
+    """
+    return of.mean(of.mean(x, range(2, len(x.shape))), (0,))
+
+
+def summed_to(of: GraphBuilder, dy: Value, shape: Sequence[int]) -> Value:
+    """Return the gradient of a tensor of ``shape`` that was broadcast to the shape of ``dy``."""
+    shape = tuple(shape)
+    if shape == dy.shape:
+        return dy
+    ahead = len(dy.shape) - len(shape)
+    aligned = (1,) * ahead + shape
+    axes = [axis for axis, (have, want) in enumerate(zip(dy.shape, aligned, strict=True)) if have != want]
+    return of.reshape(of.sum(dy, axes, keepdims=True), shape)
+
+
+def is_empty(*values: Value) -> bool:
+    """Return whether one of some tensors has no elements."""
+    return any(not prod(each.shape) for each in values)
+
+
+def channel_sums(of: GraphBuilder, dy: Value, axis: int = 1) -> Value:
+    """Return the gradient of a bias: the sum over all axes but one."""
+    return of.sum(dy, [each for each in range(len(dy.shape)) if each != axis])
+
+
+def per_channel(of: GraphBuilder, x: Value, rank: int, axis: int = 1) -> Value:
+    """Return a vector so that it is broadcast along one axis of a tensor of ``rank`` dimensions."""
+    return of.reshape(x, [x.shape[0] if each == axis else 1 for each in range(rank)])
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A value in a formula.
+
+    Attributes:
+        of: Writes the operators.
+        value: The value.
+    """
+
+    of: GraphBuilder
+    value: Value
+
+    def __add__(self, other: Any) -> Term:
+        return self._with("Add", self, other)
+
+    def __radd__(self, other: float) -> Term:
+        return self._with("Add", other, self)
+
+    def __sub__(self, other: Any) -> Term:
+        return self._with("Sub", self, other)
+
+    def __rsub__(self, other: float) -> Term:
+        return self._with("Sub", other, self)
+
+    def __mul__(self, other: Any) -> Term:
+        return self._with("Mul", self, other)
+
+    def __rmul__(self, other: float) -> Term:
+        return self._with("Mul", other, self)
+
+    def __truediv__(self, other: Any) -> Term:
+        return self._with("Div", self, other)
+
+    def __neg__(self) -> Term:
+        return self._with("Neg", self)
+
+    def _with(self, name: str, *operands: Any) -> Term:
+        return Term(self.of, self.of(name, *(self.operand(each) for each in operands)))
+
+    def __matmul__(self, matrix: Value) -> Term:
+        return Term(self.of, self.of("MatMul", self.value, matrix))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The value's shape."""
+        return self.value.shape
+
+    def reshape(self, shape: Sequence[int]) -> Term:
+        """Return the term in another shape."""
+        return Term(self.of, self.of.reshape(self.value, shape))
+
+    def part(self, axis: int, begin: int, end: int) -> Term:
+        """Return the positions of an axis from ``begin`` on, before ``end``."""
+        return Term(self.of, self.of.part(self.value, axis, begin, end))
+
+    def operand(self, other: Any) -> Value:
+        """Return a term's value, or a number as a constant of this term's type."""
+        return other.value if isinstance(other, Term) else self.of.constant(other, self.value.dtype)
+
+
+class TermFormulas:
+    """The operations by name, as functions of terms and numbers."""
+
+    def __getattr__(self, name: str) -> Callable[..., Term]:
+        operation = OPERATIONS[name]
+        onnx = operation.as_onnx
+        is_plain = onnx is not None and not onnx.parameters and onnx.when is None
+
+        def apply(*operands: Any) -> Term:
+            model = next(each for each in operands[operation.conditions :] if isinstance(each, Term))
+            values = [each.value if isinstance(each, Term) else model.operand(each) for each in operands]
+            if name == "pow":
+                return Term(model.of, model.of("Pow", *values))
+            if onnx is not None and is_plain:
+                return Term(model.of, model.of(onnx.name, *values))
+            return Term(model.of, model.of(op_type(name), *values, domain="opbuild"))
+
+        return apply
+
+
+FORMULAS = TermFormulas()

@@ -16,17 +16,13 @@ from opbuild.graph.constants import Deferred
 from opbuild.graph.gradients.registry import CONSTANT, RULES, Backward
 from opbuild.graph.graph_builder import GraphBuilder, Scope, Value
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.decompose import decompose
+from opbuild.graph.passes.composite import decompose
 from opbuild.graph.passes.rewriter import NewGraph
 from opbuild.graph.types import COLLECTIVES, Array, Graph, Node
 
 
 class ExtendedGraph(NewGraph):
-    """A graph to whose end operators are written.
-
-    Args:
-        graph: The graph.
-    """
+    """A graph to whose end operators are written."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
@@ -48,12 +44,8 @@ class Recomputing:
     """The nodes of a forward pass as a backward pass reads them: those of a region are written again.
 
     A region is written where the backward pass first comes to it, from what the region read. So only that lives until
-    then. What nobody reads of it is removed with other dead nodes. What communicates is not repeated.
-
-    Args:
-        nodes: The forward pass.
-        scope: Where to write.
-        regions: The number of the region that assigned a value, by the value's name.
+    then. What nobody reads of it is removed with other dead nodes. What communicates is not repeated. ``regions`` has
+    the number of the region that assigned a value, by the value's name.
     """
 
     def __init__(self, nodes: Sequence[Node], scope: Scope, regions: Mapping[str, int]) -> None:
@@ -151,7 +143,7 @@ def gradients(
         if any(outputs) and any(name in reached for name in node.inputs):
             _step(node, again.node(node), outputs, reached, known, scope, (own or {}).get(node.outputs[0]))
     of = GraphBuilder("gradient", scope)
-    return [known.get(name) or _zeros(of, scope, name) for name in wanted]
+    return [known.get(name) or of.zeros(of.value(name)) for name in wanted]
 
 
 def _step(
@@ -166,11 +158,6 @@ def _step(
         if wants and part is not None:
             cast = of.cast(part, scope.type_of(name).dtype)
             known[name] = of("Add", known[name], cast) if name in known else cast
-
-
-def _zeros(of: GraphBuilder, scope: Scope, name: str) -> Value:
-    kind = scope.type_of(name)
-    return of.filled(0.0, kind.dtype, kind.shape)
 
 
 def _rule(of: Backward) -> Sequence[Value | None]:

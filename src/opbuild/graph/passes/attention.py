@@ -1,4 +1,4 @@
-"""Attention: two products with a softmax between them become the one node of ``graph.attention``.
+"""Attention: two products with a softmax between them become the one node of ``graph.elementwise.split_attention``.
 
 The pass runs after ``fuse``, which makes one expression of a scale, masks, and whatever else becomes of the scores. In
 that is found how many keys, the first ones, each query sees: a causal mask is a comparison of the places of queries and
@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.attention import Hiding
 from opbuild.graph.constants import ConstantValues
-from opbuild.graph.elementwise import rounding_of
+from opbuild.graph.elementwise import Hiding, rounding_of
 from opbuild.graph.extents import is_open
-from opbuild.graph.passes.matching import Pattern
+from opbuild.graph.passes.patterns import Pattern
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.operations.expression import ACC, Expression, arg, canonical, const, from_json, substitute, walk
 
@@ -37,9 +36,6 @@ _OPPOSITES = {"less": "greater_equal", "less_equal": "greater", "greater": "less
 
 class HiddenKeys:
     """A graph, asked for what hides keys.
-
-    Args:
-        graph: The graph.
 
     Attributes:
         constants: Constants to be added to the graph: places and numbers of keys, in place of masks.

@@ -17,7 +17,7 @@ from opbuild.graph.constants import SCALED, Deferred, scaled
 from opbuild.graph.extents import is_open
 from opbuild.graph.factors import Magnitudes, cancel, keep_digits, magnitudes
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.node_error_context import node_error_context
+from opbuild.graph.passes.infer import node_error_context
 from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder, Rewrite, rewritten
 from opbuild.graph.types import Array, Graph, Node
 from opbuild.platform.parallel_map import parallel_map

@@ -1,9 +1,10 @@
-"""Constant folding: values known when the network is built are computed then."""
+"""Constant folding: values known when the network is built are computed then, in bounded memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from opbuild.errors import ModelError, RunError
 from opbuild.graph.constants import ConstantValues
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.infer import type_of
+from opbuild.graph.passes.infer import has_rule, infer_node, node_error_context, type_of
 from opbuild.graph.types import TABLE, Array, Graph, Node, TensorType
 
 Evaluate: TypeAlias = Callable[[Node, Sequence[Array | None], int], Sequence[Array]]
@@ -72,3 +73,92 @@ def static_value(node: Node, kind: TensorType) -> Array:
     """Return the value of a Shape or Size node, which the type of its input decides; objects if extents are open."""
     value = kind.size if node.op_type == "Size" else kind.shape[node.attrs.get("start", 0) : node.attrs.get("end")]
     return np.array(value, object if is_open(kind.shape) else np.int64)
+
+
+MOST_GROWTH = 2**30
+"""Bytes that folding may make of what is small. What would be more is computed when the network runs."""
+
+ALLOWED = 8
+"""Bytes that folding may make for each byte of the model's own constants: a weight is cast, scaled, turned over."""
+
+_VIEWS = frozenset(("ConstantOfShape", "Dropout", "Expand", "Identity"))
+"""Operators whose results take no memory of their own, whatever their shape is."""
+
+
+class Bounded:
+    """Evaluates nodes as another function does, until they have made ``MOST_GROWTH`` bytes more than is allowed.
+
+    All that was made counts, read or not: whoever folds may keep it until the end.
+
+    Args:
+        evaluate: Evaluates a node whose inputs are known.
+    """
+
+    def __init__(self, evaluate: Evaluate) -> None:
+        self._evaluate = evaluate
+        self._left = MOST_GROWTH
+        self._own = _Arrays()  # of the model
+
+    @classmethod
+    def of(cls, evaluate: Evaluate) -> Bounded:
+        """Return a function that evaluates in bounded memory, itself if it does already."""
+        return evaluate if isinstance(evaluate, cls) else cls(evaluate)
+
+    def __call__(
+        self, node: Node, inputs: Sequence[Array | None], opset: int, types: Sequence[TensorType] | None = None
+    ) -> Sequence[Array]:
+        """Return the values of a node's outputs.
+
+        Args:
+            node: The node.
+            inputs: The values of its inputs, None for an absent one.
+            opset: The operator set that it speaks.
+            types: The types of its outputs; none if nobody can tell them. None lets the operator's rule find them.
+
+        Raises:
+            RunError: If the results would be too large, or cannot be computed.
+            ModelError: If the node is not valid.
+        """
+        given = [value for value in inputs if value is not None]
+        own = [value for value in given if not _has(_MADE, value) and _add(self._own, value)]
+        self._left += ALLOWED * sum(map(_memory, own))
+        if node.op_type not in _VIEWS:
+            results = _types(node, inputs) if types is None else types
+            if sum(each.nbytes for each in results) > self._left:
+                raise RunError(f"{node.op_type} node {node.name!r} is too large to be folded", "make it smaller")
+        with node_error_context(node):
+            found = self._evaluate(node, inputs, opset)
+        for value in found:
+            if isinstance(value, np.ndarray) and not any(np.may_share_memory(value, each) for each in given):
+                self._left -= _memory(value) if _add(_MADE, value) else 0
+        return found
+
+
+_Arrays = WeakValueDictionary[int, Array]
+"""A set of arrays by their identities, which it does not keep."""
+
+_MADE = _Arrays()
+"""What folding made, which is no constant of the model for the passes that come after."""
+
+
+def _has(arrays: _Arrays, value: Array) -> bool:
+    return arrays.get(id(value)) is value
+
+
+def _add(arrays: _Arrays, value: Array) -> bool:
+    """Add an array; return whether it was not there."""
+    is_new = not _has(arrays, value)
+    arrays[id(value)] = value
+    return is_new
+
+
+def _types(node: Node, inputs: Sequence[Array | None]) -> tuple[TensorType, ...]:
+    if not has_rule(node.domain, node.op_type):
+        raise RunError(f"{node.op_type} node {node.name!r}: how large its result is cannot be told", "fold it before")
+    return infer_node(node, [None if value is None else type_of(value) for value in inputs], inputs)
+
+
+def _memory(value: Array) -> int:
+    """Return the bytes that an array takes: a view of one element takes one element's."""
+    extents = [extent for extent, stride in zip(value.shape, value.strides, strict=True) if stride]
+    return int(np.prod(extents, dtype=np.float64)) * value.itemsize if value.size else 0

@@ -21,8 +21,7 @@ from opbuild.graph.extents import always_equal, is_one, same_shape
 from opbuild.graph.passes.batchnorm import spell_out_batchnorm
 from opbuild.graph.passes.quantization import spell_out_quantization
 from opbuild.graph.types import DTYPES, Graph, Node, broadcast_shapes
-from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, substitute
-from opbuild.operations.parts import count_operations, parts_of
+from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, count_operations, parts_of, substitute
 from opbuild.operations.record import Cost
 from opbuild.platform.records import dataclass, field
 
@@ -57,11 +56,7 @@ BLOCKED_TYPES = frozenset(("float32", "int32", "uint8", "int8"))
 
 
 def fuse(graph: Graph) -> Graph:
-    """Return an equivalent graph with elementwise operators fused; see the module's text.
-
-    Args:
-        graph: A typed graph.
-    """
+    """Return an equivalent of a typed graph with elementwise operators fused; see the module's text."""
     graph = spell_out_quantization(spell_out_batchnorm(graph))
     fusion = _Fusion(graph)
     fusion.merge_chains()

@@ -5,14 +5,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from opbuild.errors import ModelError, ShapeError, UnsupportedOperatorError
-from opbuild.graph.element_types import require_known
-from opbuild.graph.shape_rules import RULES, Rule, ShapeCall
+from opbuild.dtypes import CODED
+from opbuild.errors import InvalidModelError, ModelError, OptionError, ShapeError, UnsupportedOperatorError
+from opbuild.graph import user_operators
+from opbuild.graph.shape_rules import RULES, ShapeCall
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
-__all__ = ["check_sizes", "has_rule", "infer", "infer_node", "register_rule", "types_with_rule"]
+WITH_CODES = frozenset(
+    (
+        "BitCast", "Cast", "CastLike", "CenterCropPad", "Compress", "Concat", "ConcatFromSequence", "ConstantOfShape",
+        "DepthToSpace", "DequantizeLinear", "Dropout", "Expand", "EyeLike", "Flatten", "Gather", "GatherElements",
+        "GatherND", "Identity", "If", "IsInf", "IsNaN", "Loop", "Optional", "OptionalGetElement", "OptionalHasElement",
+        "Pad", "QLinearMatMul", "QuantizeLinear", "RandomNormalLike", "RandomUniformLike", "Reshape",
+        "ReverseSequence", "Scan", "ScatterElements", "ScatterND", "SequenceAt", "SequenceConstruct", "SequenceErase",
+        "SequenceInsert", "SequenceMap", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "SplitToSequence",
+        "Squeeze", "TensorScatter", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
+    )
+)  # fmt: skip
+"""Operators that move numbers of fewer than 8 bits and floats of 8, or convert them; others have no arithmetic."""
+
+OF_FLOATS = frozenset(
+    (
+        "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "AveragePool", "BatchNormalization", "Bernoulli",
+        "CausalConvWithState", "Ceil", "Celu", "Conv", "ConvTranspose", "Cos", "Cosh", "DFT", "DeformConv", "Det",
+        "DynamicQuantizeLinear", "Elu", "Erf", "Exp", "Floor", "GRU", "Gelu", "GlobalAveragePool", "GlobalLpPool",
+        "GlobalMaxPool", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "InstanceNormalization", "LRN",
+        "LSTM", "LayerNormalization", "LeakyRelu", "LinearAttention", "Log", "LogSoftmax", "LpNormalization", "LpPool",
+        "MaxRoiPool", "MaxUnpool", "Mean", "MeanVarianceNormalization", "Mish", "Multinomial",
+        "NegativeLogLikelihoodLoss", "NonMaxSuppression", "RMSNormalization", "RNN", "Reciprocal", "ReduceLogSum",
+        "ReduceLogSumExp", "RoiAlign", "RotaryEmbedding", "Round", "STFT", "Selu", "Sigmoid", "Sin", "Sinh", "Softmax",
+        "SoftmaxCrossEntropyLoss", "Softplus", "Softsign", "Sqrt", "Sum", "SwiGLU", "Swish", "Tan", "Tanh",
+        "ThresholdedRelu",
+    )
+)  # fmt: skip
+"""Operators whose first input is of floating numbers: they are not defined for truth values."""
+
+OF_BYTES = {
+    **dict.fromkeys(("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat"), (0, 1)),
+    **dict.fromkeys(("QGemm", "QLinearAdd", "QLinearConv", "QLinearMul"), (0, 3)),
+    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearLeakyRelu"), (0,)),
+    **dict.fromkeys(("QLinearSigmoid", "QLinearSoftmax"), (0,)),
+    "QLinearConcat": (2,),
+    "QLinearWhere": (1, 4),
+    "DynamicQuantizeMatMul": (1,),
+}
+"""Inputs that hold bytes, of operators that compute with quantized numbers."""
+
+
+def require_known(call: ShapeCall) -> None:
+    """Refuse element types for which an operator is not defined.
+
+    Raises:
+        DTypeError: If an input has one; the message names the node and the type.
+    """
+    node = call.node
+    if node.domain in ("", "com.microsoft"):
+        for index in OF_BYTES.get(node.op_type, ()):
+            if call.has(index) and call.dtype(index) not in ("uint8", "int8"):
+                call.fail_dtype(f"it computes with uint8 and int8, not with {call.dtype(index)}")
+    if node.domain:
+        return
+    dtypes = [each.dtype for each in call.types if each is not None]
+    codes = [each for each in dtypes if each in CODED]
+    if codes and node.op_type not in WITH_CODES:
+        call.fail_dtype(f"it is not defined for {codes[0]}")
+    if dtypes[:1] == ["bool"] and node.op_type in OF_FLOATS:
+        call.fail_dtype("it is not defined for bool")
+    if node.op_type == "DynamicQuantizeLinear" and dtypes[:1] != ["float32"]:
+        call.fail_dtype(f"it quantizes float32, not {dtypes[0]}")
+
+
+@contextmanager
+def node_error_context(node: Node, caller: Node | None = None) -> Iterator[None]:
+    """Turn errors of other packages for a node's attributes, shapes or constants into one that names the node.
+
+    Args:
+        node: The node.
+        caller: The node of the model in whose function it is, if it is in one: that one is at fault.
+
+    Raises:
+        InvalidModelError: Instead of those.
+        ModelError: As it was raised; from here on it has the node's name.
+    """
+    try:
+        yield
+    except ModelError as error:
+        error.node = error.node or node.name
+        if caller is not None:
+            error.node = caller.name
+            error.message = f"{caller.op_type} node {caller.name!r}: its function is not valid: {error.message}"
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+        what = "more memory than there is" if isinstance(error, MemoryError) else "something that is not valid"
+        raise InvalidModelError(
+            f"{node.op_type} node {node.name!r}: its attributes or inputs ask for {what} "
+            f"({type(error).__name__}: {' '.join(str(error).split())[:200]})",
+            "check the node's attributes and constants against ONNX's reference",
+        ) from error
 
 
 def has_rule(domain: str, op_type: str) -> bool:
@@ -20,20 +113,8 @@ def has_rule(domain: str, op_type: str) -> bool:
     return (domain, op_type) in RULES
 
 
-def types_with_rule() -> frozenset[str]:
-    """Return the operator types of all domains that have a rule."""
-    return frozenset(op_type for _, op_type in RULES)
-
-
-def register_rule(op_type: str, function: Rule, domain: str = "opbuild") -> None:
-    """Add the rule of an operator that a user defines; it replaces an earlier one."""
-    RULES[domain, op_type] = function
-
-
 def infer_node(
-    node: Node,
-    types: Sequence[TensorType | None],
-    constants: Sequence[Array | None],
+    node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
 ) -> tuple[TensorType, ...]:
     """Return the types of a node's outputs.
 
@@ -113,3 +194,38 @@ def type_of(value: Array) -> TensorType:
     if value.dtype != object:
         return TensorType(str(value.dtype), value.shape)
     return TensorType("object" if is_text(value) else "int64", value.shape)
+
+
+WITHOUT_RULE = frozenset((
+    "AffineGrid", "Attention", "BitCast", "BlackmanWindow", "CausalConvWithState", "Col2Im",
+    "Compress", "ConcatFromSequence", "Constant", "DFT", "DeformConv", "Det", "GRU",
+    "HammingWindow", "HannWindow", "If", "ImageDecoder", "LSTM", "LinearAttention", "Loop", "MaxRoiPool",
+    "MelWeightMatrix", "Multinomial", "NegativeLogLikelihoodLoss", "NonMaxSuppression", "NonZero",
+    "Optional", "OptionalGetElement", "OptionalHasElement", "QLinearMatMul", "RNN", "RegexFullMatch", "RoiAlign",
+    "RotaryEmbedding", "STFT", "Scan", "Scatter", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase",
+    "SequenceInsert", "SequenceLength", "SequenceMap", "SoftmaxCrossEntropyLoss", "SplitToSequence", "StringConcat",
+    "StringNormalizer", "StringSplit", "SwiGLU", "TfIdfVectorizer", "Unique", "Upsample",
+))  # fmt: skip
+"""ONNX's operators that an option may name whether they have a shape rule here or not."""
+
+
+def known_types() -> frozenset[str]:
+    """Return every operator type: ONNX's, opbuild's own, and those that the user defined so far."""
+    return WITHOUT_RULE.union((op_type for _, op_type in RULES), user_operators.known_types())
+
+
+def check_types(types: Iterable[str], option: str = "optypelist_for_implmode") -> None:
+    """Check that an option names operator types that exist.
+
+    Raises:
+        OptionError: If it names another one.
+    """
+    known = known_types()
+    for op_type in types:
+        if op_type not in known:
+            near = difflib.get_close_matches(op_type, sorted(known), 3)
+            meant = f"; is it {' or '.join(near)}?" if near else ""
+            raise OptionError(
+                f"{option} names {op_type!r}, which is no operator type",
+                f"give types as ONNX spells them, such as Conv, Softmax, Tanh{meant}",
+            )

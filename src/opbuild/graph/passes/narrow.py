@@ -97,11 +97,7 @@ SMALL = 1024
 
 
 def widen_narrow_floats(graph: Graph) -> Graph:
-    """Return a graph that computes float16 and bfloat16 in float32 and rounds each result.
-
-    Args:
-        graph: A typed graph; returned as it is if it has no such type.
-    """
+    """Return a typed graph that computes float16 and bfloat16, if it has any, in float32 and rounds each result."""
     if all(kind.dtype not in NARROW_FLOATS for kind in graph.types.values()):
         return graph
     widening = _Widening(graph)
@@ -308,12 +304,9 @@ class _Conversion(_Widening):
 
 
 def force_float32(graph: Graph) -> Graph:
-    """Return a graph that computes in float32 where another one computes in float16, bfloat16 and float64.
+    """Return a typed graph that computes in float32 where another one computes in float16, bfloat16 and float64.
 
     Finite constants beyond float32's range become its greatest number of that sign.
-
-    Args:
-        graph: A typed graph; returned as it is if it has no such type.
     """
     if all(kind.dtype not in OTHER_FLOATS for kind in graph.types.values()):
         return graph

@@ -7,7 +7,7 @@ writes an operator out rounds every step to 16 bits, the steps stay: conversions
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -17,10 +17,89 @@ from opbuild.dtypes import NARROW_FLOATS
 from opbuild.graph.extents import is_open
 from opbuild.graph.factors import is_moderate
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.matching import TOLERANCE, Pattern, replaced
 from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder, rewritten
 from opbuild.graph.types import Array, Graph, Node
-from opbuild.platform.records import dataclass
+from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.records import dataclass, replace
+
+TOLERANCE = 1e-3
+"""Constants of a pattern are written with as few as four digits."""
+
+
+class Pattern:
+    """A graph, asked backwards: which node assigns a value, which number it is."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.types, self.constants = graph, graph.types, graph.constants
+        self.outputs, self.producers = frozenset(graph.outputs), graph.producers()
+
+    @lazy_property
+    def readers(self) -> dict[str, list[Node]]:
+        """The nodes that read each value."""
+        return self.graph.consumers()
+
+    def node(self, name: str, *op_types: str, domain: str = "") -> Node | None:
+        """Return the node of one of these types that assigns a value, if it is one."""
+        found = self.producers.get(name)
+        return found if found is not None and found.domain == domain and found.op_type in op_types else None
+
+    def step(self, name: str, *op_types: str, domain: str = "") -> Node | None:
+        """Return such a node if one node alone reads the value."""
+        return self.node(name, *op_types, domain=domain) if self.is_step(name) else None
+
+    def is_step(self, name: str) -> bool:
+        """Return whether one node alone reads a value."""
+        return name not in self.outputs and len(self.readers.get(name, ())) == 1
+
+    def number(self, name: str) -> float | None:
+        """Return the one number that a constant holds, or None."""
+        value = self.constants.get(name)
+        if value is None or value.size != 1 or not np.issubdtype(value.dtype, np.number):
+            return None
+        return float(value.reshape(-1)[0])
+
+    def is_number(self, name: str, wanted: float) -> bool:
+        """Return whether a value is (nearly) this number."""
+        found = self.number(name)
+        return found is not None and math.isclose(found, wanted, rel_tol=TOLERANCE)
+
+    def product(self, name: str) -> tuple[float, list[str]]:
+        """Return a value as a number times other values: products and quotients by a number, opened up."""
+        number = self.number(name)
+        if number is not None:
+            return number, []
+        node = self.node(name, "Mul", "Div")
+        if node is None:
+            return 1.0, [name]
+        factor, names = self.product(node.inputs[0])
+        if node.op_type == "Mul":
+            other, more = self.product(node.inputs[1])
+            return factor * other, names + more
+        divisor = self.number(node.inputs[1])
+        return (factor / divisor, names) if divisor else (1.0, [name])
+
+    def plus(self, name: str, wanted: float) -> str | None:
+        """Return ``a`` where a value is ``a + wanted``."""
+        node = self.node(name, "Add")
+        for position in (0, 1):
+            if node is not None and self.is_number(node.inputs[position], wanted):
+                return node.inputs[1 - position]
+        return None
+
+
+def replaced(graph: Graph, find: Callable[[Node], Node | None], *op_types: str) -> Graph:
+    """Return a graph in which others took the places of nodes of some types for which ``find`` returns one."""
+    nodes = ((not node.domain and node.op_type in op_types and find(node)) or node for node in graph.nodes)
+    return eliminate_dead(graph.with_(nodes=tuple(nodes)))
+
+
+def written(graph: Graph, write: Callable[[PassBuilder], None], *op_types: str) -> Graph:
+    """Return a graph in which operators are written in the place of nodes of some types."""
+    found = rewritten(
+        NewGraph(graph), graph, lambda node: write if not node.domain and node.op_type in op_types else None
+    )
+    return eliminate_dead(found)
+
 
 _GELU_BY_ERF = ("Add", "Div", "Erf", "Gelu", "Mul")
 _GELU_BY_TANH = ("Add", "Gelu", "Mul", "Pow", "Tanh")
@@ -44,14 +123,11 @@ def fuse_gelu(graph: Graph) -> Graph:
     view = Pattern(graph)
 
     def find(node: Node) -> Node | None:
-        found = _gelu(view, node) if node.op_type in ("Mul", "Div") and not node.domain else None
-        if found is None:
-            return None
-        source, approximate = found
+        source, approximate = _gelu(view, node) or ("", "")
         made_of = _GELU_BY_TANH if approximate == "tanh" else _GELU_BY_ERF
-        return _made(node, "Gelu", (source,), made_of, approximate=approximate)
+        return _made(node, "Gelu", (source,), made_of, approximate=approximate) if source else None
 
-    return replaced(graph, find)
+    return replaced(graph, find, "Mul", "Div")
 
 
 def _gelu(view: Pattern, node: Node) -> tuple[str, str] | None:
@@ -184,9 +260,9 @@ def _extended(view: Pattern, norms: dict[str, _Norm], node: Node) -> _Norm | Non
             continue
         wide = np.broadcast_to(value.reshape(value.shape[max(value.ndim - len(trailing), 0) :]), trailing)
         if node.op_type == "Mul" and norm.scale is None and norm.bias is None:
-            return _Norm(node, norm.x, norm.axis, norm.epsilon, wide)
+            return replace(norm, node=node, scale=wide)
         if node.op_type == "Add" and norm.bias is None:
-            return _Norm(node, norm.x, norm.axis, norm.epsilon, norm.scale, wide)
+            return replace(norm, node=node, bias=wide)
     return None
 
 
@@ -225,8 +301,7 @@ def fuse_group_normalization(graph: Graph) -> Graph:
         for each in (added[0], scaled[0], norm, first):
             of.scope.nodes[-1] = of.scope.nodes[-1].taking(each)
 
-    found = rewritten(NewGraph(graph), graph, lambda node: write if node.op_type == "Add" and not node.domain else None)
-    return eliminate_dead(found)
+    return written(graph, write, "Add")
 
 
 def _factor(view: Pattern, node: Node, op_type: str) -> tuple[Node, str] | None:
@@ -270,8 +345,6 @@ def zero_softmax(graph: Graph) -> Graph:
 
     def zeroed(node: Node) -> Node | None:
         """Return a Where as the softmax that it makes 0 of, or None."""
-        if node.domain or node.op_type != "Where":
-            return None
         condition, zero, weights = node.inputs
         question, softmax = view.step(condition, "IsNaN"), view.node(weights, "Softmax")
         if question is None or softmax is None or question.inputs != (weights,):
@@ -285,7 +358,7 @@ def zero_softmax(graph: Graph) -> Graph:
         result = softmax.with_(outputs=node.outputs, attrs={**softmax.attrs, "zeros": "nan"}, proto=None)
         return result.taking(question).taking(node)
 
-    return replaced(graph, zeroed)
+    return replaced(graph, zeroed, "Where")
 
 
 def merge_scales(graph: Graph) -> Graph:
@@ -316,19 +389,7 @@ def merge_scales(graph: Graph) -> Graph:
         product, scale = of("MatMul", left[0], right[0]), of.constant(left[1] * right[1], "float32")
         of("Mul", product, scale, output=of.outputs[0])
 
-    is_product = ("", "MatMul")
-    found = rewritten(NewGraph(graph), graph, lambda node: write if (node.domain, node.op_type) == is_product else None)
-    return eliminate_dead(found)
-
-
-@dataclass(frozen=True)
-class _ReshapedProduct:
-    """A product between two reshapes: what the first one reads, and the product's other operands."""
-
-    product: Node
-    rows: str
-    weights: str
-    bias: str
+    return written(graph, write, "MatMul")
 
 
 def keep_leading_dimensions(graph: Graph) -> Graph:
@@ -337,34 +398,34 @@ def keep_leading_dimensions(graph: Graph) -> Graph:
     Exporters write a linear layer of tokens so. What follows element by element is a part of the product's kernel only
     if nothing stands between.
     """
-    view, to = Pattern(graph), NewGraph(graph)
-    for node in graph.nodes:
-        found = _layer(view, node) if node.op_type == "Reshape" and not node.domain else None
-        if found is None:
-            to.nodes.append(node)
-            continue
-        of, result = to.at(found.product), "" if found.bias else node.outputs[0]
-        total = of("MatMul", found.rows, found.weights, output=result)
-        if found.bias:
-            of("Add", total, found.bias, output=node.outputs[0])
-    return eliminate_dead(to.graph(graph))
+    view = Pattern(graph)
+
+    def write(of: PassBuilder) -> None:
+        product, rows = _layer(view, of.node)
+        output, (_, weights, bias) = of.outputs[0], (*product.inputs, "")[:3]
+        of = of.scope.at(product)
+        total = of("MatMul", rows, weights, output="" if bias else output)
+        if bias:
+            of("Add", total, bias, output=output)
+
+    return written(graph, write, "Reshape")
 
 
-def _layer(view: Pattern, node: Node) -> _ReshapedProduct | None:
+def _layer(view: Pattern, node: Node) -> tuple[Node, str]:
+    """Return the product before a Reshape, and what the Reshape before it reads; ``KeptError`` if it is another one."""
     product, types = view.step(node.inputs[0], "MatMul", "Gemm"), view.types
-    if product is None or not _is_plain(product):
-        return None
+    before = None if product is None or not _is_plain(product) else view.node(product.inputs[0], "Reshape")
+    if product is None or before is None:
+        raise KeptError
     flat, weights, bias = (*product.inputs, "")[:3]
-    before = view.node(flat, "Reshape")
-    if before is None:
-        return None
     rows = before.inputs[0]
     matrix, shape = types[weights].shape, types[rows].shape
     if not len(matrix) == len(types[flat].shape) == 2 < len(shape) or shape[-1] != matrix[0]:
-        return None
+        raise KeptError
     is_kept = types[node.outputs[0]].shape == (*shape[:-1], matrix[1])
-    is_row = not bias or types[bias].shape in ((matrix[1],), (1, matrix[1]), (1,), ())
-    return _ReshapedProduct(product, rows, weights, bias) if is_kept and is_row else None
+    if not is_kept or (bias and types[bias].shape not in ((matrix[1],), (1, matrix[1]), (1,), ())):
+        raise KeptError
+    return product, rows
 
 
 def _is_plain(product: Node) -> bool:
@@ -387,44 +448,35 @@ def fuse_channel_shuffle(graph: Graph) -> Graph:
     view = Pattern(graph)
 
     def find(node: Node) -> Node | None:
-        found = _shuffle(view, node) if node.op_type == "Reshape" and not node.domain else None
-        if found is None:
+        transpose = view.node(node.inputs[0], "Transpose")
+        split = None if transpose is None else view.node(transpose.inputs[0], "Reshape")
+        if transpose is None or split is None:
             return None
-        return _made(node, "ChannelShuffle", found[:1], (), group=found[1]).with_(domain="opbuild")
+        shape, parts = view.types[split.inputs[0]].shape, view.types[split.outputs[0]].shape
+        order = (0, 2, 1, *range(3, len(parts)))
+        if len(shape) not in (3, 4) or tuple(transpose.attrs.get("perm") or ()) != order:
+            return None
+        divided = len(parts) == len(shape) + 1 and (parts[0], parts[1] * parts[2], *parts[3:]) == shape
+        if not divided or view.types[node.outputs[0]].shape != shape or 0 in shape:
+            return None
+        return _made(node, "ChannelShuffle", split.inputs[:1], (), group=parts[1]).with_(domain="opbuild")
 
-    return replaced(graph, find)
-
-
-def _shuffle(view: Pattern, node: Node) -> tuple[str, int] | None:
-    """Return the value that a Reshape is a shuffle of, and its groups."""
-    transpose = view.node(node.inputs[0], "Transpose")
-    split = None if transpose is None else view.node(transpose.inputs[0], "Reshape")
-    if transpose is None or split is None:
-        return None
-    source = split.inputs[0]
-    shape, parts = view.types[source].shape, view.types[split.outputs[0]].shape
-    order = (0, 2, 1, *range(3, len(parts)))
-    if len(shape) not in (3, 4) or tuple(transpose.attrs.get("perm") or ()) != order:
-        return None
-    divided = len(parts) == len(shape) + 1 and (parts[0], parts[1] * parts[2], *parts[3:]) == shape
-    if not divided or view.types[node.outputs[0]].shape != shape or 0 in shape:
-        return None
-    return source, parts[1]
+    return replaced(graph, find, "Reshape")
 
 
 def reshape_whole_gathers(graph: Graph) -> Graph:
     """Replace Gather and GatherND by Reshape where their constant indices are all places, one after the other."""
-    to = NewGraph(graph)
-    for node in graph.nodes:
-        if _takes_all(graph, node):
-            to.at(node).reshaped(node.inputs[0], graph.types[node.outputs[0]].shape, node.outputs[0])
-        else:
-            to.nodes.append(node)
-    return to.graph(graph)
+
+    def write(of: PassBuilder) -> None:
+        if not _takes_all(graph, of.node):
+            raise KeptError
+        of.reshaped(of.inputs[0], of.types[of.outputs[0]].shape, of.outputs[0])
+
+    return written(graph, write, "Gather", "GatherND")
 
 
 def _takes_all(graph: Graph, node: Node) -> bool:
-    if node.domain or node.op_type not in ("Gather", "GatherND") or node.attrs.get("batch_dims", 0):
+    if node.attrs.get("batch_dims", 0):
         return False
     indices, shape = graph.constants.get(node.inputs[1]), graph.types[node.inputs[0]].shape
     if indices is None or indices.dtype == object or is_open(shape) or is_open(graph.types[node.outputs[0]].shape):

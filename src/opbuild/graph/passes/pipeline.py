@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from opbuild.graph.passes.attention import fuse_attention
 from opbuild.graph.passes.batchnorm import fold_batchnorm
-from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead, merge_duplicates, remove_identities
-from opbuild.graph.passes.decompose import decompose
-from opbuild.graph.passes.fold import DEQUANTIZE, Evaluate, fold
+from opbuild.graph.passes.composite import decompose
+from opbuild.graph.passes.fold import DEQUANTIZE, Bounded, Evaluate, fold
 from opbuild.graph.passes.fuse import fuse
 from opbuild.graph.passes.indices import check_indices
-from opbuild.graph.passes.integers.rewrite import rewrite_integers
+from opbuild.graph.passes.integers import rewrite_integers
 from opbuild.graph.passes.narrow import widen_narrow_floats
 from opbuild.graph.passes.overlap_collectives import overlap_collectives
 from opbuild.graph.passes.patterns import (

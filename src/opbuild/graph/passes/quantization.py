@@ -11,9 +11,64 @@ import numpy as np
 from opbuild.dtypes import UNSATURATED
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder, Rewrite, rewritten
-from opbuild.graph.quantized import FLOAT, dequantized, quantized, wide
 from opbuild.graph.types import Array, Graph
 from opbuild.operations.expression import Expression, arg, const
+
+FLOAT = "float32"
+"""The type in which everything is computed; narrower floats are widened first, as ONNX Runtime does."""
+
+
+ROUNDER = 1.5 * 2.0**23
+"""Adding it to a small float32 rounds that to the nearest whole number, of two to the even one."""
+
+
+def limits(dtype: str) -> tuple[int, int]:
+    """Return the least and the greatest number of an integer type, such as ``int8`` or ``uint4``."""
+    bits = int(dtype.rpartition("int")[2])
+    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def wide(x: Expression, dtype: str) -> Expression:
+    """Return a number of any type as float32."""
+    return x if dtype == FLOAT else ("cast", FLOAT, x)
+
+
+def saturated(x: Expression, dtype: str) -> Expression:
+    """Return a float32 that is a whole number, or NaN, as the nearest number of an integer type."""
+    low, high = (const(value) for value in limits(dtype))
+    return ("cast", dtype, ("saturate", x, low, high))
+
+
+def quantized(x: Expression, zero_point: Expression | None, dtype: str) -> Expression:
+    """Return a float32 that was divided by the scale as a quantised number, an integer of at most 16 bits.
+
+    The zero point is of the same type, None for 0.
+    """
+    rounded: Expression = ("round", x)
+    return saturated(rounded if zero_point is None else ("add", rounded, ("cast", FLOAT, zero_point)), dtype)
+
+
+def limited_and_rounded(x: Expression, low: Expression, high: Expression) -> Expression:
+    """Return the float32 that is the nearest whole number between two, of NaN ``low``; they are those of 16 bits.
+
+    Rounding what is so small is a sum and a difference, which have an instruction for any number of lanes.
+    """
+    rounder = const(ROUNDER)
+    return ("sub", ("add", ("saturate", x, low, high), rounder), rounder)
+
+
+def dequantized(x: Expression, zero_point: Expression | None, scale: Expression, dtype: str) -> Expression:
+    """Return a quantised number, an integer or a float of at most 8 bits, as float32.
+
+    The zero point is of the same type, None for 0; the scale is a float32.
+    """
+    if zero_point is not None and "float" in dtype:
+        x, dtype = ("sub", wide(x, dtype), wide(zero_point, dtype)), FLOAT
+    elif zero_point is not None:
+        wanted = ("cast", "int32", x), ("cast", "int32", zero_point)
+        x, dtype = ("sub", *((x, zero_point) if dtype == "int32" else wanted)), "int32"
+    return ("mul", wide(x, dtype), scale)
+
 
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "int4", "uint4", "int2", "uint2")
 _SMALL_FLOATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn")
@@ -31,7 +86,7 @@ def _quantize(of: PassBuilder) -> None:
     dtype = of.types[of.outputs[0]].dtype
     if kinds[0] not in (*_FLOATS, "int32") or kinds[1] not in _FLOATS or dtype not in (*_INTEGERS, *_SMALL_FLOATS):
         raise KeptError
-    zero = "" if _is_zero(of.scope, zero) else zero
+    zero = "" if of.scope.is_zero(zero) else zero
     steps: Expression = ("div", wide(arg(0), kinds[0]), wide(arg(1), kinds[1]))
     if dtype in _INTEGERS:
         value = quantized(steps, arg(2) if zero else None, dtype)
@@ -48,7 +103,7 @@ def _dequantize(of: PassBuilder) -> None:
     dtype = of.types[of.outputs[0]].dtype
     if kinds[0] not in (*_INTEGERS, *_SMALL_FLOATS, "int32") or not {kinds[1], dtype} <= {*_FLOATS}:
         raise KeptError
-    zero = "" if _is_zero(of.scope, zero) else zero
+    zero = "" if of.scope.is_zero(zero) else zero
     value = dequantized(arg(0), arg(2) if zero else None, wide(arg(1), kinds[1]), kinds[0])
     _spread(of, (x, scale, zero), value if dtype == FLOAT else ("cast", dtype, value))
 
@@ -83,21 +138,13 @@ REWRITES: dict[str, Rewrite] = {
 }
 
 
-def _is_zero(to: NewGraph, name: str) -> bool:
-    """Return whether a zero point is known to be 0 everywhere."""
-    return bool(name) and name in to.constants and not to.constants[name].astype(np.float32).any()
-
-
 def _spread(of: PassBuilder, names: tuple[str, str, str], expression: Expression) -> None:
     """Append the elementwise node of a value, its scale and its zero point ("": none)."""
     x, *parts = (name for name in names if name)
     scale, shape, output = of.types[names[1]].shape, of.types[x].shape, of.outputs[0]
-    if of.types[names[1]].size == 1:
-        of.elementwise((x, *(of.reshaped(part, ()) for part in parts)), expression, output)
-        return
-    axis = int(of.attr("axis", 1)) % len(shape)
-    if len(scale) == 1:
-        each = (*scale, *(1,) * (len(shape) - axis - 1))
+    axis = int(of.attr("axis", 1)) % max(len(shape), 1)
+    if of.types[names[1]].size == 1 or len(scale) == 1:
+        each = () if of.types[names[1]].size == 1 else (*scale, *(1,) * (len(shape) - axis - 1))
         of.elementwise((x, *(of.reshaped(part, each) for part in parts)), expression, output)
     elif shape[axis] % scale[axis]:
         size = int(of.attr("block_size", 0)) or -(-shape[axis] // scale[axis])

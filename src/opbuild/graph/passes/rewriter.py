@@ -11,9 +11,8 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.graph.constants import ConstantValues, Deferred
 from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import NodeBuilder, Value
-from opbuild.graph.passes.infer import infer_node, type_of
-from opbuild.graph.passes.node_error_context import node_error_context
-from opbuild.graph.ranges import table_slice
+from opbuild.graph.passes.infer import infer_node, node_error_context, type_of
+from opbuild.graph.tables import table_slice
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.operations.expression import Expression
 
@@ -63,6 +62,10 @@ class NewGraph:
         self._numbers[name] = index
         return found
 
+    def is_zero(self, name: str) -> bool:
+        """Return whether a value is absent, or known to be 0 everywhere."""
+        return not name or (name in self.constants and not self.constants[name].astype(np.float32).any())
+
     def at(self, node: Node) -> PassBuilder:
         """Return the builder that writes operators in the place of a node."""
         return PassBuilder(node, self)
@@ -77,13 +80,7 @@ class KeptError(Exception):
 
 
 def rewritten(to: NewGraph, graph: Graph, rewrite_of: Callable[[Node], Callable[[Any], None] | None]) -> Graph:
-    """Return a graph in which rewrites took the places of nodes.
-
-    Args:
-        to: What is written.
-        graph: The graph.
-        rewrite_of: Returns the rewrite of a node, None if it has none.
-    """
+    """Return a graph, written to ``to``, in which rewrites took the places of the nodes that have one."""
     for node in graph.nodes:
         rewrite = rewrite_of(node)
         if rewrite is None:

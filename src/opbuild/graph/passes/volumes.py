@@ -7,10 +7,11 @@ read. So every kernel of convolutions in two dimensions serves, Winograd's too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.node_error_context import node_error_context
+from opbuild.graph.passes.infer import node_error_context
 from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder
 from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
@@ -80,16 +81,8 @@ def _convolution(of: PassBuilder, follower: Node | None) -> None:
     slices = _slices(of, x, group, (starts, result[2], strides[0]))
     folded = of.reshape(of.transpose(weights, (0, 2, 1, 3, 4)), (outputs, taps * inputs, *kernel))
     bias = (of.input(2),) if of.has(2) else ()
-    flat: str = of(
-        "Conv",
-        slices,
-        folded,
-        *bias,
-        group=group,
-        strides=strides[1:],
-        dilations=dilations[1:],
-        pads=(*pads[1:3], *pads[4:6]),
-    )
+    attrs: dict[str, Any] = {"group": group, "strides": strides[1:], "dilations": dilations[1:]}
+    flat: str = of("Conv", slices, folded, *bias, **attrs, pads=(*pads[1:3], *pads[4:6]))
     flat, target = _activated(of, flat, follower)
     deep = of.reshape(flat, (images, result[2], outputs, *result[3:]))
     of.transpose(deep, (0, 2, 1, 3, 4), target)
@@ -113,7 +106,13 @@ def _transposed(of: PassBuilder, follower: Node | None) -> None:
     size = of.types[x].shape[3:]
     whole = [strides[1 + i] * (size[i] - 1) + (kernel[i] - 1) * dilations[1 + i] + 1 for i in range(2)]
     after = [whole[i] - before[1 + i] - full[1 + i] for i in range(2)]
-    extra = tuple(max(-each, 0) for each in after)
+    attrs: dict[str, Any] = {
+        "group": group,
+        "strides": strides[1:],
+        "dilations": dilations[1:],
+        "pads": (*before[1:], *(max(each, 0) for each in after)),
+        "output_padding": tuple(max(-each, 0) for each in after),
+    }
     bias = (of.input(2),) if of.has(2) else ()
     phases = []
     for start, own in enumerate(used):
@@ -123,19 +122,7 @@ def _transposed(of: PassBuilder, follower: Node | None) -> None:
         split = of.reshape(chosen, (group, channels // group, outs, len(own), *kernel))
         turned = of.transpose(split, (0, 3, 1, 2, 4, 5))
         folded = of.reshape(turned, (len(own) * channels, outs, *kernel))
-        phases.append(
-            of(
-                "ConvTranspose",
-                slices,
-                folded,
-                *bias,
-                group=group,
-                strides=strides[1:],
-                dilations=dilations[1:],
-                pads=(*before[1:], *(max(each, 0) for each in after)),
-                output_padding=extra,
-            )
-        )
+        phases.append(of("ConvTranspose", slices, folded, *bias, **attrs))
     parts = []
     for phase in phases:
         flat, target = _activated(of, phase, follower)
@@ -150,12 +137,8 @@ def _transposed(of: PassBuilder, follower: Node | None) -> None:
 def _slices(of: PassBuilder, x: str, group: int, walk: tuple[Sequence[int], int, int]) -> Value:
     """Return an image for each output depth: the channels of each group of all slices that its taps read.
 
-    Args:
-        of: Gets the operators.
-        x: Its input.
-        group: Groups of channels.
-        walk: The slice that each tap reads for the first output, which may lie outside; the number of outputs; slices
-            from one output to the next.
+    ``walk`` has the slice that each tap reads for the first output, which may lie outside; the number of outputs; and
+    slices from one output to the next.
     """
     starts, count, step = walk
     images, channels, depth, *size = of.types[x].shape

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from opbuild.graph.extents import always_equal, same_shape
+from opbuild.graph.tables import PooledAxis
 from opbuild.graph.types import Node, TensorType
-from opbuild.graph.windows import PooledAxis
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError
 from opbuild.lowering.matrix import Product, emit_product

@@ -11,8 +11,8 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.graph.extents import as_extent, is_one, is_open
 from opbuild.graph.shape_rules_movement import sliced
+from opbuild.graph.symbolic_numbers import greater
 from opbuild.graph.types import Array, Node
-from opbuild.graph.undecided import greater
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain, dense_strides

@@ -10,8 +10,7 @@ import pytest
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.errors import RunError, UnsupportedOperatorError
 from opbuild.graph.types import Node
-from opbuild.operations.casting import cast
-from opbuild.operations.evaluation import apply, evaluate_expression
+from opbuild.operations.evaluation import apply, cast, evaluate_expression
 from opbuild.operations.expression import ACC, arg, const
 from opbuild.operations.table import OPERATIONS
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from opbuild.graph.gradients.rules import normalization, picking, reduction, window
+from opbuild.graph.gradients import movement, reduction, window
 from support.gradient_runs import Array, written
 
 
@@ -171,7 +171,7 @@ def test_a_layer_normalizations_gradients_are_those_of_torch() -> None:
     rstd = 1 / np.sqrt(x.var((2, 3), keepdims=True) + 1e-3)
 
     def write(of: Any, dy: Any, *values: Any) -> Any:
-        return normalization.layer_norm_gradients(of, dy, *values, (2, 3))
+        return reduction.layer_norm_gradients(of, dy, *values, (2, 3))
 
     for found, each in zip(written(write, wanted[0], x, scale, mean, rstd), wanted[1:], strict=True):
         _close(found, each)
@@ -189,7 +189,7 @@ def test_a_batch_normalizations_gradients_are_those_of_torch(training: bool) -> 
     wanted = _torch_gradients(forward, None, x, scale, _draw(4, seed=2))
 
     def write(of: Any, dy: Any, *values: Any) -> Any:
-        return normalization.batch_norm_gradients(of, dy, *values, training)
+        return reduction.batch_norm_gradients(of, dy, *values, training)
 
     for found, each in zip(
         written(write, wanted[0], x, scale, used[0], 1 / np.sqrt(used[1] + 1e-3)), wanted[1:], strict=True
@@ -204,7 +204,7 @@ def test_a_group_normalizations_gradients_are_those_of_torch() -> None:
     parts = x.reshape(3, 2, -1)
 
     def write(of: Any, dy: Any, *values: Any) -> Any:
-        return normalization.group_norm_gradients(of, dy, *values, 2)
+        return reduction.group_norm_gradients(of, dy, *values, 2)
 
     used = parts.mean(-1), 1 / np.sqrt(parts.var(-1) + 1e-3)
     for found, each in zip(written(write, wanted[0], x, scale, *used), wanted[1:], strict=True):
@@ -216,7 +216,7 @@ def test_an_embeddings_gradient_adds_up_what_was_looked_up_twice(padding: int | 
     """Indices repeat; the padding's row gets nothing."""
     table, indices = _draw(5, 3), np.array([[0, 2, 2, 4], [4, 4, 1, 2]])
     dy, dw = _torch_gradients(lambda w: F.embedding(torch.tensor(indices), w, padding), None, table)
-    found = written(lambda of, dy, i: picking.embedding_weight(of, dy, i, 5, padding), dy, indices)
+    found = written(lambda of, dy, i: movement.embedding_weight(of, dy, i, 5, padding), dy, indices)
     _close(found[0], dw)
 
 
@@ -225,7 +225,7 @@ def test_what_was_picked_along_an_axis_is_added_up(axis: int) -> None:
     """Slices (``Gather``) and single elements (``GatherElements``)."""
     x, places = _draw(3, 4, 5), np.array([0, 2, 0])
     dy, dx = _torch_gradients(lambda x: x.index_select(axis, torch.tensor(places)), None, x)
-    _close(written(lambda of, dy, i: picking.index_sum(of, dy, i, x.shape, axis), dy, places)[0], dx)
+    _close(written(lambda of, dy, i: movement.index_sum(of, dy, i, x.shape, axis), dy, places)[0], dx)
     single = np.random.default_rng(5).integers(0, 3, (3, 4, 5))
     dy, dx = _torch_gradients(lambda x: x.gather(axis, torch.tensor(single)), None, x)
-    _close(written(lambda of, dy, i: picking.elements_sum(of, dy, i, x.shape, axis), dy, single)[0], dx)
+    _close(written(lambda of, dy, i: movement.elements_sum(of, dy, i, x.shape, axis), dy, single)[0], dx)

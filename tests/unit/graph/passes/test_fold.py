@@ -13,7 +13,7 @@ from opbuild.graph import factors
 from opbuild.graph.elementwise import elementwise_of
 from opbuild.graph.passes.batchnorm import fold_batchnorm
 from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
-from opbuild.graph.passes.decompose import decompose
+from opbuild.graph.passes.composite import decompose
 from opbuild.graph.passes.fold import fold
 from opbuild.graph.passes.infer import infer
 from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from opbuild.errors import ModelError, UnsupportedOperatorError
-from opbuild.graph.passes.node_error_context import node_error_context
+from opbuild.graph.passes.infer import node_error_context
 from opbuild.graph.types import Node
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.window import spread
 from opbuild.frontend.torch.writing import StepBuilder, Value, category
-from opbuild.graph.gradients.rules import normalization, picking, window
+from opbuild.graph.gradients import movement, reduction, window
 
 
 @rule("convolution_backward.default")
@@ -105,7 +105,7 @@ def batch_norm_backward(
     if mean is None or inverse is None or {dy.dtype, mean.dtype} != {x.dtype}:
         of.refuse("no statistics, or of another element type")
     count = of.operand(prod((*x.shape[:1], *x.shape[2:])), dy.dtype)
-    found = normalization.batch_norm_gradients(of, dy, x, weight, mean, inverse, training, count)
+    found = reduction.batch_norm_gradients(of, dy, x, weight, mean, inverse, training, count)
     return _wanted(found, wanted)
 
 
@@ -125,7 +125,7 @@ def layer_norm_backward(
     if {dy.dtype, mean.dtype} != {x.dtype}:
         of.refuse("statistics of another element type")
     axes = range(len(x.shape) - len(shape), len(x.shape))
-    return _wanted(normalization.layer_norm_gradients(of, dy, x, weight, mean, inverse, axes), wanted)
+    return _wanted(reduction.layer_norm_gradients(of, dy, x, weight, mean, inverse, axes), wanted)
 
 
 @rule("native_group_norm_backward.default")
@@ -145,7 +145,7 @@ def group_norm_backward(
     """The gradients of a group normalization's data, scale and bias."""
     if {dy.dtype, mean.dtype} != {x.dtype}:
         of.refuse("statistics of another element type")
-    return _wanted(normalization.group_norm_gradients(of, dy, x, weight, mean, inverse, groups), wanted)
+    return _wanted(reduction.group_norm_gradients(of, dy, x, weight, mean, inverse, groups), wanted)
 
 
 @rule("embedding_dense_backward.default")
@@ -155,7 +155,7 @@ def embedding_backward(
     """The gradient of a table: the sum of the gradients of all uses of its rows, in their order."""
     if by_frequency:
         of.refuse("gradients divided by how often a row is taken")
-    return picking.embedding_weight(of, dy, indices, rows, padding_idx)
+    return movement.embedding_weight(of, dy, indices, rows, padding_idx)
 
 
 def _wanted(found: Sequence[Value], wanted: Sequence[bool]) -> tuple[Value | None, ...]:

@@ -10,7 +10,7 @@ from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.reduction import reduced
 from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
-from opbuild.graph.gradients.broadcasting import channel_means
+from opbuild.graph.gradients.registry import channel_means
 
 
 @rule("_native_batch_norm_legit_no_training.default")

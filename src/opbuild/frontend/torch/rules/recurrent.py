@@ -76,8 +76,8 @@ def lstm_layer_backward(
     workspace: Value,
 ) -> tuple[Value | None, ...]:
     """The gradients of that layer's inputs, weights, biases, which get the same, and first states."""
+    from opbuild.graph.gradients.recurrent import recurrent
     from opbuild.graph.gradients.registry import Backward
-    from opbuild.graph.gradients.rules.recurrent import recurrent
 
     _require(of, mode, batch_sizes, layers, bidirectional, batch_first, train)
     steps, batch = x.shape[:2]

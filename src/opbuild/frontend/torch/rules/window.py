@@ -12,7 +12,7 @@ from opbuild.frontend.torch.registry import RULES, rule
 from opbuild.frontend.torch.rules.movement import slice_
 from opbuild.frontend.torch.writing import StepBuilder, Value, category
 from opbuild.graph.extents import is_open
-from opbuild.graph.resampling import places_of
+from opbuild.graph.tables import places_of
 from opbuild.graph.types import Array, Node
 
 _MOST_WINDOWS = 32
@@ -94,7 +94,7 @@ def grid_sampler_backward(
 ) -> tuple[Value | None, ...]:
     """The gradients of the elements, and of the grid."""
     from opbuild.graph.gradients.registry import Backward
-    from opbuild.graph.gradients.rules.sampling import grid_sample
+    from opbuild.graph.gradients.sampling import grid_sample
 
     if is_open((*x.shape, *grid.shape)):
         of.refuse("sizes that are open")
@@ -134,8 +134,8 @@ def _repetition(of: StepBuilder) -> str:
 @rule("replication_pad1d_backward.default", "replication_pad2d_backward.default", "replication_pad3d_backward.default")
 def pad_backward(of: StepBuilder, dy: Value, x: Value, pads: Sequence[Any]) -> Value | None:
     """The gradient of padding: elements and those that repeat them add up."""
+    from opbuild.graph.gradients.movement import pad
     from opbuild.graph.gradients.registry import Backward
-    from opbuild.graph.gradients.rules.movement import pad
 
     if is_open((*x.shape, *pads)):
         of.refuse("sizes that are open")

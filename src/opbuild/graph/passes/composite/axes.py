@@ -81,14 +81,8 @@ def _in_steps(of: PassBuilder, flat: str, shape: tuple[int, int, int], steps: tu
     """Append a transform of rows in two steps (Cooley and Tukey, 1965); return its results, ``(rows, count * 2)``.
 
     Element ``a * steps[1] + b`` of a row is multiplied in the first step for its ``a``, in the second for its ``b``;
-    result ``c + d * steps[0]`` is the first step's ``c`` and the second's ``d``.
-
-    Args:
-        of: Gets the operators.
-        flat: The rows, ``(rows, length * parts)``.
-        shape: Rows, parts, and results of a row, the first ones.
-        steps: The lengths of the steps.
-        inverse: Whether it is the inverse transform.
+    result ``c + d * steps[0]`` is the first step's ``c`` and the second's ``d``. Rows are ``(rows, length * parts)``;
+    ``shape`` has rows, parts, and results of a row, the first ones.
     """
     (rows, parts, count), (first, second) = shape, steps
     columns = -(-count // first)
@@ -128,7 +122,8 @@ def transform(of: PassBuilder) -> None:
     if is_cut:
         x = of.slice(x, axis, 0, length)
     order = (*(i for i in range(rank - 1) if i != axis), axis, rank - 1)
-    rows = x if order == tuple(range(rank)) else of.transpose(x, order)
+    is_last = axis == rank - 2
+    rows = x if is_last else of.transpose(x, order)
     outer = [type_.shape[i] for i in order[:-2]]
     many = math.prod(outer)
     flat = of.reshape(rows, (many, given * parts))
@@ -139,11 +134,9 @@ def transform(of: PassBuilder) -> None:
         if weights.shape[1] != count * out_parts:
             raise KeptError
         found = of("MatMul", flat, of.constant(weights.astype(type_.dtype)))
-    if order == tuple(range(rank)):
-        of.reshape(found, result, of.outputs[0])
-        return
-    shaped = of.reshape(found, (*outer, count, out_parts))
-    of.transpose(shaped, np.argsort(order).tolist(), of.outputs[0])
+    shaped = of.reshape(found, (*outer, count, out_parts), of.outputs[0] if is_last else "")
+    if not is_last:
+        of.transpose(shaped, np.argsort(order).tolist(), of.outputs[0])
 
 
 @REWRITES.register("STFT")
@@ -168,16 +161,14 @@ def _short_time(of: PassBuilder) -> None:
     weights = matrix(length, length, parts, False, onesided).astype(type_.dtype)
     if weights.size > MOST_MATRIX or weights.shape[1] != count * 2:
         raise KeptError
-    starts = of("Mul", of.counted(0, frames), of.ints(step))
-    starts = of.reshape(starts, (frames, 1))
+    starts = of.reshape(of("Mul", of.counted(0, frames), of.ints(step)), (frames, 1))
     places = of("Add", starts, of.integers(np.arange(length)))
     if len(type_.shape) == 2:
         signal = of.reshape(signal, (batch, extent, 1))
     parted = of("Gather", signal, places, axis=1)
     if window:
         parted = of("Mul", parted, of.reshape(window, (length, 1)))
-    flat = of.reshape(parted, (batch * frames, length * parts))
-    found = of("MatMul", flat, of.constant(weights))
+    found = of("MatMul", of.reshape(parted, (batch * frames, length * parts)), of.constant(weights))
     of.reshape(found, of.types[of.outputs[0]].shape, of.outputs[0])
 
 
@@ -236,8 +227,7 @@ def _each(of: PassBuilder, axis: str, count: int, along: Callable[[str, int, str
         return
     found = along(x, 0, "")
     for number in range(1, count):
-        both = of.constant(np.array([number, number - rank], np.int64))
-        is_one = of("Equal", place, both)
+        is_one = of("Equal", place, of.constant(np.array([number, number - rank], np.int64)))
         ends = [of("Gather", is_one, of.integers(index), axis=0) for index in (0, 1)]
-        chosen = of("Or", ends[0], ends[1])
-        found = of("Where", chosen, along(x, number, ""), found, output=of.outputs[0] if number == count - 1 else "")
+        output = of.outputs[0] if number == count - 1 else ""
+        found = of("Where", of("Or", *ends), along(x, number, ""), found, output=output)

@@ -40,12 +40,6 @@ class _Einsum:
             is_diagonal = len(set(labels)) < len(labels)
             if not self.of.types[name].size or (is_diagonal and self._is_broadcast(name, labels)):
                 raise KeptError
-        if any(
-            len(set(labels)) < len(labels) and self._is_broadcast(*pair)
-            for pair in zip(self.node.inputs, terms, strict=True)
-            for labels in pair[1:]
-        ):
-            raise KeptError
         left = [self._distinct(name, labels) for name, labels in zip(self.node.inputs, terms, strict=True)]
         left = [self._summed(term, {*result, *_labels(left[:i] + left[i + 1 :])}) for i, term in enumerate(left)]
         while len(left) > 1:
@@ -72,8 +66,7 @@ class _Einsum:
             rest = [axis for axis in range(len(labels)) if axis not in (first, second)]
             extent = self.extents[twice]
             front = self.of.transpose(name, (first, second, *rest))
-            sizes = self.of.types[front].shape[2:]
-            flat = self.of.reshape(front, (extent * extent, *sizes))
+            flat = self.of.reshape(front, (extent * extent, *front.shape[2:]))
             name = self.of.slice(flat, 0, 0, extent * extent, extent + 1)
             labels = (twice, *(labels[axis] for axis in rest))
         return _Term(name, labels)
@@ -83,8 +76,7 @@ class _Einsum:
         axes = [axis for axis, label in enumerate(term.labels) if label not in needed]
         if not axes:
             return term
-        listed = self.of.integers(axes)
-        name = self.of("ReduceSum", term.name, listed, keepdims=0)
+        name = self.of("ReduceSum", term.name, self.of.integers(axes), keepdims=0)
         return _Term(name, tuple(label for label in term.labels if label in needed))
 
     def _cheapest(self, terms: Sequence[_Term], result: Sequence[str]) -> tuple[int, int]:

@@ -48,8 +48,7 @@ def _col2im(of: PassBuilder) -> None:
     if image is None or block is None or not type_.size or not prod(image):
         raise KeptError
     rank = len(image)
-    strides, dilations = _steps(of.node, rank)
-    pads = tuple(of.attr("pads", None) or (0,) * 2 * rank)
+    strides, dilations, pads = _sliding(of.node, rank)
     counts = [
         (image[i] + pads[i] + pads[rank + i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)
     ]
@@ -73,9 +72,8 @@ def _conv_transpose(of: PassBuilder) -> None:
     data = of.reshape(of.input(0), (batch, groups, channels // groups, prod(extents)))
     found = of("MatMul", of.transpose(rows, (0, 2, 1)), data)
     parts = of.reshape(found, (batch, groups * outputs, prod(block) * prod(extents)))
-    has_bias = of.has(2)
-    total = _put_back(of, parts, table, image, "" if has_bias else of.outputs[0])
-    if has_bias:
+    total = _put_back(of, parts, table, image, "" if of.has(2) else of.outputs[0])
+    if of.has(2):
         bias = of.reshape(of.input(2), (groups * outputs, *(1 for _ in image)))
         of("Add", total, bias, output=of.outputs[0])
 
@@ -86,14 +84,13 @@ def _put_back(of: PassBuilder, parts: str, table: Array, image: Sequence[int], o
     # One more element, a zero, for the pixels that fewer windows reach.
     padded = of("Pad", parts, of.ints(0, 0, 0, 0, 0, 1), mode="constant")
     found = of("Gather", padded, of.integers(table), axis=2)
-    total = of.sum(found, [2])
-    return of.reshape(total, (batch, channels, *image), output)
+    return of.reshape(of.sum(found, [2]), (batch, channels, *image), output)
 
 
-def _steps(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return strides and dilations."""
-    strides, dilations = (tuple(node.attrs.get(name) or (1,) * rank) for name in ("strides", "dilations"))
-    return strides, dilations
+def _sliding(node: Node, rank: int) -> list[tuple[int, ...]]:
+    """Return strides, dilations and pads."""
+    defaults = {"strides": (1,) * rank, "dilations": (1,) * rank, "pads": (0,) * 2 * rank}
+    return [tuple(node.attrs.get(name) or default) for name, default in defaults.items()]
 
 
 def _sources(
@@ -101,7 +98,7 @@ def _sources(
 ) -> Array:
     """Return the places of each pixel's parts in ``(taps, windows)``, ``(parts, pixels)``; the end for none."""
     rank, windows = len(image), prod(counts)
-    strides, dilations = _steps(node, rank)
+    strides, dilations, _ = _sliding(node, rank)
     pixels = np.meshgrid(*(np.arange(extent) for extent in image), indexing="ij")
     found = []
     for number, tap in enumerate(product(*map(range, block))):
@@ -124,11 +121,9 @@ def _max_unpool(of: PassBuilder) -> None:
     shape, result = of.types[x].shape, of.types[of.outputs[0]].shape
     kernel = tuple(of.node.attrs["kernel_shape"])
     rank = len(kernel)
-    strides, pads = tuple(of.attr("strides", None) or (1,) * rank), tuple(of.attr("pads", None) or (0,) * 2 * rank)
-    whole = (
-        *shape[:2],
-        *((shape[2 + i] - 1) * strides[i] - pads[i] - pads[rank + i] + kernel[i] for i in range(rank)),
-    )
+    strides, _, pads = _sliding(of.node, rank)
+    spatial = ((shape[2 + i] - 1) * strides[i] - pads[i] - pads[rank + i] + kernel[i] for i in range(rank))
+    whole = (*shape[:2], *spatial)
     if of.has(2):
         of.known_integers(2)
     if not of.types[x].size or any(have > want for have, want in zip(whole, result, strict=True)):
@@ -136,12 +131,10 @@ def _max_unpool(of: PassBuilder) -> None:
     empty = of.constant(np.broadcast_to(np.zeros((), of.types[x].dtype), (prod(whole),)))
     flat = [of.reshape(name, (prod(shape),)) for name in (indices, x)]
     scattered = of("ScatterElements", empty, *flat, axis=0)
-    if whole == result:
-        of.reshape(scattered, result, of.outputs[0])
-        return
-    beyond = [0] * len(whole) + [want - have for have, want in zip(whole, result, strict=True)]
-    shaped = of.reshape(scattered, whole)
-    of("Pad", shaped, of.integers(beyond), output=of.outputs[0], mode="constant")
+    shaped = of.reshape(scattered, whole, of.outputs[0] if whole == result else "")
+    if whole != result:
+        beyond = [0] * len(whole) + [want - have for have, want in zip(whole, result, strict=True)]
+        of("Pad", shaped, of.integers(beyond), output=of.outputs[0], mode="constant")
 
 
 @REWRITES.register("DeformConv")
@@ -169,8 +162,7 @@ def _deformed(of: PassBuilder) -> None:
     split = of.reshape(x, (images * parts, channels // parts, *size))
     sampled = of("GridSample", split, grid, mode="linear", padding_mode="zeros", align_corners=0)
     if of.has(4):
-        mask = of.reshape(of.input(4), (images * parts, 1, taps, places))
-        sampled = of("Mul", sampled, mask)
+        sampled = of("Mul", sampled, of.reshape(of.input(4), (images * parts, 1, taps, places)))
     rows = of.reshape(sampled, (images, group, inputs * taps, places))
     matrix = of.reshape(weights, (group, outputs // group, inputs * taps))
     found = of.reshape(of("MatMul", matrix, rows), result, "" if of.has(3) else of.outputs[0])
@@ -180,9 +172,8 @@ def _deformed(of: PassBuilder) -> None:
 
 def _tap_places(node: Node, kernel: Sequence[int], out: Sequence[int], axis: int) -> Array:
     """Return the places of each tap of each output along an axis, without offsets: ``(1, taps, outputs)``."""
-    strides, dilations = (tuple(node.attrs.get(name) or (1, 1)) for name in ("strides", "dilations"))
-    before = tuple(node.attrs.get("pads") or (0, 0, 0, 0))[axis]
-    taps, positions = np.arange(kernel[axis]) * dilations[axis], np.arange(out[axis]) * strides[axis] - before
+    strides, dilations, pads = _sliding(node, 2)
+    taps, positions = np.arange(kernel[axis]) * dilations[axis], np.arange(out[axis]) * strides[axis] - pads[axis]
     line = taps[:, None] + positions
     whole = line[:, None, :, None] if axis == 0 else line[None, :, None, :]
     return np.broadcast_to(whole, (*kernel, *out)).reshape(1, prod(kernel), prod(out)).astype(np.float32)

@@ -10,9 +10,9 @@ from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.composite import REWRITES
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
+from opbuild.graph.symbolic_numbers import quotient
 from opbuild.graph.tables import diagonal
 from opbuild.graph.types import TABLE
-from opbuild.graph.undecided import quotient
 
 
 @REWRITES.register("Trilu")
@@ -23,8 +23,7 @@ def _triangle(of: PassBuilder) -> None:
     down, across = _places(of, rows, 2), of.counted(0, columns)
     if of.has(1):
         down = of("Add", down, of.reshape(of.input(1), (1, 1)))
-    comparison = "GreaterOrEqual" if of.attr("upper", 1) else "LessOrEqual"
-    kept = of(comparison, across, down)
+    kept = of("GreaterOrEqual" if of.attr("upper", 1) else "LessOrEqual", across, down)
     of("Where", kept, x, of.constant(0, dtype), output=of.outputs[0])
 
 
@@ -51,8 +50,7 @@ def _one_hot(of: PassBuilder) -> None:
         indices = of("Cast", indices, to="int64")
     column = of.reshape(indices, (*shape[:axis], 1, *shape[axis + 1 :]))
     behind = of("Add", column, of.number(depth))
-    is_negative = of("Less", column, of.constant(0, "int64"))
-    place = of("Where", is_negative, behind, column)
+    place = of("Where", of("Less", column, of.constant(0, "int64")), behind, column)
     chosen = of("Equal", place, _places(of, depth, len(shape) - axis))
     off, on = (of("Gather", values, of.integers(index), axis=0) for index in (0, 1))
     of("Where", chosen, on, off, output=of.outputs[0])
@@ -86,16 +84,13 @@ def _reverse_sequence(of: PassBuilder) -> None:
         raise KeptError
     places = of.counted(0, steps)
     column = of.reshape(lengths, (count, 1))
-    last = of("Sub", column, of.constant(1, "int64"))
-    from_the_end = of("Sub", last, places)
-    counts = of("Less", places, column)
-    chosen = of("Where", counts, from_the_end, places)
+    from_the_end = of("Sub", of("Sub", column, of.constant(1, "int64")), places)
+    chosen = of("Where", of("Less", places, column), from_the_end, places)
     rows = x if batch == 0 else of.transpose(x, order)
     index = of.reshape(chosen, (count, steps, 1))
-    if batch == 0:
-        of("GatherND", rows, index, output=of.outputs[0], batch_dims=1)
-    else:
-        of.transpose(of("GatherND", rows, index, batch_dims=1), order, of.outputs[0])
+    found = of("GatherND", rows, index, output="" if batch else of.outputs[0], batch_dims=1)
+    if batch:
+        of.transpose(found, order, of.outputs[0])
 
 
 @REWRITES.register("TensorScatter")
@@ -145,9 +140,7 @@ def _center_crop_pad(of: PassBuilder) -> None:
 @REWRITES.register("Dropout")
 def _dropout(of: PassBuilder) -> None:
     """Dropout at inference, with its mask: everything stays."""
-    if not any(of.outputs[1:]):
-        raise KeptError
-    if of.has(2) and any(of.known_integers(2) or ()):
+    if not any(of.outputs[1:]) or any(of.known_integers(2) or ()):
         raise KeptError
     of("Identity", of.input(0), output=of.outputs[0])
     of.constants[of.outputs[1]] = np.broadcast_to(np.True_, of.types[of.outputs[1]].shape)

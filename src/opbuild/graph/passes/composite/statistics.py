@@ -24,12 +24,9 @@ def norm(of: PassBuilder, x: str, axes: tuple[int, ...], order: int, output: str
 def _lp_normalization(of: PassBuilder) -> None:
     """LpNormalization: a vector without length stays 0."""
     x = of.input(0)
-    type_ = of.types[x]
-    axis = int(of.attr("axis", -1)) % len(type_.shape)
-    length = norm(of, x, (axis,), int(of.attr("p", 2)))
-    zero = of.constant(0, type_.dtype)
-    is_zero = of("Equal", length, zero)
-    of("Where", is_zero, zero, of("Div", x, length), output=of.outputs[0])
+    length = norm(of, x, (int(of.attr("axis", -1)) % len(x.shape),), int(of.attr("p", 2)))
+    zero = of.constant(0, x.dtype)
+    of("Where", of("Equal", length, zero), zero, of("Div", x, length), output=of.outputs[0])
 
 
 @REWRITES.register("GlobalLpPool")
@@ -44,25 +41,22 @@ def _global_lp_pool(of: PassBuilder) -> None:
 @REWRITES.register("GlobalAveragePool", "GlobalMaxPool")
 def _global_pool(of: PassBuilder) -> None:
     """GlobalAveragePool and GlobalMaxPool of values that do not lie in channel blocks: a reduction."""
-    type_ = of.input(0).type
-    rank = len(type_.shape)
-    if rank < 3 or not type_.size or (rank <= 4 and type_.dtype in ("float32", "float16")):
+    x, reduction = of.input(0), "ReduceMax" if of.node.op_type == "GlobalMaxPool" else "ReduceMean"
+    rank = len(x.shape)
+    if rank < 3 or not x.type.size or (rank <= 4 and x.dtype in ("float32", "float16")):
         raise KeptError
-    axes = of.integers(range(2, rank))
-    reduction = "ReduceMax" if of.node.op_type == "GlobalMaxPool" else "ReduceMean"
-    of(reduction, of.input(0), axes, output=of.outputs[0], keepdims=1)
+    of(reduction, x, of.integers(range(2, rank)), output=of.outputs[0], keepdims=1)
 
 
 @REWRITES.register("LpPool")
 def _lp_pool(of: PassBuilder) -> None:
     """LpPool of an order that no kernel has: the pool of powers by the first order."""
     order, x = int(of.attr("p", 2)), of.input(0)
-    dtype = of.types[x].dtype
     if order < 3:
         raise KeptError
-    powers = of("Pow", of("Abs", x), of.constant(order, dtype))
+    powers = of("Pow", of("Abs", x), of.constant(order, x.dtype))
     total = of("LpPool", powers, **{**of.node.attrs, "p": 1})
-    of("Pow", total, of.constant(1 / order, dtype), output=of.outputs[0])
+    of("Pow", total, of.constant(1 / order, x.dtype), output=of.outputs[0])
 
 
 @REWRITES.register("BatchNormalization")
@@ -90,8 +84,7 @@ def _batch_normalization(of: PassBuilder) -> None:
     centred = of("Sub", x, of.reshape(mean, column))
     small = of.constant(float(of.attr("epsilon", 1e-5)), type_.dtype)
     deviation = of("Sqrt", of("Add", of.reshape(variance, column), small))
-    factor = of("Div", of.reshape(scale, column), deviation)
-    scaled = of("Mul", centred, factor)
+    scaled = of("Mul", centred, of("Div", of.reshape(scale, column), deviation))
     of("Add", scaled, of.reshape(bias, column), output=of.outputs[0])
 
 
@@ -100,9 +93,8 @@ def _layer_normalization(of: PassBuilder) -> None:
     """LayerNormalization that gives its statistics too."""
     x, scale = of.inputs[:2]
     type_ = of.types[x]
-    if not any(of.outputs[1:]) or not type_.size or type_.dtype not in ("float32", "float16"):
-        raise KeptError
-    if int(of.attr("stash_type", 1)) != 1:
+    is_served = type_.size and type_.dtype in ("float32", "float16") and int(of.attr("stash_type", 1)) == 1
+    if not any(of.outputs[1:]) or not is_served:
         raise KeptError
     rank = len(type_.shape)
     axes = of.integers(range(int(of.attr("axis", -1)) % rank, rank))
@@ -112,8 +104,7 @@ def _layer_normalization(of: PassBuilder) -> None:
     centred = of("Sub", wide, mean)
     variance = of("ReduceMean", of("Mul", centred, centred), axes, keepdims=1)
     small = of.constant(float(of.attr("epsilon", 1e-5)), "float32")
-    deviation = of("Sqrt", of("Add", variance, small))
-    inverse = of("Reciprocal", deviation, output=wanted.get(2, ""))
+    inverse = of("Reciprocal", of("Sqrt", of("Add", variance, small)), output=wanted.get(2, ""))
     found = of("Mul", centred, inverse)
     if type_.dtype != "float32":
         found = of("Cast", found, to=type_.dtype)
@@ -161,13 +152,11 @@ def _variadic(of: PassBuilder) -> None:
     is_mean = of.node.op_type == "Mean" and bool(others)
     if not others:
         of("Identity", first, output=of.outputs[0])
-        return
-    outputs = *("" for _ in others[1:]), "" if is_mean else of.outputs[0]
-    for output, other in zip(outputs, others, strict=True):
+    for place, other in enumerate(others, 1):
+        output = "" if is_mean or place < len(others) else of.outputs[0]
         first = of(_BINARY[of.node.op_type], first, other, output=output)
     if is_mean:
-        count = of.constant(len(of.inputs), of.types[first].dtype)
-        of("Div", first, count, output=of.outputs[0])
+        of("Div", first, of.constant(len(of.inputs), of.types[first].dtype), output=of.outputs[0])
 
 
 @REWRITES.register("MeanVarianceNormalization")
@@ -176,5 +165,4 @@ def _mean_variance(of: PassBuilder) -> None:
     axes, small = of.ints(*of.attr("axes", (0, 2, 3))), of.constant(1e-9, of.types[x].dtype)
     centred = of("Sub", x, of("ReduceMean", x, axes, keepdims=1))
     variance = of("ReduceMean", of("Mul", centred, centred), axes, keepdims=1)
-    deviation = of("Add", of("Sqrt", variance), small)
-    of("Div", centred, deviation, output=of.outputs[0])
+    of("Div", centred, of("Add", of("Sqrt", variance), small), output=of.outputs[0])

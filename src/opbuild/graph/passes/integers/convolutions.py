@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from opbuild.graph.graph_builder import Value
+from opbuild.graph.passes.integers import MICROSOFT, IntegerBuilder, IntegerGraph, Quantized, Rewrite, rewrites
 from opbuild.graph.passes.integers.products import requantized, turned
-from opbuild.graph.passes.integers.registry import MICROSOFT, IntegerBuilder, IntegerGraph, Quantized, Rewrite, rewrites
 from opbuild.graph.passes.rewriter import KeptError
 from opbuild.graph.types import TensorType
 from opbuild.operations.expression import Expression, arg

@@ -11,9 +11,9 @@ import numpy as np
 
 from opbuild.graph.constants import Deferred
 from opbuild.graph.graph_builder import Value
-from opbuild.graph.passes.integers.registry import BYTES, MICROSOFT, IntegerBuilder, rewrites
+from opbuild.graph.passes.integers import BYTES, MICROSOFT, IntegerBuilder, rewrites
+from opbuild.graph.passes.quantization import quantized
 from opbuild.graph.passes.rewriter import KeptError
-from opbuild.graph.quantized import quantized
 from opbuild.graph.types import Array, TensorType
 from opbuild.operations.expression import Expression, arg, const
 
@@ -24,13 +24,9 @@ Operand = tuple[str, str]
 
 
 def add_product(of: IntegerBuilder, left: Operand, right: Operand, output: str = "") -> Value:
-    """Append a matrix product of bytes; return the name of the int32 result.
+    """Append a matrix product of bytes, ``(..., M, K)`` by ``(..., K, N)``; return the name of the int32 result.
 
-    Args:
-        of: What is appended to.
-        left: ``(..., M, K)``, uint8 or int8, and its zero point: uint8 or int8, one number or one a row.
-        right: ``(..., K, N)``, uint8 or int8, and its zero point: one number or one a column.
-        output: The name of the result; one is made if it is empty.
+    Zero points are uint8 or int8, one number, or one a row of the left operand, one a column of the right one.
     """
     (a, za), (b, zb) = _as(of, left, "uint8"), _as(of, right, "int8")
     if not za and not zb:

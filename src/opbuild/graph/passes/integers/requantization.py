@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 
 from opbuild.graph.graph_builder import Value
-from opbuild.graph.passes.integers.registry import BYTES, MICROSOFT, IntegerBuilder, IntegerGraph, Quantized, rewrites
+from opbuild.graph.passes.integers import BYTES, MICROSOFT, IntegerBuilder, IntegerGraph, Quantized, rewrites
+from opbuild.graph.passes.quantization import FLOAT, dequantized, limited_and_rounded, limits, quantized, wide
 from opbuild.graph.passes.rewriter import KeptError
-from opbuild.graph.quantized import FLOAT, dequantized, limited_and_rounded, limits, quantized, wide
 from opbuild.graph.types import Node
 from opbuild.operations.expression import Expression, arg, substitute
 
@@ -137,14 +137,7 @@ def _quantize(of: IntegerBuilder) -> None:
 
 
 def quantize_sum(of: IntegerBuilder, operands: tuple[Quantized, ...], bounds: Bounds, result: tuple[str, str]) -> None:
-    """Append the sum of quantised values as bytes: the node's output.
-
-    Args:
-        of: What is appended to.
-        operands: What is added, of one scale each.
-        bounds: By what the sum is limited.
-        result: Its scale and its zero point.
-    """
+    """Append the sum of quantised values, of one scale each, as bytes with the result's: the node's output."""
     step, inputs, terms = of.reshaped(result[0], ()), list[str](), list[Expression]()
     last = next(
         (each for made in reversed(of.scope.nodes) for each in operands if each.value in made.outputs), operands[0]

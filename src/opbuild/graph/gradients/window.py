@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.gradients.broadcasting import channel_sums, is_empty
-from opbuild.graph.gradients.registry import Backward, gradient
-from opbuild.graph.gradients.rules.reduction import reduced_extreme
+from opbuild.graph.gradients.reduction import reduced_extreme
+from opbuild.graph.gradients.registry import Backward, channel_sums, gradient, is_empty
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
+from opbuild.graph.tables import PooledAxis
 from opbuild.graph.types import Array
-from opbuild.graph.windows import PooledAxis
 from opbuild.platform.records import NamedTuple
 
 MOST_DIMENSIONS = 3
@@ -60,15 +59,7 @@ def _is_summed(dy: Value, inner: int, rank: int, group: int) -> bool:
 
 
 def convolution_data(of: GraphBuilder, dy: Value, w: Value, shape: Sequence[int], window: TapWindow) -> Value:
-    """Return the gradient of a convolution's data.
-
-    Args:
-        of: Writes the operators.
-        dy: The gradient of its output, (N, O, ...).
-        w: Its weights, (O, I / group, ...).
-        shape: The shape of its data, (N, I, ...).
-        window: How its taps slide.
-    """
+    """Return the gradient of a convolution's data, of the shape ``(N, I, ...)``, given its output's and its weights."""
     if is_empty(dy, w):
         return of.filled(0.0, dy.dtype, shape)
     rank, (strides, pads, dilations, group) = len(shape) - 2, window
@@ -97,15 +88,7 @@ def _taps_at_least(of: GraphBuilder, w: Value, strides: Sequence[int], dilations
 
 
 def convolution_weight(of: GraphBuilder, x: Value, dy: Value, shape: Sequence[int], window: TapWindow) -> Value:
-    """Return the gradient of a convolution's weights.
-
-    Args:
-        of: Writes the operators.
-        x: Its data, (N, I, ...).
-        dy: The gradient of its output, (N, O, ...).
-        shape: The shape of its weights, (O, I / group, ...).
-        window: How its taps slide.
-    """
+    """Return the gradient of a convolution's weights, of the shape ``(O, I / group, ...)``, given its output's."""
     if is_empty(x, dy):
         return of.filled(0.0, dy.dtype, shape)
     if not _is_summed(dy, shape[1], len(shape) - 2, window.group):
@@ -194,13 +177,9 @@ def convolution_gradients(
 
 
 def max_pool_data(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int]) -> Value:
-    """Return the gradient of a max pool's data.
+    """Return the gradient of a max pool's data, given its output's.
 
-    Args:
-        of: Writes the operators.
-        dy: The gradient of its output.
-        indices: Where in the data of ``shape`` each output's element stood, counted over all of it, as ONNX does.
-        shape: The shape of its data.
+    Indices are where in the data each output's element stood, counted over all of it, as ONNX does.
     """
     if is_empty(dy):
         return of.filled(0.0, dy.dtype, shape)
@@ -223,16 +202,9 @@ def average_pool_data(
     of: GraphBuilder, dy: Value, shape: Sequence[int], taps: Sequence[int], window: TapWindow, *,
     count_include_pad: bool = False, divisor: int | None = None,
 ) -> Value:  # fmt: skip
-    """Return the gradient of an average pool's data.
+    """Return the gradient of an average pool's data, given its output's, ``(N, C, ...)``.
 
-    Args:
-        of: Writes the operators.
-        dy: The gradient of its output, (N, C, ...).
-        shape: The shape of its data.
-        taps: Taps of each spatial axis.
-        window: How they slide; its group does not count.
-        count_include_pad: Whether the padding counts.
-        divisor: What sums were divided by, if not by the number of elements.
+    The group of its window does not count; ``divisor`` is what sums were divided by, if not by the number of elements.
     """
     if is_empty(dy):
         return of.filled(0.0, dy.dtype, shape)

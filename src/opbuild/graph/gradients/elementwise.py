@@ -8,9 +8,7 @@ from functools import partial
 import numpy as np
 
 from opbuild.dtypes import is_float, numpy_dtype
-from opbuild.graph.gradients.broadcasting import is_empty, summed_to
-from opbuild.graph.gradients.registry import CONSTANT, RULES, Backward, gradient
-from opbuild.graph.gradients.terms import FORMULAS, Term
+from opbuild.graph.gradients.registry import CONSTANT, FORMULAS, RULES, Backward, Term, gradient, is_empty, summed_to
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.operations.derivatives import CONSTANT as STEPS
 from opbuild.operations.derivatives import DERIVATIVES

@@ -1,4 +1,4 @@
-"""Shape rules of operators on quantised numbers, those of domain ``com.microsoft`` too."""
+"""Shape rules of operators on quantised numbers, of domain ``com.microsoft``, of ranks, and of opbuild's own."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from opbuild.graph.shape_rules import (
     Shape,
     ShapeCall,
     Types,
+    UnknownTypeError,
     broadcast,
     broadcast_of,
     like_first,
     named_dtype,
     rule,
 )
-from opbuild.graph.shape_rules_reduction import matrix_product
-from opbuild.graph.shape_rules_window import slide
-from opbuild.graph.types import TensorType
+from opbuild.graph.shape_rules_reduction import matrix_product, turned
+from opbuild.graph.shape_rules_window import slide, window_of
+from opbuild.graph.types import COLLECTIVES, TensorType
 from opbuild.operations.expression import dtype_of, from_json
+from opbuild.text.plural import counted
 
 
 @rule("QuantizeLinear")
@@ -74,10 +76,8 @@ def integer_matmul(call: ShapeCall) -> Types:
 @rule("QGemm", domain="com.microsoft")
 def qgemm(call: ShapeCall) -> Types:
     """A product of two matrices, either transposed: bytes if the result has a zero point, else float32."""
-    a, b = call.rank(0, 2), call.rank(3, 2)
-    a = a[::-1] if call.attr("transA", 0) else a
-    b = b[::-1] if call.attr("transB", 0) else b
-    return (TensorType(call.dtype(8) if call.has(8) else "float32", matrix_product(call, a, b)),)
+    shape = matrix_product(call, turned(call, 0, "transA"), turned(call, 3, "transB"))
+    return (TensorType(call.dtype(8) if call.has(8) else "float32", shape),)
 
 
 @rule("QLinearConcat", domain="com.microsoft")
@@ -110,49 +110,41 @@ def matmul_nbits(call: ShapeCall) -> Types:
 MICROSOFT = "com.microsoft"
 
 
-def channels_last(call: ShapeCall) -> bool:
-    """Return whether images have their channels innermost."""
-    return bool(call.attr("channels_last", 0))
+def _channels_first(call: ShapeCall) -> Shape:
+    """Return the input's shape with its channels behind the batch, where they may be innermost."""
+    shape = call.rank(0, least=3)
+    return (shape[0], shape[-1], *shape[1:-1]) if _is_last(call) else shape
 
 
-def first(shape: Shape, last: bool) -> Shape:
-    """Return a shape with its channels behind the batch; ``last``: where they are innermost."""
-    return (shape[0], shape[-1], *shape[1:-1]) if last else shape
+def _placed(call: ShapeCall, shape: Shape) -> Shape:
+    return (shape[0], *shape[2:], shape[1]) if _is_last(call) else shape
 
 
-def _placed(shape: Shape, last: bool) -> Shape:
-    return (shape[0], *shape[2:], shape[1]) if last else shape
+def _is_last(call: ShapeCall) -> bool:
+    return bool(call.attr("channels_last", 0)) or call.node.op_type == "NhwcMaxPool"
 
 
 @rule("QLinearGlobalAveragePool", domain=MICROSOFT)
 def global_average(call: ShapeCall) -> Types:
     """The average of each channel."""
-    x = first(call.rank(0, least=3), channels_last(call))
-    return (TensorType(call.dtype(0), _placed((*x[:2], *(1 for _ in x[2:])), channels_last(call))),)
+    x = _channels_first(call)
+    return (TensorType(call.dtype(0), _placed(call, (*x[:2], *(1 for _ in x[2:])))),)
 
 
 @rule("QLinearAveragePool", "NhwcMaxPool", domain=MICROSOFT)
 def pool(call: ShapeCall) -> Types:
     """Averages, or maxima, of windows; channels are innermost for the latter."""
-    last = channels_last(call) or call.node.op_type == "NhwcMaxPool"
-    x = first(call.rank(0, least=3), last)
-    return (TensorType(call.dtype(0), _placed((*x[:2], *slide(call, x[2:], _kernel(call, x))), last)),)
+    x = _channels_first(call)
+    return (TensorType(call.dtype(0), _placed(call, (*x[:2], *slide(call, x[2:], window_of(call, len(x)))))),)
 
 
 @rule("QLinearConv", domain=MICROSOFT)
 def convolution(call: ShapeCall) -> Types:
     """ONNX's QLinearConv; with ``channels_last`` the images have their channels innermost, the weights do not."""
-    x, w = first(call.rank(0, least=3), channels_last(call)), call.rank(3, least=3)
+    x, w = _channels_first(call), call.rank(3, least=3)
     if len(x) != len(w) or x[1] != w[1] * int(call.attr("group", 1)):
         call.fail(f"{x[1]} input channels do not fit weights {list(w)} in {call.attr('group', 1)} group(s)")
-    return (TensorType(call.dtype(7), _placed((x[0], w[0], *slide(call, x[2:], w[2:])), channels_last(call))),)
-
-
-def _kernel(call: ShapeCall, x: Shape) -> Shape:
-    kernel = tuple(int(item) for item in call.attr("kernel_shape", ()))
-    if len(kernel) != len(x) - 2:
-        call.fail(f"kernel_shape {list(kernel)} does not fit an input of rank {len(x)}")
-    return kernel
+    return (TensorType(call.dtype(7), _placed(call, (x[0], w[0], *slide(call, x[2:], w[2:])))),)
 
 
 RULES.register_all(
@@ -170,3 +162,59 @@ RULES.register_all(
     },
     domain=MICROSOFT,
 )
+
+
+REDUCED = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64")
+"""Element types that are reduced over ranks."""
+
+
+@rule("AllGather", domain=COLLECTIVES)
+def all_gather(call: ShapeCall) -> Types:
+    """The inputs of all ranks, one after the other in the first dimension."""
+    shape = call.rank(0, least=1)
+    return (TensorType(call.dtype(0), (shape[0] * int(call.attr("ranks", 1)), *shape[1:])),)
+
+
+@rule("ReduceScatter", domain=COLLECTIVES)
+def reduce_scatter(call: ShapeCall) -> Types:
+    """One rank's part of the first dimension."""
+    shape, ranks = call.rank(0, least=1), int(call.attr("ranks", 1))
+    if shape[0] % ranks:
+        call.fail(
+            f"{counted(shape[0], 'row')} cannot be divided among {counted(ranks, 'rank')}", "pad the first dimension"
+        )
+    return (TensorType(_reduced(call).dtype, (shape[0] // ranks, *shape[1:])),)
+
+
+def _reduced(call: ShapeCall) -> TensorType:
+    if call.dtype(0) not in REDUCED:
+        call.fail_dtype(f"{call.dtype(0)} is not reduced over ranks")
+    return call.type(0)
+
+
+@rule("Inverse", domain=MICROSOFT)
+def inverse(call: ShapeCall) -> Types:
+    """The type of the square matrices."""
+    *_, rows, columns = call.rank(0, least=2)
+    if rows != columns:
+        call.fail(f"matrices of {rows} rows and {columns} columns have no inverse")
+    return (call.type(0),)
+
+
+@rule("BifurcationDetector", "DynamicTimeWarping", domain=MICROSOFT)
+def found_by_data(call: ShapeCall) -> Types:
+    """The data decide how long the results are."""
+    raise UnknownTypeError(
+        f"{call.node.op_type} node {call.node.name!r}: its data decide the shape of its output",
+        "make its inputs constants; only static shapes are supported",
+    )
+
+
+@rule("TreeEnsemble", domain="opbuild")
+def _ensemble(call: ShapeCall) -> Types:
+    rows, targets, weights = call.rank(0, 2), call.rank(1, 2), call.type(5)
+    return (TensorType(weights.dtype, (rows[0], targets[0] * targets[1])),)
+
+
+RULES.register_all({"AllReduce": lambda call: (_reduced(call),), "Broadcast": like_first}, domain=COLLECTIVES)
+RULES.register_all({"ClassNames": lambda call: (TensorType("object", call.shape(0)),)}, domain="opbuild")

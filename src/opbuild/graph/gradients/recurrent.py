@@ -12,15 +12,13 @@ in each direction: what flows into its last state flows into its last step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 
 import numpy as np
 
-from opbuild.graph.gradients.broadcasting import is_empty
-from opbuild.graph.gradients.registry import Backward, gradient
-from opbuild.graph.gradients.rules.matrix import turned
-from opbuild.graph.gradients.terms import FORMULAS, Term
+from opbuild.graph.gradients.reduction import turned
+from opbuild.graph.gradients.registry import FORMULAS, Backward, Term, gradient, is_empty
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.recurrent import GATES, Activation, Cell, cell_of
 from opbuild.operations.derivatives import DERIVATIVES
@@ -30,14 +28,7 @@ END = -(2**31)
 
 
 class Layout:
-    """Some directions of a layer.
-
-    Args:
-        of: The layer.
-        cell: Its attributes.
-        start: The first direction.
-        count: How many.
-    """
+    """So many directions of a layer, from the one numbered ``start`` on."""
 
     def __init__(self, of: Backward, cell: Cell, start: int, count: int) -> None:
         self.of, self.cell = of, cell
@@ -68,9 +59,9 @@ class Layout:
         """Return vectors of an input ``(D, count * H)``, each as ``(D, 1, 1, H)``; zeros if it is absent."""
         if self.of.optional(index) is None:
             return [Term(self.of, self.of.constant(0.0, self.dtype))] * count
-        given, shape = self.weights(index), (self.directions, 1, 1, self.hidden)
-        ends = [(each * self.hidden, (each + 1) * self.hidden) for each in range(count)]
-        return [Term(self.of, self.of.reshape(self.of.part(given, 1, *each), shape)) for each in ends]
+        given, size = Term(self.of, self.weights(index)), self.hidden
+        ends = range(0, count * size, size)
+        return [given.part(1, at, at + size).reshape((self.directions, 1, 1, size)) for at in ends]
 
     def biases(self) -> tuple[list[Term], list[Term]]:
         """Return the biases of each gate, those of inputs and those of states."""
@@ -83,8 +74,7 @@ class Layout:
         if value is None:
             return Term(self.of, self.of.filled(0.0, self.dtype, shape))
         moved = self.of.transpose(value, (1, 0, 2)) if self.cell.batch_first else value
-        own = self.of.part(moved, 0, self.start, self.start + self.directions)
-        return Term(self.of, self.of.reshape(own, shape))
+        return Term(self.of, moved).part(0, self.start, self.start + self.directions).reshape(shape)
 
     def every(self, value: Value) -> Term:
         """Return these directions of all hidden states, or of their gradients, as ``(T, D, B, H)``."""
@@ -158,7 +148,7 @@ class Layout:
 
     def each(self, x: Term) -> list[Term]:
         """Return the steps of a tensor, each with an extent of 1; one that has no steps is the same at each."""
-        if x.value.shape[0] != self.steps or self.steps == 1:
+        if x.shape[0] != self.steps or self.steps == 1:
             return [x] * self.steps
         sizes = self.of.ints(*(1,) * self.steps)
         return [Term(self.of, part) for part in self.of.several("Split", self.steps, x.value, sizes, axis=0)]
@@ -171,7 +161,7 @@ class Layout:
         """Return the states before each step, given the one before the first and those behind each."""
         if self.steps == 1:
             return first
-        return self._joined([first, Term(self.of, self.of.part(every.value, 0, 0, self.steps - 1))], 0)
+        return self._joined([first, every.part(0, 0, self.steps - 1)], 0)
 
     def _joined(self, parts: Sequence[Term], axis: int) -> Term:
         return Term(self.of, self.of("Concat", *(each.value for each in parts), axis=axis))
@@ -180,35 +170,22 @@ class Layout:
 
     def split(self, x: Term) -> list[Term]:
         """Return the gates of ``(T, D, B, G * H)``, each ``(T, D, B, 1, H)``."""
-        shape = (*x.value.shape[:3], 1, self.hidden)
-        ends = range(0, x.value.shape[3], self.hidden)
-        return [self._shaped(Term(self.of, self.of.part(x.value, 3, at, at + self.hidden)), shape) for at in ends]
+        ends = range(0, x.shape[3], self.hidden)
+        return [self.tall(x.part(3, at, at + self.hidden)) for at in ends]
 
     def rows(self, *gates: Term) -> Term:
         """Return gates side by side."""
         return self._joined(gates, 3)
 
-    def row(self, x: Term, start: int, end: int) -> Term:
-        """Return some gates."""
-        return Term(self.of, self.of.part(x.value, 3, start, end))
-
     def flat(self, x: Term) -> Term:
         """Return ``(T, D, B, G, H)`` as ``(T, D, B, G * H)``."""
-        shape = x.value.shape
-        return self._shaped(x, (*shape[:3], shape[3] * shape[4]))
+        return x.reshape((*x.shape[:3], x.shape[3] * x.shape[4]))
 
     def tall(self, x: Term) -> Term:
         """Return ``(T, D, B, H)`` as ``(T, D, B, 1, H)``."""
-        return self._shaped(x, (*x.value.shape[:3], 1, self.hidden))
-
-    def _shaped(self, x: Term, shape: Sequence[int]) -> Term:
-        return Term(self.of, self.of.reshape(x.value, shape))
+        return x.reshape((*x.shape[:3], 1, self.hidden))
 
     # -- products -----------------------------------------------------------------------------------------------------
-
-    def step_times(self, x: Term, matrix: Value) -> Term:
-        """Return one step's product with a matrix of each direction: ``(1, D, B, N)``, ``(D, N, M)``."""
-        return Term(self.of, self.of("MatMul", x.value, matrix))
 
     def times(self, x: Term, matrix: Value) -> Term:
         """Return the products of all steps with a matrix of each direction: ``(T, D, B, N)``, ``(D, N, M)``."""
@@ -262,7 +239,7 @@ def recurrent(of: Backward, *, apart: bool = False) -> Sequence[Value | None]:
     """
     cell = cell_of(of.node)
     if is_empty(of.input(0), of.input(2)):
-        return [None if each is None else of.filled(0.0, each.dtype, each.shape) for each in of.inputs]
+        return [None if each is None else of.zeros(each) for each in of.inputs]
     count = len(cell.reverse)
     if len(set(cell.activations)) == 1:
         return _differentiated(of, Layout(of, cell, 0, count), apart)
@@ -293,6 +270,16 @@ def _differentiated(of: Backward, layout: Layout, apart: bool) -> Parts:
     return {"RNN": _rnn, "GRU": _gru}[cell.kind](layout, activations)
 
 
+_OWN: dict[str, tuple[Callable[..., Term], Callable[..., Term]]] = {
+    "Affine": (lambda x, alpha, beta: x * alpha + beta, lambda factor, x, alpha, beta: factor * alpha),
+    "ScaledTanh": (
+        lambda x, alpha, beta: FORMULAS.tanh(x * beta) * alpha,
+        lambda factor, x, alpha, beta: factor * (alpha * beta) * (1.0 - FORMULAS.square(FORMULAS.tanh(x * beta))),
+    ),
+}
+"""Activations that are no operation, and what their slopes make of a factor."""
+
+
 class _Activated:
     """An activation of terms, and what its slope makes of a factor."""
 
@@ -312,19 +299,15 @@ class _Activated:
 
     def _plain(self, x: Term) -> Term:
         name, alpha, beta = self._activation.name, self._activation.alpha, self._activation.beta
-        if name == "Affine":
-            return x * alpha + beta
-        if name == "ScaledTanh":
-            return FORMULAS.tanh(x * beta) * alpha
+        if name in _OWN:
+            return _OWN[name][0](x, alpha, beta)
         operation, numbers = self._operation()
         return getattr(FORMULAS, operation)(x, *numbers)  # type: ignore[no-any-return]  # operations give terms
 
     def _plain_slope(self, factor: Term, x: Term) -> Term:
         name, alpha, beta = self._activation.name, self._activation.alpha, self._activation.beta
-        if name == "Affine":
-            return factor * alpha
-        if name == "ScaledTanh":
-            return factor * (alpha * beta) * (1.0 - FORMULAS.square(FORMULAS.tanh(x * beta)))
+        if name in _OWN:
+            return _OWN[name][1](factor, x, alpha, beta)
         operation, numbers = self._operation()
         derivative = DERIVATIVES[operation][0]
         if derivative is None:
@@ -340,15 +323,9 @@ class _Activated:
 
 
 def _all(layout: Layout, x: Term, of_inputs: Term, of_states: Term, recurrence: Value, first: Term) -> Parts:
-    """Return the gradients that all cells have.
+    """Return the gradients that all cells have, by what flows into the gates, ``(T, D, B, G * H)``.
 
-    Args:
-        layout: The layer.
-        x: Its inputs, by steps.
-        of_inputs: What flows into the gates by what the inputs add, ``(T, D, B, G * H)``.
-        of_states: What flows into them by what the states add.
-        recurrence: The gradient of the recurrence weights.
-        first: What flows into the first hidden state.
+    That is ``of_inputs`` by what inputs add, ``of_states`` by what states add; ``first`` flows into the first state.
     """
     of, wants = layout.of, layout.of.wants
     found: Parts = [None] * len(layout.of.inputs)
@@ -382,18 +359,15 @@ def _rnn(layout: Layout, activations: Sequence[_Activated]) -> Parts:
     x, states = layout.inputs(), layout.hidden_states()
     (of_x,), (of_h,) = _products(layout, x, states)
     (own,), (other,) = layout.biases()
-    factors = layout.flat(activations[0].slope(Term(layout.of, _one(layout)), of_x + of_h + (own + other)))
+    one = Term(layout.of, layout.of.constant(1.0, layout.dtype))
+    factors = layout.flat(activations[0].slope(one, of_x + of_h + (own + other)))
     every, _, behind, _ = layout.flows()
     weights, slopes = layout.weights(2), list[Term]()
     for factor, flow in zip(layout.each(factors)[::-1], layout.each(every)[::-1], strict=True):
         slopes.append(factor * (flow + behind))
-        behind = layout.step_times(slopes[-1], weights)
+        behind = slopes[-1] @ weights
     whole = layout.stacked(slopes[::-1])
     return _all(layout, x, whole, whole, layout.outer(whole, states), behind)
-
-
-def _one(layout: Layout) -> Value:
-    return layout.of.constant(1.0, layout.dtype)
 
 
 def _gru(layout: Layout, activations: Sequence[_Activated]) -> Parts:
@@ -431,10 +405,7 @@ def _gru(layout: Layout, activations: Sequence[_Activated]) -> Parts:
 def _walk(layout: Layout, factors: Term, kept: Term) -> tuple[Term, Term]:
     """Return the gradients of each hidden state ``(T, D, B, 1, H)``, and of the first ``(1, D, B, H)``.
 
-    Args:
-        layout: The layer.
-        factors: What each gate's sum gets of what flows into the state.
-        kept: What the state before gets of it.
+    Of what flows into a state each gate's sum gets ``factors``, and the state before ``kept``.
     """
     every, _, behind, _ = layout.flows()
     weights, found = layout.weights(2), list[Term]()
@@ -442,7 +413,7 @@ def _walk(layout: Layout, factors: Term, kept: Term) -> tuple[Term, Term]:
     for factor, stays, flow in zip(*steps, strict=True):
         into = flow + behind
         found.append(layout.tall(into))
-        behind = layout.step_times(layout.flat(factor * found[-1]), weights) + stays * into
+        behind = layout.flat(factor * found[-1]) @ weights + stays * into
     return layout.stacked(found[::-1]), behind
 
 
@@ -456,11 +427,11 @@ def _walk_by_reset(
     given = (layout.flat(new), update, reset, layout.flat(kept), layout.flat(passed), every)
     for n, z, r, stays, opens, flow in zip(*(layout.each(each)[::-1] for each in given), strict=True):
         into = flow + behind
-        back = layout.step_times(n * into, inner)
+        back = (n * into) @ inner
         found.append(layout.tall(into))
         opened.append(layout.tall(back))
         gates = layout.flat(layout.rows(z * found[-1], r * opened[-1]))
-        behind = layout.step_times(gates, outer) + (stays * into + opens * back)
+        behind = gates @ outer + (stays * into + opens * back)
     return layout.stacked(found[::-1]), layout.stacked(opened[::-1]), behind
 
 
@@ -470,7 +441,9 @@ def _lstm(layout: Layout, activations: Sequence[_Activated], apart: bool) -> Par
     x, states = layout.inputs(), layout.hidden_states()
     sees = layout.parts(7, 3) if layout.of.optional(7) is not None else None
     if apart:
-        sums = _lstm_sums(layout, x, states)
+        of_x, of_h = _products(layout, x, states)
+        bias_x, bias_h = layout.biases()
+        sums = [of_x[i] + of_h[i] + (bias_x[i] + bias_h[i]) for i in range(4)]
         cells = _cells(layout, activations, sums)
     else:
         *sums, cells = layout.kept()
@@ -500,16 +473,9 @@ def _lstm(layout: Layout, activations: Sequence[_Activated], apart: bool) -> Par
     if layout.of.wants(FIRST_CELL):
         found[FIRST_CELL] = layout.of_state(first_cell)
     if sees is not None and layout.of.wants(7):
-        seen = layout.rows(before, cells, before) * layout.row(slopes, 0, 3)
+        seen = layout.rows(before, cells, before) * slopes.part(3, 0, 3)
         found[7] = layout.summed(layout.flat(seen))
     return found
-
-
-def _lstm_sums(layout: Layout, x: Term, states: Term) -> list[Term]:
-    """Return the argument of each gate's activation, computed again."""
-    of_x, of_h = _products(layout, x, states)
-    bias_x, bias_h = layout.biases()
-    return [of_x[i] + of_h[i] + (bias_x[i] + bias_h[i]) for i in range(4)]
 
 
 def _cells(layout: Layout, activations: Sequence[_Activated], sums: Sequence[Term]) -> Term:
@@ -527,19 +493,15 @@ def _cell_walk(
 ) -> tuple[Term, Term, Term]:
     """Return the gradients of each gate's sum, of the first hidden state, and of the first cell.
 
-    Args:
-        layout: The layer.
-        by_cell: What the input gate, the forget gate and the candidate get of what flows into the cell.
-        by_output: What the output gate gets of what flows into the hidden state.
-        of_state: What the cell gets of that.
-        forget: What the cell before gets of what flows into the cell.
+    Of what flows into the cell the input gate, the forget gate and the candidate get ``by_cell``, the cell before gets
+    ``forget``; of what flows into the hidden state the output gate gets ``by_output``, and the cell ``of_state``.
     """
     of = layout.of
     every, to_cell, behind, cell = layout.flows()
     # By what flows into the cell behind a step that cell's own part comes to this one; into the last one, all of it.
-    passed = Term(of, of.filled(1.0, layout.dtype, (1, *forget.value.shape[1:])))
+    passed = Term(of, of.filled(1.0, layout.dtype, (1, *forget.shape[1:])))
     if layout.steps > 1:
-        passed = layout.stacked([Term(of, of.part(forget.value, 0, 1, layout.steps)), passed])
+        passed = layout.stacked([forget.part(0, 1, layout.steps), passed])
     factors = layout.rows(by_cell[0], by_output, by_cell[1], by_cell[2])
     is_output = Term(of, of.constant(np.array([[False], [True], [False], [False]])))
     matrix, cell, found = layout.weights(2), layout.tall(cell), list[Term]()
@@ -552,6 +514,6 @@ def _cell_walk(
         for end in ends:
             cell = cell + end
         found.append(gates * FORMULAS.where(is_output, state, cell))
-        behind = layout.step_times(layout.flat(found[-1]), matrix)
+        behind = layout.flat(found[-1]) @ matrix
     first = layout.each(forget)[0] * cell
     return layout.stacked(found[::-1]), behind, layout.flat(first)

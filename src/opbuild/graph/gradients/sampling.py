@@ -9,11 +9,9 @@ from math import prod
 
 import numpy as np
 
-from opbuild.graph.gradients.broadcasting import is_empty
-from opbuild.graph.gradients.registry import Backward, gradient
-from opbuild.graph.gradients.terms import FORMULAS, Term
+from opbuild.graph.gradients.registry import FORMULAS, Backward, Term, gradient, is_empty
 from opbuild.graph.graph_builder import GraphBuilder, Value
-from opbuild.graph.resampling import axes_of, is_plain, neighbours, way_of
+from opbuild.graph.tables import axes_of, is_plain, neighbours, way_of
 from opbuild.graph.types import Array
 from opbuild.platform.records import NamedTuple
 
@@ -42,7 +40,7 @@ def grid_sample(of: Backward) -> Parts:
     """Differentiate an image read at a grid's places: by the image, and by the places."""
     x, grid, dy = of.input(0), of.input(1), of.gradient()
     if is_empty(x, grid):
-        return tuple(of.filled(0.0, each.dtype, each.shape) for each in (x, grid))
+        return tuple(of.zeros(each) for each in (x, grid))
     (images, channels), size, places = x.shape[:2], x.shape[2:], prod(grid.shape[1:-1])
     rank = len(size)
     points = of.reshape(of.cast(grid, x.dtype), (images, places, rank))
@@ -187,7 +185,7 @@ def regions(of: Backward) -> Parts:
     if samples < 1:
         of.refuse("how many samples a bin has is known only at run time")
     if is_empty(x, dy):
-        return (of.filled(0.0, x.dtype, x.shape),)
+        return (of.zeros(x),)
     (count, channels, *bins), size = dy.shape, x.shape[2:]
     taps = [_region_taps(of, rois, axis, size[1 - axis], bins[1 - axis], samples) for axis in (1, 0)]
     grid = (count, bins[0], samples, bins[1], samples)
@@ -197,10 +195,10 @@ def regions(of: Backward) -> Parts:
     indices, weights = [], []
     for chosen in product(*taps):
         pairs = list(zip(chosen, shapes, strict=True))
-        places = [Term(of, of.reshape(tap.place.value, shape)) for tap, shape in pairs]
-        factors = [Term(of, of.reshape(tap.weight.value, shape)) for tap, shape in pairs]
+        places = [tap.place.reshape(shape) for tap, shape in pairs]
+        factors = [tap.weight.reshape(shape) for tap, shape in pairs]
         indices.append(_flat_index(of, places, size, starts))
-        weights.append(Term(of, of.reshape((factors[0] * factors[1]).value, grid)))
+        weights.append((factors[0] * factors[1]).reshape(grid))
     rows = of.reshape(of.transpose(dy, (0, 2, 3, 1)), (count, bins[0], 1, bins[1], 1, channels))
     if of.node.text("mode", "avg") == "avg":
         shared = of("Div", rows, of.constant(samples**2, x.dtype))
@@ -254,7 +252,7 @@ def resampled(of: Backward) -> Sequence[Value | None]:
     if not is_plain(of.node):
         of.refuse("it takes regions of its data")
     if is_empty(found):
-        return (of.filled(0.0, x.dtype, x.shape),)
+        return (of.zeros(x),)
     place = 1 if of.node.op_type == "Upsample" else 2
     scales, sizes = (_numbers(of, place), _numbers(of, place + 1))
     for axis in axes_of(of.node, x.shape, found.shape, scales, sizes):

@@ -1,1 +1,0 @@
-"""The rules of gradients, by kind; importing a module registers its rules."""
