@@ -193,7 +193,7 @@ def called(of: Rewriting, block: UntypedGraph, values: Sequence[str], where: str
         of.refuse(f"its {where} has {counted(len(names), 'input')}, not {len(values)}")
     results = [of.fresh(each.name) for each in block.outputs]
     branch = UntypedGraph((*bound(names, values), *block.nodes), block.tensors, (), block.outputs)
-    of.write("If", (of.truth(),), results, {"then_branch": branch})
+    of.write("If", (of.constant(True),), results, {"then_branch": branch})
     return results
 
 
