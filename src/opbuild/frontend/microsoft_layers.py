@@ -588,9 +588,8 @@ class _Tokens:
         if of.has(_BIAS):
             count = int(np.prod(of.shape(_BIAS)))
             value = of("Add", value, of.reshape(of.input(_BIAS), (self.values, count // self.values)))
-        rate = of.constant([1], "float32")
-        if of.has(_LOG):
-            rate = of("Exp", of.reshape(of.input(_LOG), (self.values, 1)))
+        has_rate = of.has(_LOG)
+        rate = of("Exp", of.reshape(of.input(_LOG), (self.values, 1))) if has_rate else of.constant([1], "float32")
         if kind in ("softplus", "qwen"):
             return of("Mul", of("Neg", rate), of("Softplus", value))
         if kind not in ("sigmoid", "kda"):
