@@ -8,13 +8,12 @@ from typing import cast
 
 from opbuild.dtypes import is_float
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError, UnsupportedOperatorError
-from opbuild.frontend.block import UntypedGraph
+from opbuild.frontend.block import Remainder, UntypedGraph, begin
 from opbuild.frontend.onnx_bind import Binder, to_block
 from opbuild.frontend.onnx_messages import GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
-from opbuild.frontend.onnx_order import in_order
+from opbuild.frontend.onnx_node import in_order
 from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_tensors, opsets, read_model
 from opbuild.frontend.onnx_schemas import newest_opset
-from opbuild.frontend.remainder import Remainder, begin
 from opbuild.frontend.walk import BY_DATA, Walked, walk
 from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.passes.fold import Evaluate

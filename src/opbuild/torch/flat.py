@@ -13,7 +13,7 @@ import torch
 
 from opbuild.errors import InvalidModelError, OpbuildError, RunError, UnsupportedOperatorError
 from opbuild.frontend.torch.program import AtenProgram, Ref, program_from_json, program_to_json
-from opbuild.frontend.torch.sizes import FUNCTIONS
+from opbuild.frontend.torch.writing import FUNCTIONS
 from opbuild.platform.records import NamedTuple
 from opbuild.torch.overloads import TORCHS, overload
 from opbuild.torch.part import Part

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from opbuild.frontend.torch.registry import RULES, rule
-from opbuild.frontend.torch.writing import StepBuilder, Value, category, promoted
+from opbuild.frontend.torch.writing import RULES, StepBuilder, Value, category, promoted, rule
 from opbuild.graph.extents import is_open
 
 
