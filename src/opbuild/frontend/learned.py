@@ -115,8 +115,7 @@ class Learned(Rewriting):
             UnsupportedOperatorError: If it is another one.
         """
         found = self.node.text(name, default)
-        if found not in known:
-            self.refuse(f"its {name} is {found!r}, which is none of {', '.join(known)}")
+        self.refuse_if(found not in known, f"its {name} is {found!r}, which is none of {', '.join(known)}")
         return found
 
     @property
@@ -177,8 +176,7 @@ class Learned(Rewriting):
 
 def classified(of: Learned, place: str, labels: Array, scores: str) -> Sequence[Node]:
     """Give the scores of classes, and the labels that lie at places."""
-    if len(labels) == 0:
-        of.refuse("it has no labels")
+    of.refuse_if(len(labels) == 0, "it has no labels")
     label, of_scores = (*of.node.outputs, "", "")[:2]
     if of_scores:
         of("Identity", scores, output=of_scores)
@@ -243,8 +241,7 @@ def support_classifier(of: Learned) -> Sequence[Node]:
     pairs = list(combinations(range(len(labels)), 2))
     kernels = _kernels(of, x, of.matrix("support_vectors", sum(counts)))
     offsets = np.array(of.attr("rho", ()), WIDE)
-    if len(offsets) < len(pairs):
-        of.refuse(f"it has {len(offsets)} numbers in rho, not {len(pairs)}")
+    of.refuse_if(len(offsets) < len(pairs), f"it has {len(offsets)} numbers in rho, not {len(pairs)}")
     columns = _pair_weights(of.matrix("coefficients", len(labels) - 1), counts, pairs)
     wide = of("Add", _weighted(of, kernels, columns, sum(counts)), of.constant(offsets[: len(pairs)]))
     scores = of.cast(wide, FLOAT)
@@ -387,8 +384,7 @@ def _imputer(of: Learned) -> Sequence[Node]:
     x, dtype = of.input(0), np.dtype(of.dtype())
     kind = "float" if dtype.kind == "f" else "int64"
     values = of.attr(f"imputed_value_{kind}s", ())
-    if not values:
-        of.refuse(f"it has no imputed_value_{kind}s, which its input of {dtype} needs")
+    of.refuse_if(not values, f"it has no imputed_value_{kind}s, which its input of {dtype} needs")
     if len(values) != of.shape(0)[-1]:
         values = values[:1]
     missing = np.array(of.attr(f"replaced_value_{kind}", 0), np.float32 if kind == "float" else np.int64)
@@ -474,8 +470,7 @@ def _linear_classifier(of: Learned) -> Sequence[Node]:
     count = len(intercepts)
     scores = of("MatMul", x, of.constant(of.matrix("coefficients", count).T.astype(FLOAT)))
     scores = of("Add", scores, of.constant(intercepts, FLOAT))
-    if count > max(len(labels), 1):
-        of.refuse(f"it scores {count} classes and has {len(labels)} labels")
+    of.refuse_if(count > max(len(labels), 1), f"it scores {count} classes and has {len(labels)} labels")
     if count > 1:
         return classified(of, of("ArgMax", scores, axis=1, keepdims=0), labels, transformed(of, scores, count))
     is_second = of.cast(of("Greater", of.reshape(scores, (-1,)), of.like(scores, 0)), "int64")

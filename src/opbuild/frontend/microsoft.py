@@ -443,10 +443,8 @@ def unpacked(of: Rewriting, value: str, shape: Sequence[int], bits: int, *, high
 def _matmul_nbits(of: Rewriting) -> Sequence[Node]:
     """Keep forms that have a kernel: known weights whose blocks lie in order; write the weights out otherwise."""
     k, n, bits, block = (int(of.attr(name, 4)) for name in ("K", "N", "bits", "block_size"))
-    if bits not in SERVED:
-        of.refuse(f"weights of {bits} bits are not served, those of 2, 4 and 8 are")
-    if of.attr("weight_prepacked", 0):
-        of.refuse("its weights are arranged for a GPU")
+    of.refuse_if(bits not in SERVED, f"weights of {bits} bits are not served, those of 2, 4 and 8 are")
+    of.refuse_if(of.attr("weight_prepacked", 0), "its weights are arranged for a GPU")
     if 0 in of.shape(1):  # weights that are left out: zeros, or the bias
         row = of.input(5) if of.has(5) else of.constant(np.zeros(n, of.dtype(0)))
         return of.finish(of("Expand", row, of.ints(*of.shape(0)[:-1], n)))
@@ -533,8 +531,7 @@ def _gather_blocks(of: Rewriting) -> Sequence[Node]:
     places, inside = _places(of, shape[taken])
     own = {index: _Gathered(of, index, taken, places) for index in (0, 2, 3) if of.has(index)}
     bits = int(of.attr("bits", 4)) if of.dtype(0) == "uint8" else 8
-    if bits < 8 and taken == rank - 1:
-        of.refuse("packed numbers are gathered along another axis than the last one")
+    of.refuse_if(bits < 8 and taken == rank - 1, "packed numbers are gathered along another axis than the last one")
     value, (extent, blocks) = own[0].numbers(bits), (shape[blocked], of.shape(2, rank)[blocked])
     if blocked == rank - 1:
         extent *= 8 // bits

@@ -178,8 +178,7 @@ def turned(
 @writes("Attention")
 def _attention(of: Rewriting) -> Sequence[Node]:
     """Attention: the projection of queries, keys and values by one matrix, then attention."""
-    if of.has(6):
-        of.refuse("shared buffers are not served")
+    of.refuse_if(of.has(6), "shared buffers are not served")
     projected = of("MatMul", of.input(0), of.input(1))
     if of.has(2):
         projected = of("Add", projected, of.input(2))
@@ -229,8 +228,7 @@ def _attend_to_itself(of: Rewriting, projected: str, mask: int, past: int, added
 def _multi_head_attention(of: Rewriting) -> Sequence[Node]:
     """MultiHeadAttention: queries, keys and values given, apart or packed."""
     heads = int(of.attr("num_heads", 0))
-    if of.has(8) or of.has(9) or not heads:
-        of.refuse("shared buffers and beams are not served")
+    of.refuse_if(of.has(8) or of.has(9) or not heads, "shared buffers and beams are not served")
     own = _packed_heads(of) if len(of.shape(0, 3, 5)) == 5 else _apart_heads(of, heads)
     if of.has(6):
         own.append_to(of.input(6), of.input(7), of.shape(6, 4)[2])
@@ -249,8 +247,7 @@ def _multi_head_attention(of: Rewriting) -> Sequence[Node]:
 
 def _packed_heads(of: Rewriting) -> Heads:
     """Return queries, keys and values that lie in one tensor ``(batch, length, heads, 3, size)``."""
-    if of.has(3):
-        of.refuse("a bias of packed queries, keys and values is not served")
+    of.refuse_if(of.has(3), "a bias of packed queries, keys and values is not served")
     batch, length, heads, _, size = of.shape(0)
     parts = [
         of("Transpose", of("Squeeze", of.slice(of.input(0), 3, i, i + 1), of.ints(3)), perm=(0, 2, 1, 3))
@@ -274,8 +271,7 @@ def _apart_heads(of: Rewriting, heads: int) -> Heads:
         return Heads(of, query, of.input(1), of.input(2), batch, heads, length, total, size, value_size)
     total = shape[1]
     if len(shape) == 5:
-        if of.has(3):
-            of.refuse("a bias of packed keys and values is not served")
+        of.refuse_if(of.has(3), "a bias of packed keys and values is not served")
         key, value = (
             of("Transpose", of("Squeeze", of.slice(of.input(1), 3, i, i + 1), of.ints(3)), perm=(0, 2, 1, 3))
             for i in range(2)
@@ -424,8 +420,7 @@ def decoder_masked_attention(of: Rewriting) -> Sequence[Node]:
     batch, length, hidden = of.shape(0, 3)
     if length != 1 or not heads:
         of.refuse(f"it attends for one token at a time, with a number of heads, not for {length} with {heads}")
-    if of.attr("output_qk", 0):
-        of.refuse("the scores are not given")
+    of.refuse_if(of.attr("output_qk", 0), "the scores are not given")
     if not of.has(5):
         return of.finish(_of_other(of, heads).attend(float(of.attr("scale", 0.0))))
     if not of.attr("past_present_share_buffer", 0):

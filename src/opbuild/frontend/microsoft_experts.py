@@ -194,8 +194,7 @@ def mixture(of: Rewriting) -> Sequence[Node]:
 def quantized_mixture(of: Rewriting) -> Sequence[Node]:
     """QMoE: experts of integers of few bits, each row or block of which has a scale."""
     kind = of.node.text("quant_type", "int")
-    if kind != "int":
-        of.refuse(f"weights of quant_type {kind!r} are not served")
+    of.refuse_if(kind != "int", f"weights of quant_type {kind!r} are not served")
     places = {1: (2, 11), 2: (5, 12), **({3: (8, 13)} if of.has(8) else {})}
     return _mix(of, quantized_layers(of, places), quantized=True)
 
@@ -206,8 +205,7 @@ def _mix(of: Rewriting, layers: dict[int, ExpertWeights], *, quantized: bool) ->
     wide = of.input(0) if of.dtype() == "float32" else of("Cast", of.input(0), to=FLOAT32)
     x = wide if len(shape) == 2 else of.reshape(wide, (tokens, shape[-1]))
     count = int(of.attr("k", 1))
-    if not 0 < count <= experts:
-        of.refuse(f"it chooses k = {count} of {experts} experts")
+    of.refuse_if(not 0 < count <= experts, f"it chooses k = {count} of {experts} experts")
     places, shares = _quantized_route(of, count) if quantized else _route(of, count)
     of_few = not is_open((tokens,)) and tokens * count < experts and not _are_apart(layers)
     if of_few:
@@ -329,8 +327,7 @@ def _activated(of: Rewriting, value: str, linear: str = "") -> str:
     kind = of.node.text("activation_type", "relu")
     if kind == GATED:
         return _gate(of, value, linear)
-    if kind not in ("relu", "gelu", "silu", "identity"):
-        of.refuse(f"its activation {kind!r} is not served")
+    of.refuse_if(kind not in ("relu", "gelu", "silu", "identity"), f"its activation {kind!r} is not served")
     if kind == "silu":
         value = of.silu(value)
     elif kind != "identity":
@@ -356,8 +353,7 @@ def _gate(of: Rewriting, value: str, linear: str) -> Value:
 
 
 def _halves(of: Rewriting, value: str, fusion: int) -> tuple[str, str]:
-    if fusion not in (1, 2):
-        of.refuse("swiglu needs swiglu_fusion 1 or 2, or a third layer")
+    of.refuse_if(fusion not in (1, 2), "swiglu needs swiglu_fusion 1 or 2, or a third layer")
     size = of.shape(2)[1] // 2
     if fusion == 2:
         return of.slice(value, -1, 0, size), of.slice(value, -1, size, 2 * size)

@@ -82,8 +82,7 @@ def _gated_norm(of: Rewriting) -> Sequence[Node]:
     """RMS normalization times a gate, in float32."""
     kind, activation = of.dtype(0), of.node.text("activation", "silu")
     value, scale, gate = (of.cast(of.input(index), "float32", kind) for index in range(3))
-    if activation not in ("none", "sigmoid", "silu", "swish"):
-        of.refuse(f"its activation {activation!r} is not known")
+    of.refuse_if(activation not in ("none", "sigmoid", "silu", "swish"), f"its activation {activation!r} is not known")
     value = of("RMSNormalization", value, scale, axis=-1, epsilon=_epsilon(of))
     if activation != "none":
         opened = of("Sigmoid", gate)
@@ -206,8 +205,7 @@ def _engram(of: Rewriting) -> Sequence[Node]:
 @writes("MoEGroupRouter")
 def _group_router(of: Rewriting) -> Sequence[Node]:
     """Logarithms of the scores of the experts that are chosen, from the groups that are; others get a number."""
-    if of.has(2) or any(of.node.outputs[1:]):
-        of.refuse("a router that projects, or gives all scores, is not served")
+    of.refuse_if(of.has(2) or any(of.node.outputs[1:]), "a router that projects, or gives all scores, is not served")
     kind, experts = of.dtype(0), of.shape(0)[-1]
     names = ("n_group", "topk_group", "group_topk", "top_k")
     groups, taken, summed, chosen = (int(of.attr(name, 2 if name == "group_topk" else 1)) for name in names)
@@ -242,16 +240,14 @@ def _scaled_silu(of: Rewriting) -> Sequence[Node]:
 
 @writes("GatedAdd")
 def _gated_add(of: Rewriting) -> Sequence[Node]:
-    if of.has(3):
-        of.refuse("a gate that is projected is not served")
+    of.refuse_if(of.has(3), "a gate that is projected is not served")
     return of.finish(of("Add", of.input(0), of("Mul", of.input(1), of.input(2))))
 
 
 @writes("LinearAttention")
 def _linear_attention(of: Rewriting) -> Sequence[Node]:
     """ONNX's operator with that name, which has no window of states."""
-    if of.attr("state_window", 0):
-        of.refuse("a window of states is not served")
+    of.refuse_if(of.attr("state_window", 0), "a window of states is not served")
     return of.same(attrs={name: value for name, value in of.node.attrs.items() if name != "state_window"})
 
 
@@ -592,8 +588,7 @@ class _Tokens:
         rate = of("Exp", of.reshape(of.input(_LOG), (self.values, 1))) if has_rate else of.constant([1], "float32")
         if kind in ("softplus", "qwen"):
             return of("Mul", of("Neg", rate), of("Softplus", value))
-        if kind not in ("sigmoid", "kda"):
-            of.refuse(f"its gate_activation {kind!r} is not known")
+        of.refuse_if(kind not in ("sigmoid", "kda"), f"its gate_activation {kind!r} is not known")
         bound = of.constant(of.attr("gate_lower_bound", -5.0), "float32")
         return of("Mul", bound, of("Sigmoid", of("Mul", rate, value)))
 

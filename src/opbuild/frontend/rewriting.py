@@ -96,6 +96,11 @@ class Rewriting(NodeBuilder):
         else:
             self("Identity", value, output=output)
 
+    def refuse_if(self, condition: Any, why: str) -> None:
+        """Raise an UnsupportedOperatorError that names the node under a condition."""
+        if condition:
+            self.refuse(why)
+
     # What is given
 
     def shape(self, index: int, *ranks: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -63,6 +63,11 @@ class StepBuilder(GraphBuilder):
             UnsupportedOperatorError: Always.
         """
         raise UnsupportedOperatorError(f"{self.step.target}: {why}", "torch computes it")
+
+    def refuse_if(self, condition: Any, why: str) -> None:
+        """Refuse a form of the operator under a condition; see ``refuse``."""
+        if condition:
+            self.refuse(why)
 
     def operand(self, value: Any, dtype: str) -> Value:
         """Return a tensor converted to an element type, or a number as a constant of it; integers wrap around."""
@@ -142,12 +147,7 @@ R = TypeVar("R", bound=Callable[..., Any])
 
 def rule(*overloads: str, domain: str = "aten") -> Callable[[R], R]:
     """Register a rule for some overloads."""
-
-    def register(function: R) -> R:
-        RULES.register(*overloads, domain=domain)(function)
-        return function
-
-    return register
+    return cast("Callable[[R], R]", RULES.register(*overloads, domain=domain))
 
 
 def rule_of(target: str) -> Callable[..., Any] | None:

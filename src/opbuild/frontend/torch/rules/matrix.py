@@ -7,7 +7,7 @@ joins again. Recurrent layers are handed over where ``torch._dynamo.config.allow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod, sqrt
 from typing import Any
 
@@ -20,8 +20,7 @@ from opbuild.graph.types import Node
 
 def product(of: StepBuilder, x: Value, other: Value) -> Value:
     """Write ``x @ other`` of two matrices, in the shape that ``x`` had before it was viewed as one."""
-    if category(x.dtype) < 2:
-        of.refuse("products of integers")
+    of.refuse_if(category(x.dtype) < 2, "products of integers")
     whole = of.reshaped_from(x)
     for count in range(2, len(whole.shape)):
         if prod(whole.shape[:count]) == x.shape[0]:  # heads that were joined stay so
@@ -32,12 +31,9 @@ def product(of: StepBuilder, x: Value, other: Value) -> Value:
 def linear(of: StepBuilder, x: Value, weight: Value, bias: Any, alpha: Any = 1, beta: Any = 1) -> Value:
     """Write ``beta * bias + alpha * x @ weight`` as a matrix."""
     rows, columns = x.shape[0], weight.shape[1]
-    result = product(of, x, weight)
-    if alpha != 1:
-        result = of("Mul", result, of.constant(alpha, of.dtype))
+    result = _scaled(of, product(of, x, weight), alpha)
     if bias is not None and beta != 0:
-        if beta != 1:
-            bias = of("Mul", bias, of.constant(beta, of.dtype))
+        bias = _scaled(of, bias, beta)
         if len(bias.shape) > 1 and len(result.shape) > 2:
             result = of.reshape(result, (rows, columns))
         result = of("Add", result, bias)
@@ -47,16 +43,11 @@ def linear(of: StepBuilder, x: Value, weight: Value, bias: Any, alpha: Any = 1, 
 @rule("bmm.default")
 def bmm(of: StepBuilder, x: Value, other: Value) -> Value:
     """A batch of products; batches that were viewed as one are taken apart again."""
-    if category(x.dtype) < 2:
-        of.refuse("products of integers")
+    of.refuse_if(category(x.dtype) < 2, "products of integers")
     shape = (x.shape[0], x.shape[1], other.shape[2])
     first, second = of.reshaped_from(x), of.reshaped_from(other)
-    if (
-        len(first.shape) == len(second.shape) > 3
-        and first.shape[:-2] == second.shape[:-2]
-        and first.shape[-2:] == x.shape[-2:]
-        and second.shape[-2:] == other.shape[-2:]
-    ):
+    are_matrices = (first.shape[-2:], second.shape[-2:]) == (x.shape[-2:], other.shape[-2:])
+    if len(first.shape) == len(second.shape) > 3 and first.shape[:-2] == second.shape[:-2] and are_matrices:
         x, other = first, second
     return of.reshape(of("MatMul", x, other), shape)
 
@@ -64,17 +55,22 @@ def bmm(of: StepBuilder, x: Value, other: Value) -> Value:
 @rule("mv.default", "dot.default", "matmul.default")
 def matmul(of: StepBuilder, x: Value, other: Value) -> Value:
     """``x @ other``."""
-    if category(x.dtype) < 2:
-        of.refuse("products of integers")
+    of.refuse_if(category(x.dtype) < 2, "products of integers")
     return of("MatMul", x, other)
 
 
-def _joined(of: StepBuilder, result: Value, bias: Value, beta: Any, alpha: Any) -> Value:
-    if alpha != 1:
-        result = of("Mul", result, of.constant(alpha, of.dtype))
-    if beta == 0:
-        return result
-    return of("Add", result, bias if beta == 1 else of("Mul", bias, of.constant(beta, of.dtype)))
+def _scaled(of: StepBuilder, value: Value, factor: Any) -> Value:
+    return value if factor == 1 else of("Mul", value, of.constant(factor, of.dtype))
+
+
+def _added(multiply: Callable[[StepBuilder, Value, Value], Value]) -> Callable[..., Value]:
+    """Return the rule of ``beta * bias + alpha * product``."""
+
+    def write(of: StepBuilder, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+        result = _scaled(of, multiply(of, x, other), alpha)
+        return result if beta == 0 else of("Add", result, _scaled(of, bias, beta))
+
+    return write
 
 
 @rule("_scaled_dot_product_flash_attention_for_cpu.default")
@@ -93,8 +89,7 @@ def attention(
     Where heads of queries share keys, they are rows of one product: keys are not repeated. Queries with scores of -inf
     alone get 0, whether a mask hides all keys or the scores overflowed.
     """
-    if dropout:
-        of.refuse("dropout")
+    of.refuse_if(dropout, "dropout")
     batch, heads, rows, size = query.shape
     shared, columns = key.shape[1], key.shape[2]
     grouped = heads != shared
@@ -135,15 +130,9 @@ RULES.register_all(
     {
         "mm.default": lambda of, x, other: linear(of, x, other, None),
         "addmm.default": lambda of, bias, x, other, beta=1, alpha=1: linear(of, x, other, bias, alpha, beta),
-        "baddbmm.default": lambda of, bias, x, other, beta=1, alpha=1: _joined(
-            of, bmm(of, x, other), bias, beta, alpha
-        ),
-        "addmv.default": lambda of, bias, x, other, beta=1, alpha=1: _joined(
-            of, matmul(of, x, other), bias, beta, alpha
-        ),
-        "addbmm.default": lambda of, bias, x, other, beta=1, alpha=1: _joined(
-            of, of.sum(bmm(of, x, other), [0]), bias, beta, alpha
-        ),
+        "baddbmm.default": _added(bmm),
+        "addmv.default": _added(matmul),
+        "addbmm.default": _added(lambda of, x, other: of.sum(bmm(of, x, other), [0])),
     },
     domain="aten",
 )
