@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import accumulate, count, pairwise
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -212,6 +212,11 @@ class Rewriting(NodeBuilder):
     def reshape(self, value: str, shape: Sequence[Any]) -> Value:
         """Write a Reshape; one extent may be -1."""
         return self("Reshape", value, self.ints(*shape))
+
+    def parts(self, value: str, axis: int, *sizes: int) -> list[Value]:
+        """Write parts of a value, one behind the other along an axis."""
+        ends = list(accumulate(sizes, initial=0))
+        return [self.slice(value, axis, begin, end) for begin, end in pairwise(ends)]
 
     def to_front(self, value: str, rank: int) -> Value:
         """Write that channels, which are last, come second."""
