@@ -10,14 +10,15 @@ has a rule keeps its place, unless ``DECISIONS`` says otherwise: kernels serve i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from opbuild.dtypes import is_float
-from opbuild.frontend.onnx_messages import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
+from opbuild.frontend.onnx_messages import AttributeProto, FunctionProto, NodeProto, TypeProto
+from opbuild.frontend.onnx_node import subgraphs
 from opbuild.frontend.onnx_schemas import newest_of, schema
 from opbuild.graph.factors import normalizes
 from opbuild.graph.passes.infer import has_rule
@@ -237,21 +238,12 @@ def _function(schema: Any, proto: NodeProto, types: Types) -> FunctionProto | No
 def _fill(nodes: Iterable[NodeProto], given: Mapping[str, AttributeProto]) -> None:
     """Give nodes the values of the attributes that they refer to; one that the caller lacks is left out."""
     for node in nodes:
-        references = [attribute for attribute in node.attribute if attribute.ref_attr_name]
-        for attribute in node.attribute:
-            for graph in graphs_of(attribute):
-                _fill(graph.node, given)
-        for attribute in references:
+        for graph in subgraphs(node):
+            _fill(graph.node, given)
+        for attribute in [each for each in node.attribute if each.ref_attr_name]:
             name, value = attribute.name, given.get(attribute.ref_attr_name)
             if value is None:
                 node.attribute.remove(attribute)
             else:
                 attribute.CopyFrom(value)
                 attribute.name = name
-
-
-def graphs_of(attribute: AttributeProto) -> Iterator[GraphProto]:
-    """Yield the graphs that an attribute holds."""
-    if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
-        yield attribute.g
-    yield from attribute.graphs

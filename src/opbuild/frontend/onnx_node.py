@@ -175,15 +175,9 @@ def _text(value: Any) -> Any:
 def subgraphs(proto: NodeProto) -> Iterator[GraphProto]:
     """Yield the graphs among a node's attributes."""
     for attribute in proto.attribute:
-        if attribute.type == AttributeProto.GRAPH:
+        if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
             yield attribute.g
-        elif attribute.type == AttributeProto.GRAPHS:
-            yield from attribute.graphs
-
-
-def has_graphs(proto: NodeProto) -> bool:
-    """Return whether a graph is among a node's attributes."""
-    return next(subgraphs(proto), None) is not None
+        yield from attribute.graphs
 
 
 def captures(proto: NodeProto) -> tuple[str, ...]:
@@ -192,10 +186,10 @@ def captures(proto: NodeProto) -> tuple[str, ...]:
 
 
 def _free_names(graph: GraphProto) -> Iterator[str]:
-    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own = {each.name for each in (*graph.input, *graph.initializer)}
     own.update(name for node in graph.node for name in node.output)
     for node in graph.node:
-        yield from (name for name in (*node.input, *captures(node)) if name and name not in own)
+        yield from (name for name in _reads(node) if name not in own)
     yield from (value.name for value in graph.output if value.name not in own)
 
 
@@ -203,11 +197,13 @@ def make_node(proto: NodeProto, name: str, files: DataFiles) -> Node:
     """Return a ``NodeProto`` as a Node, whose inputs and outputs still have the model's names."""
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     attrs = {attribute.name: _value(attribute, files) for attribute in proto.attribute}
-    contents = proto.SerializeToString() if has_graphs(proto) else None
+    contents = proto.SerializeToString() if any(True for _ in subgraphs(proto)) else None
     return Node(proto.op_type, tuple(proto.input), tuple(proto.output), attrs, name, domain, contents)
 
 
 _Holder = GraphProto | FunctionProto
+
+_ONCE = "each value is assigned once; rename one of the two"
 
 
 def in_order(model: ModelProto) -> ModelProto:
@@ -274,36 +270,26 @@ def _circular(holder: _Holder, circle: Sequence[int]) -> InvalidModelError:
     names = [repr(describe(holder.node[index], index)) for index in circle]
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     many = f"the nodes {shown} read each other's outputs in a circle"
-    return InvalidModelError(
-        many if len(names) > 1 else f"node {shown} reads its own output",
-        "a network has no circles; use Loop or Scan to repeat nodes",
-    )
+    problem = many if len(names) > 1 else f"node {shown} reads its own output"
+    return InvalidModelError(problem, "a network has no circles; use Loop or Scan to repeat nodes")
 
 
 def _producers(holder: _Holder) -> dict[str, int]:
-    """Return the node that assigns each name.
-
-    Raises:
-        InvalidModelError: If two do, or one assigns an input or a constant.
-    """
+    """Return the node that assigns each name; it is an error if two do, or one assigns an input or a constant."""
     if isinstance(holder, FunctionProto):
         given = set(holder.input)
     else:
-        given = {value.name for value in holder.input} | {tensor.name for tensor in holder.initializer}
+        given = {each.name for each in (*holder.input, *holder.initializer)}
     found: dict[str, int] = {}
     for index, node in enumerate(holder.node):
         for name in node.output:
             if name in given:
-                raise InvalidModelError(
-                    f"node {describe(node, index)!r} assigns {name!r}, which is an input or a constant",
-                    "each value is assigned once; rename one of the two",
-                )
+                problem = f"node {describe(node, index)!r} assigns {name!r}, which is an input or a constant"
+                raise InvalidModelError(problem, _ONCE)
             if name and found.setdefault(name, index) != index:
                 first = describe(holder.node[found[name]], found[name])
-                raise InvalidModelError(
-                    f"nodes {first!r} and {describe(node, index)!r} both assign {name!r}",
-                    "each value is assigned once; rename one of the two",
-                )
+                problem = f"nodes {first!r} and {describe(node, index)!r} both assign {name!r}"
+                raise InvalidModelError(problem, _ONCE)
     return found
 
 
