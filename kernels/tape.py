@@ -14,8 +14,7 @@ import numpy as np
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.torch.builder import ProgramBinder
 from opbuild.frontend.torch.program import AtenProgram, AtenStep
-from opbuild.frontend.torch.registry import rule_of
-from opbuild.frontend.torch.writing import StepBuilder, Value
+from opbuild.frontend.torch.writing import StepBuilder, Value, rule_of
 from opbuild.graph.types import Graph, TensorType
 
 Back = Callable[[Value], None]

@@ -12,9 +12,8 @@ import onnx
 from onnx import TensorProto, defs, helper, numpy_helper
 
 from opbuild.dtypes import numpy_dtype
-from opbuild.frontend.expansion import DECISIONS
+from opbuild.frontend.expansion import DECISIONS, OWN_FUNCTIONS
 from opbuild.frontend.onnx_schemas import newest_of
-from opbuild.frontend.training import OWN_FUNCTIONS
 from opbuild.graph.shape_rules import ONNX_NUMBERS
 from opbuild.graph.types import DTYPES
 

@@ -13,7 +13,7 @@ import pytest
 from opbuild.backend.evaluate import evaluate
 from opbuild.backend.halide.driver import _compiling, _modules
 from opbuild.errors import DTypeError, OpbuildError
-from opbuild.frontend import onnx_examples
+from opbuild.frontend import operator_examples
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.infer import OF_BYTES, OF_FLOATS, WITH_CODES
 from opbuild.graph.passes.pipeline import optimize
@@ -46,12 +46,12 @@ _defined: set[OpDesc] = set()
 
 def _pairs() -> Iterator[tuple[str, str, onnx.ModelProto]]:
     """Yield operators, element types, and a model of each form of the operator for the type, allowed or not."""
-    for op_type in onnx_examples.operator_types():
-        schema = onnx_examples._schemas()[op_type]
-        main, _ = onnx_examples._main_type(schema)
-        for form in onnx_examples.FORMS.get(op_type) or (onnx_examples._usual(schema),):
+    for op_type in operator_examples.operator_types():
+        schema = operator_examples._schemas()[op_type]
+        main, _ = operator_examples._main_type(schema)
+        for form in operator_examples.FORMS.get(op_type) or (operator_examples._usual(schema),):
             for dtype in DTYPES:
-                yield op_type, dtype, onnx_examples._model(schema, form, main, dtype)
+                yield op_type, dtype, operator_examples._model(schema, form, main, dtype)
 
 
 def _define(desc: OpDesc) -> None:
@@ -126,9 +126,9 @@ def test_what_is_said_of_types_is_what_the_standard_says() -> None:
 @pytest.mark.parametrize("op_type", ["Sigmoid", "Softmax", "Relu", "Conv"])
 def test_an_error_about_a_float_of_eight_bits_names_it(op_type: str) -> None:
     """These have no arithmetic: the error says so before anything is built."""
-    schema = onnx_examples._schemas()[op_type]
-    form = (onnx_examples.FORMS.get(op_type) or (onnx_examples._usual(schema),))[0]
-    model = onnx_examples._model(schema, form, onnx_examples._main_type(schema)[0], "float8_e4m3fn")
+    schema = operator_examples._schemas()[op_type]
+    form = (operator_examples.FORMS.get(op_type) or (operator_examples._usual(schema),))[0]
+    model = operator_examples._model(schema, form, operator_examples._main_type(schema)[0], "float8_e4m3fn")
     with pytest.raises(DTypeError, match=f"{op_type} node 'node': it is not defined for float8_e4m3fn"):
         load_model(model).bind({}, evaluate)
 

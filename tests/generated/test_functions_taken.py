@@ -9,7 +9,7 @@ import pytest
 
 from generated import random_functions
 from opbuild.errors import ModelError
-from opbuild.frontend import onnx_examples
+from opbuild.frontend import operator_examples
 from opbuild.frontend.expansion import is_foreign
 from support.fuzzing import INPUTS, check_seeds
 from support.lowered_decision import Decided, decisions
@@ -66,9 +66,9 @@ def test_each_operator_with_a_function_is_compared() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "op_type", [name for _, name in random_functions.SCHEMAS if name in onnx_examples.operator_types()]
+    "op_type", [name for _, name in random_functions.SCHEMAS if name in operator_examples.operator_types()]
 )
 def test_the_table_decides_on_usual_nodes_as_lowering_does(op_type: str) -> None:
     """Each form of an operator that the table of operators has, of each element type."""
-    models = [each.model for each in onnx_examples.examples(op_type) if each.model is not None]
+    models = [each.model for each in operator_examples.examples(op_type) if each.model is not None]
     assert not differences(models)

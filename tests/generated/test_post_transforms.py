@@ -18,7 +18,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import opbuild
-from opbuild.frontend.post_transforms import LOGISTIC, NAMES, NONE, PROBIT, SOFTMAX
+from opbuild.frontend.learned import LOGISTIC, NAMES, NONE, PROBIT, SOFTMAX
 from support.comparison import onnxruntime_outputs
 from support.fuzzing import check_seeds
 from support.tiers import spans

@@ -25,8 +25,8 @@ from opbuild.backend.halide.emission import NO_CHECKS, dot_features, halide_targ
 from opbuild.backend.halide.target import spelled
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.families import catalogue
-from opbuild.frontend.onnx_examples import examples
 from opbuild.frontend.onnx_model import load_model
+from opbuild.frontend.operator_examples import examples
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import OpDesc

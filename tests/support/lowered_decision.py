@@ -14,13 +14,12 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.backend.host.evaluate import is_native
 from opbuild.errors import ModelError, RunError
 from opbuild.frontend.binding import FunctionCall
-from opbuild.frontend.block import UntypedPort
+from opbuild.frontend.block import Frame, KnownValue, Remainder, UntypedPort, begin, computed
 from opbuild.frontend.expansion import function_of, has_body
 from opbuild.frontend.onnx_bind import Binder
 from opbuild.frontend.onnx_messages import FunctionProto
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.frontend.open_values import example_array, example_type, is_open_value
-from opbuild.frontend.remainder import Frame, KnownValue, Remainder, begin, computed
 from opbuild.frontend.walk import walk
 from opbuild.graph.breaks import is_tensor
 from opbuild.graph.passes.pipeline import optimize

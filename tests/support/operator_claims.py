@@ -9,17 +9,15 @@ import onnx
 
 import opbuild
 from opbuild.errors import ModelError, RunError
-from opbuild.frontend import microsoft_examples, onnx_examples
-from opbuild.frontend.onnx_examples import OperatorExample
-from opbuild.frontend.rewritten import LEARNED
+from opbuild.frontend.operator_examples import OperatorExample, examples, operator_types
+from opbuild.frontend.rewritten import LEARNED, MICROSOFT
 from opbuild.graph.shape_rules import ONNX_DTYPES
 
 
 def all_examples() -> list[OperatorExample]:
     """Return every small model."""
-    names = [(each, name) for each in (onnx_examples, microsoft_examples) for name in each.operator_types()]
-    names += [(onnx_examples, name) for name in onnx_examples.operator_types(LEARNED)]
-    return [example for each, name in names for example in each.examples(name)]
+    names = (name for domain in ("", MICROSOFT, LEARNED) for name in operator_types(domain))
+    return [example for name in names for example in examples(name)]
 
 
 def claim(example: OperatorExample) -> str:

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 
 from opbuild.backend.evaluate import evaluate
+from opbuild.frontend.block import Remainder
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.frontend.open_values import example_array, example_type
-from opbuild.frontend.remainder import Remainder
 from opbuild.frontend.walk import Walked
 from opbuild.graph.breaks import GraphBreak, break_from_json, break_to_json, is_tensor
 from opbuild.graph.formulas import Formulas, Numbers

@@ -15,7 +15,7 @@ from opbuild.frontend.torch.capture import capture, why_not
 from opbuild.frontend.torch.program import AtenProgram
 from opbuild.graph.types import Graph
 from opbuild.torch.decompositions import decompositions
-from opbuild.torch.memory import to_array, to_tensor
+from opbuild.torch.tensors import to_array, to_tensor
 from support.graph_runner import run_graph
 
 

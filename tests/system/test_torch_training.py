@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import part, report, reset  # noqa: E402
-from opbuild.torch.memory import to_tensor  # noqa: E402
+from opbuild.torch.tensors import to_tensor  # noqa: E402
 from support.kept_kernels import SOURCE  # noqa: E402
 from support.processes import environment  # noqa: E402
 from support.torch_modules import Encoder, ResNet, ready  # noqa: E402

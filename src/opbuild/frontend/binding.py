@@ -9,26 +9,28 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
-from opbuild.frontend.block import UntypedGraph
-from opbuild.frontend.indices import checked
+from opbuild.frontend.block import KnownValue, Names, UntypedGraph, computed
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_values import decides, evaluate_open, is_open_value
-from opbuild.frontend.remainder import KnownValue, Names, computed
 from opbuild.frontend.rewriting import rewrite
 from opbuild.frontend.rewritten import REWRITES
 from opbuild.frontend.symbolic_binder import SymbolicBinder
 from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.extents import is_open
+from opbuild.graph.graph_builder import NodeBuilder, Scope
+from opbuild.graph.indices import DOMAIN, HINT, LOSSES, Bounds, bounds_of, outside
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.fold import DEQUANTIZE, RANDOM, Bounded, Evaluate, static_value
+from opbuild.graph.passes.indices import with_input
 from opbuild.graph.passes.infer import has_rule, infer_node, node_error_context, type_of
 from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError
-from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
+from opbuild.graph.types import DTYPES, IN_RANGE, Array, Graph, Node, TensorType
 from opbuild.platform.records import NamedTuple
 
 _EMPTY_LISTS = (TensorType("int64", (0,)), TensorType("int32", (0,)))
@@ -467,3 +469,46 @@ def _contents(node: Node) -> Array:
         f"Constant node {node.name!r} holds {', '.join(attrs) or 'nothing'}, which opbuild does not support",
         "use a dense numeric tensor",
     )
+
+
+_CHECKED = frozenset((*LOSSES, "RotaryEmbedding"))
+"""Operators of which a function may be taken that reads their indices in another way."""
+
+
+def checked(node: Node, scope: Scope) -> Node:
+    """Return a node that reads indices which were looked at by nodes that are written.
+
+    Raises:
+        InvalidModelError: If known ones are out of range.
+    """
+    if node.op_type not in _CHECKED:
+        return node
+    bounds = bounds_of(node, lambda index: scope.type_of(node.inputs[index]).shape)
+    if bounds is None:
+        return node
+    known, ignored = scope.value_of(node.inputs[bounds.input]), _ignored(node, bounds)
+    if known is None:
+        return _looked_at(NodeBuilder(node, scope), bounds, ignored)
+    found = outside(known if ignored is None else known[known != ignored], bounds.counts, negative=bounds.negative)
+    if found:
+        raise InvalidModelError(f"node {node.name!r}: {found}", HINT)
+    return node
+
+
+def _ignored(node: Node, bounds: Bounds) -> int | None:
+    """Return the number of no class that is no mistake; None if there is none."""
+    number = node.attrs.get("ignore_index") if node.op_type in LOSSES else None
+    return None if number is None or 0 <= number < bounds.counts[0] else int(number)
+
+
+def _looked_at(of: NodeBuilder, bounds: Bounds, ignored: int | None) -> Node:
+    given = of.input(bounds.input)
+    attrs: dict[str, Any] = {"counts": bounds.counts, "negative": bounds.negative}
+    if ignored is None:
+        looked = of(IN_RANGE, given, domain=DOMAIN, **attrs)
+    else:
+        none, zero = (of.constant(each, given.dtype) for each in (ignored, 0))
+        is_none = of("Equal", given, none)
+        looked = of(IN_RANGE, of("Where", is_none, zero, given), domain=DOMAIN, **attrs)
+        looked = of("Where", is_none, none, looked)
+    return with_input(of.node, bounds.input, looked)

@@ -1,7 +1,8 @@
 """Operators that ONNX defines by others: which of them are replaced by their functions, and a node's function.
 
 A function of the schema is a body of nodes in an operator set of its own. Some bodies depend on the node: on the types
-and ranks of its inputs, and on which of them are there.
+and ranks of its inputs, and on which of them are there. Those of the optimizers of ``ai.onnx.preview.training`` are
+written here, for as many tensors as a node has; ONNX's schemas have none.
 
 An operator without a shape rule is known to nobody here but onnx's evaluator: its function takes its place. One that
 has a rule keeps its place, unless ``DECISIONS`` says otherwise: kernels serve it, or numpy computes it in one call.
@@ -9,19 +10,102 @@ has a rule keeps its place, unless ``DECISIONS`` says otherwise: kernels serve i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from opbuild.dtypes import is_float
-from opbuild.frontend.onnx_messages import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
+from opbuild.frontend.onnx_messages import AttributeProto, FunctionProto, NodeProto, TypeProto
+from opbuild.frontend.onnx_node import subgraphs
 from opbuild.frontend.onnx_schemas import newest_of, schema
-from opbuild.frontend.training import OWN_FUNCTIONS, own_function
 from opbuild.graph.factors import normalizes
 from opbuild.graph.passes.infer import has_rule
+from opbuild.graph.shape_rules import ONNX_NUMBERS
 from opbuild.graph.types import Array, Node, TensorType
+from opbuild.platform.records import NamedTuple
+
+DOMAIN = "ai.onnx.preview.training"
+
+
+def own_function(node: Node) -> FunctionProto:
+    """Return the function of an optimizer; ONNX's schemas have none."""
+    from onnx import parser
+
+    return parser.parse_function(f'<opset_import: ["" : 21], domain: ""> {_text(node)}')
+
+
+class Optimizer(NamedTuple):
+    """The text of an optimizer's function.
+
+    Attributes:
+        kept: The letters of the states that it keeps from step to step.
+        attrs: Its attributes, with their defaults.
+        head: What is computed once.
+        each: What is computed for each tensor, whose number stands for ``#``.
+    """
+
+    kept: str
+    attrs: Mapping[str, float]
+    head: str
+    each: str
+
+
+OWN_FUNCTIONS: Mapping[tuple[str, str], Optimizer] = {
+    (DOMAIN, "Adagrad"): Optimizer(  # each element's steps become smaller with the squares that it has seen
+        "H",
+        {"decay_factor": 0.0, "epsilon": 0.0, "norm_coefficient": 0.0},
+        "Decay = Mul (TF, decay_factor) Slow = Add (One, Decay) Step = Div (RF, Slow)",
+        """Square# = Mul (Slope#, Slope#) NewH# = Add (H#, Square#) Root# = Sqrt (NewH#) Sum# = Add (Root#, epsilon)
+        Far# = Mul (Step, Slope#) Change# = Div (Far#, Sum#) NewX# = Sub (X#, Change#)""",
+    ),
+    (DOMAIN, "Adam"): Optimizer(  # the first steps are corrected for averages that begin with zeros
+        "VH",
+        {"epsilon": 0.0, "norm_coefficient": 0.0, "norm_coefficient_post": 0.0, "alpha": 0.9, "beta": 0.999},
+        """KeptV = Pow (alpha, TF) KeptH = Pow (beta, TF) NewShareV = Sub (One, KeptV) NewShareH = Sub (One, KeptH)
+        RootH = Sqrt (NewShareH) Raised = Mul (RF, RootH) Corrected = Div (Raised, NewShareV)
+        Step = Where (Later, Corrected, RF) OtherV = Sub (One, alpha) OtherH = Sub (One, beta)
+        Last = Sub (One, norm_coefficient_post)""",
+        """OldV# = Mul (alpha, V#) AddV# = Mul (OtherV, Slope#) NewV# = Add (OldV#, AddV#)
+        OldH# = Mul (beta, H#) Square# = Mul (Slope#, Slope#) AddH# = Mul (OtherH, Square#) NewH# = Add (OldH#, AddH#)
+        Root# = Sqrt (NewH#) Sum# = Add (Root#, epsilon) Far# = Mul (Step, NewV#) Change# = Div (Far#, Sum#)
+        Moved# = Sub (X#, Change#) NewX# = Mul (Last, Moved#)""",
+    ),
+    (DOMAIN, "Momentum"): Optimizer(  # plain; Nesterov's has another way
+        "V",
+        {"norm_coefficient": 0.0, "alpha": 0.0, "beta": 0.0},
+        "Share = Where (Later, beta, One)",
+        """OldV# = Mul (alpha, V#) AddV# = Mul (Share, Slope#) NewV# = Add (OldV#, AddV#) Way# = Identity (NewV#)
+        Far# = Mul (RF, Way#) NewX# = Sub (X#, Far#)""",
+    ),
+}
+"""The functions of optimizers, by their domain and type."""
+
+_NESTEROV = "Ahead# = Mul (alpha, NewV#) Way# = Add (Slope#, Ahead#)"
+
+
+def _text(node: Node) -> str:
+    """Return the text of a function of rate, step, and as many tensors, gradients and states as a node has."""
+    kept, defaults, head, each = OWN_FUNCTIONS[node.domain, node.op_type]
+    if node.text("mode", "standard") == "nesterov":
+        each = each.replace("Way# = Identity (NewV#)", _NESTEROV)
+    kinds = "XG" + kept
+    numbers = range((len(node.inputs) - 2) // len(kinds))  # behind rate and step
+    inputs = ", ".join(["R", "T", *(f"{kind}{i}" for kind in kinds for i in numbers)])
+    outputs = ", ".join(f"New{kind}{i}" for kind in "X" + kept for i in numbers)
+    lines = ["RF = CastLike (R, X0) TF = CastLike (T, X0)", _number("One", 1.0)]
+    lines += ["Zero = Constant <value: tensor = int64 {0}> () Later = Greater (T, Zero)"]
+    lines += [_number(name, float(node.attrs.get(name, default))) for name, default in defaults.items()]
+    regularised = "Norm# = Mul (norm_coefficient, X#) Slope# = Add (Norm#, G#)"
+    lines += [head, *(f"{regularised} {each}".replace("#", str(i)) for i in numbers)]
+    return f"{node.op_type} ({inputs}) => ({outputs}) {{ {' '.join(lines)} }}"
+
+
+def _number(name: str, value: float) -> str:
+    """Return the text of a constant of the tensors' type."""
+    return f"{name}_float = Constant <value_float: float = {value!r}> () {name} = CastLike ({name}_float, X0)"
+
 
 Types = Sequence[TensorType | None]
 Values = Sequence[Array | None]
@@ -34,42 +118,12 @@ def _has_elements(node: Node, types: Sequence[Any], values: Values) -> bool:
     return all(0 not in each.shape for each in types[:3] if each is not None)
 
 
-def _never(node: Node, types: Sequence[Any], values: Values) -> bool:
-    """Tell nothing from the node: simpler operators take its place later, or its inputs are known, or no tensors."""
-    return False
-
-
-def _is_empty(node: Node, types: Sequence[Any], values: Values) -> bool:
-    """Tell whether there is nothing that kernels could reduce."""
-    return 0 in types[0].shape
-
-
-def _has_one_type(node: Node, types: Sequence[Any], values: Values) -> bool:
-    """Tell whether keys and values are of one type: the function multiplies both by scores of one."""
-    return types[0].dtype == types[2].dtype and _has_elements(node, types, values)
-
-
-def _is_step(node: Node, types: Sequence[Any], values: Values) -> bool:
-    """Tell whether an alpha of 0 makes a step of the curve, which is divided by alpha."""
-    return float(node.attrs.get("alpha", 1.0)) == 0
-
-
-def _is_of_integers(node: Node, types: Sequence[Any], values: Values) -> bool:
-    """Tell whether integers are compared with, and moved by, numbers that are none."""
-    return not is_float(types[0].dtype)
-
-
 def _is_norm_of_integers(node: Node, types: Sequence[Any], values: Values) -> bool:
     """Tell whether a square root is taken of a sum of integers, over axes that are known."""
     if is_float(types[0].dtype):
         return False
     is_over_none = len(types) < 2 or types[1] is None or not types[1].size
     return not node.attrs.get("noop_with_empty_axes", 0) if is_over_none else values[1] is not None
-
-
-def _is_wide(node: Node, types: Sequence[Any], values: Values) -> bool:
-    """Tell whether a softmax is of float64."""
-    return bool(types[0].shape) and types[0].dtype == "float64"
 
 
 def _has_no_kernel(node: Node, types: Sequence[Any], values: Values) -> bool:
@@ -84,20 +138,23 @@ def _has_no_kernel(node: Node, types: Sequence[Any], values: Values) -> bool:
     return not normalizes(known, float(node.attrs.get("epsilon", 1e-5)))
 
 
-DECISIONS: Mapping[tuple[str, str], Decision] = {
-    ("", op_type): decision
-    for decision, op_types in {
-        _never: ("AffineGrid", "BlackmanWindow", "HammingWindow", "HannWindow", "SequenceMap"),
-        _has_one_type: ("Attention",),
-        _is_step: ("Celu",),
-        _is_empty: ("DynamicQuantizeLinear",),
-        _is_of_integers: ("Shrink",),
-        _is_norm_of_integers: ("ReduceL2",),
-        _is_wide: ("LogSoftmax", "Softmax"),
-        _has_no_kernel: ("RMSNormalization",),
-    }.items()
-    for op_type in op_types
+_DECISIONS: Mapping[str, Decision] = {
+    # Simpler operators take its place later, or its inputs are known, or are no tensors.
+    "AffineGrid BlackmanWindow HammingWindow HannWindow SequenceMap": lambda node, types, values: False,
+    # Keys and values are of one type: the function multiplies both by scores of one.
+    "Attention": lambda node, types, values: types[0].dtype == types[2].dtype and _has_elements(node, types, values),
+    # An alpha of 0 makes a step of the curve, which is divided by alpha.
+    "Celu": lambda node, types, values: float(node.attrs.get("alpha", 1.0)) == 0,
+    # There is nothing that kernels could reduce.
+    "DynamicQuantizeLinear": lambda node, types, values: 0 in types[0].shape,
+    # Integers are compared with, and moved by, numbers that are none.
+    "Shrink": lambda node, types, values: not is_float(types[0].dtype),
+    "ReduceL2": _is_norm_of_integers,
+    "LogSoftmax Softmax": lambda node, types, values: bool(types[0].shape) and types[0].dtype == "float64",
+    "RMSNormalization": _has_no_kernel,
 }
+
+DECISIONS = {("", op_type): decision for names, decision in _DECISIONS.items() for op_type in names.split()}
 """What decides on operators for which having a shape rule does not. A test asks lowering about each."""
 
 
@@ -141,8 +198,9 @@ def function_of(node: Node, types: Types, opset: int) -> FunctionProto | None:
     """
     from opbuild.frontend.onnx_single import to_proto  # it is onnx that has functions, and most networks need none
 
-    if types and types[0] is not None and types[0].dtype == "float64":
-        node = _in_own_digits(node)
+    if types and types[0] is not None and types[0].dtype == "float64" and node.op_type == "RMSNormalization":
+        stash = ONNX_NUMBERS["float64"]  # statistics are computed in that, not in float32, as ONNX Runtime does
+        node = node.with_(attrs={**node.attrs, "stash_type": stash})
     proto, given = to_proto(node), dict[str, AttributeProto]()
     if (node.domain, node.op_type) in OWN_FUNCTIONS:
         function: FunctionProto | None = own_function(node)
@@ -150,29 +208,17 @@ def function_of(node: Node, types: Types, opset: int) -> FunctionProto | None:
         from onnx import defs
 
         found = defs.get_schema(node.op_type, _version(node.domain, opset), node.domain)
-        function, given = _function(found, proto, types), _defaults(found)
+        defaults = {name: attribute.default_value for name, attribute in found.attributes.items()}
+        given = {name: value for name, value in defaults.items() if value.type != AttributeProto.UNDEFINED}
+        function = _function(found, proto, types)
     if function is not None:
         given |= {attribute.name: attribute for attribute in (*function.attribute_proto, *proto.attribute)}
         _fill(function.node, given)
     return function
 
 
-def _in_own_digits(node: Node) -> Node:
-    """Return a node of float64 that computes its statistics in that, not in float32, as ONNX Runtime does."""
-    return node.with_(attrs={**node.attrs, "stash_type": _FLOAT64}) if node.op_type == "RMSNormalization" else node
-
-
-_FLOAT64 = 11
-"""The number that ONNX has for it."""
-
-
 def _version(domain: str, opset: int) -> int:
     return newest_of(domain) if domain else opset
-
-
-def _defaults(schema: Any) -> dict[str, AttributeProto]:
-    values = {name: attribute.default_value for name, attribute in schema.attributes.items()}
-    return {name: value for name, value in values.items() if value.type != AttributeProto.UNDEFINED}
 
 
 def _function(schema: Any, proto: NodeProto, types: Types) -> FunctionProto | None:
@@ -192,21 +238,12 @@ def _function(schema: Any, proto: NodeProto, types: Types) -> FunctionProto | No
 def _fill(nodes: Iterable[NodeProto], given: Mapping[str, AttributeProto]) -> None:
     """Give nodes the values of the attributes that they refer to; one that the caller lacks is left out."""
     for node in nodes:
-        references = [attribute for attribute in node.attribute if attribute.ref_attr_name]
-        for attribute in node.attribute:
-            for graph in graphs_of(attribute):
-                _fill(graph.node, given)
-        for attribute in references:
+        for graph in subgraphs(node):
+            _fill(graph.node, given)
+        for attribute in [each for each in node.attribute if each.ref_attr_name]:
             name, value = attribute.name, given.get(attribute.ref_attr_name)
             if value is None:
                 node.attribute.remove(attribute)
             else:
                 attribute.CopyFrom(value)
                 attribute.name = name
-
-
-def graphs_of(attribute: AttributeProto) -> Iterator[GraphProto]:
-    """Yield the graphs that an attribute holds."""
-    if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
-        yield attribute.g
-    yield from attribute.graphs

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from opbuild.frontend import post_transforms
-from opbuild.frontend.post_transforms import LOGISTIC, NAMES, NONE, PROBIT
 from opbuild.frontend.rewriting import RewriteScope, Rewriting, writes
 from opbuild.frontend.rewritten import LEARNED
 from opbuild.graph.breaks import HOST_VALUE
@@ -24,7 +23,68 @@ from opbuild.graph.passes.infer import is_text
 from opbuild.graph.types import IN_RANGE, Array, Node
 from opbuild.text.plural import counted
 
-FLOAT = "float32"
+FLOAT, WIDE = "float32", "float64"
+"""The type of scores; and that of distances, which would lose digits as differences of squares in float32."""
+
+NONE, SOFTMAX, LOGISTIC, SOFTMAX_ZERO, PROBIT = "NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"
+
+NAMES = (NONE, SOFTMAX, LOGISTIC, SOFTMAX_ZERO, PROBIT)
+"""The transforms, at the numbers that TreeEnsemble gives them."""
+
+_ZERO = 1e-7
+"""The greatest magnitude of a score that SOFTMAX_ZERO takes for 0; the text does not say, this is what runtimes do."""
+
+_WINITZKI, _PI = 0.147, 3.14159
+"""The constants of the inverse error function by logarithms, as runtimes have them, with which they compute PROBIT."""
+
+_Number = Callable[[float], str]
+
+
+def post_transformed(of: Rewriting, name: str, scores: str, dtype: str = "float32") -> str:
+    """Return scores, a row of them for each row, after a post transform."""
+    if name == NONE:
+        return scores
+    if name == LOGISTIC:
+        return of("Sigmoid", scores)
+    if name == SOFTMAX and dtype == "float32":
+        return of("Softmax", scores, axis=-1)
+
+    def number(value: float) -> str:
+        return of.constant(value, dtype)
+
+    if name == SOFTMAX:
+        return _softmax(of, scores)
+    least = float(np.finfo(dtype).min)
+    return _softmax_zero(of, scores, number, least) if name == SOFTMAX_ZERO else _probit(of, scores, number)
+
+
+def _softmax(of: Rewriting, scores: str) -> Value:
+    """Write a softmax by steps, for a type of which it has no kernel."""
+    axis = of.ints(-1)
+    powers = of("Exp", of("Sub", scores, of("ReduceMax", scores, axis, keepdims=1)))
+    return of("Div", powers, of("ReduceSum", powers, axis, keepdims=1))
+
+
+def _softmax_zero(of: Rewriting, scores: str, number: _Number, least: float) -> Value:
+    """Write a softmax in which scores of 0 have no part, nor those that are not numbers; both stay as they are."""
+    axis = of.ints(-1)
+    numbers = of("Where", of("IsNaN", scores), number(least), scores)
+    greatest = of("ReduceMax", numbers, axis, keepdims=1)
+    counts = of("Greater", of("Abs", scores), number(_ZERO))
+    powers = of("Exp", of("Sub", scores, greatest))
+    total = of("ReduceSum", of("Where", counts, powers, number(0)), axis, keepdims=1)
+    others = of("Mul", scores, of("Exp", of("Neg", greatest)))
+    return of("Div", of("Where", counts, powers, others), total)
+
+
+def _probit(of: Rewriting, scores: str, number: _Number) -> Value:
+    """Write the quantile of the normal distribution, nearly."""
+    x = of("Sub", of("Mul", scores, number(2)), number(1))
+    log = of("Log", of("Mul", of("Sub", number(1), x), of("Add", number(1), x)))
+    half = of("Add", of("Mul", log, number(0.5)), number(2 / (_PI * _WINITZKI)))
+    under = of("Sub", of("Mul", half, half), of("Mul", log, number(1 / _WINITZKI)))
+    size = of("Sqrt", of("Sub", of("Sqrt", under), half))
+    return of("Mul", of("Where", of("Less", x, number(0)), number(-sqrt(2)), number(sqrt(2))), size)
 
 
 class Learned(Rewriting):
@@ -55,8 +115,7 @@ class Learned(Rewriting):
             UnsupportedOperatorError: If it is another one.
         """
         found = self.node.text(name, default)
-        if found not in known:
-            self.refuse(f"its {name} is {found!r}, which is none of {', '.join(known)}")
+        self.refuse_if(found not in known, f"its {name} is {found!r}, which is none of {', '.join(known)}")
         return found
 
     @property
@@ -73,9 +132,7 @@ class Learned(Rewriting):
     def as_float(self, value: str, dtype: str = "") -> str:
         """Return a value as float32."""
         kind = dtype or self._kinds.get(value) or self.dtype()
-        if kind == FLOAT:
-            return value
-        return self.cast(value, FLOAT)
+        return value if kind == FLOAT else self.cast(value, FLOAT)
 
     def wide(self, index: int) -> str:
         """Return an input as floats: integers as float32."""
@@ -84,24 +141,17 @@ class Learned(Rewriting):
 
     def wide_of(self, value: str) -> str:
         """Return a value that ``wide`` or ``as_float`` returned as float64."""
-        kind = self._kinds.get(value, self.dtype())
-        return value if kind == "float64" else self.cast(value, "float64")
+        return value if self._kinds.get(value, self.dtype()) == WIDE else self.cast(value, WIDE)
 
     def rows(self, value: str) -> str:
         """Return a value made of the first input as rows; a vector is one."""
-        shape = self.shape(0, 1, 2)
-        if len(shape) == 2:
+        if len(self.shape(0, 1, 2)) == 2:
             return value
         return self._of_kind(self.reshape(value, (1, -1)), self._kinds.get(value, self.dtype()))
 
-    def is_vector(self, index: int) -> bool:
-        """Return whether an input has one dimension."""
-        return len(self.shape(index)) == 1
-
     def like(self, value: str, numbers: Any) -> Value:
         """Return constants of float32 in the element type of a value that ``wide`` or ``as_float`` returned."""
-        kind = self._kinds.get(value, FLOAT)
-        return self.constant(np.asarray(numbers, FLOAT).astype(kind))
+        return self.constant(np.asarray(numbers, FLOAT), self._kinds.get(value, FLOAT))
 
     def matrix(self, name: str, rows: int) -> Array:
         """Return an attribute of floats as a matrix.
@@ -117,9 +167,7 @@ class Learned(Rewriting):
     def labels(self) -> Array:
         """Return the labels of the classes, texts or integers; none, if there are none."""
         texts = self.attr("classlabels_strings", ())
-        if texts:
-            return as_texts(texts)
-        return np.array(self.attr("classlabels_ints", ()), np.int64)
+        return as_texts(texts) if texts else np.array(self.attr("classlabels_ints", ()), np.int64)
 
     def _of_kind(self, value: str, kind: str) -> str:
         self._kinds[value] = kind
@@ -128,25 +176,23 @@ class Learned(Rewriting):
 
 def classified(of: Learned, place: str, labels: Array, scores: str) -> Sequence[Node]:
     """Give the scores of classes, and the labels that lie at places."""
-    if len(labels) == 0:
-        of.refuse("it has no labels")
-    outputs = (*of.node.outputs, "", "")
-    if outputs[1]:
-        of.write("Identity", (scores,), (outputs[1],), {})
-    if outputs[0]:
-        if labels.dtype == np.int64 and np.array_equal(labels, np.arange(len(labels))):
-            of.write("Identity", (place,), (outputs[0],), {})
-        elif is_text(labels):
-            of.write("ClassNames", (place,), (outputs[0],), {"names": tuple(labels.tolist())}, DOMAIN)
-        else:
-            of.write("Gather", (of.constant(labels), place), (outputs[0],), {"axis": 0})
+    of.refuse_if(len(labels) == 0, "it has no labels")
+    label, of_scores = (*of.node.outputs, "", "")[:2]
+    if of_scores:
+        of("Identity", scores, output=of_scores)
+    if label and labels.dtype == np.int64 and np.array_equal(labels, np.arange(len(labels))):
+        of("Identity", place, output=label)
+    elif label and is_text(labels):
+        of("ClassNames", place, output=label, domain=DOMAIN, names=tuple(labels.tolist()))
+    elif label:
+        of("Gather", of.constant(labels), place, output=label, axis=0)
     return of.nodes
 
 
 def transformed(of: Learned, scores: str, count: int) -> str:
     """Return scores in ``count`` columns after the node's post_transform; of one alone only PROBIT changes it."""
     is_changed = count > 1 or of.transform == PROBIT
-    return post_transforms.transformed(of, of.transform, scores) if is_changed else scores
+    return post_transformed(of, of.transform, scores) if is_changed else scores
 
 
 def of_two(of: Learned, score: str) -> Value:
@@ -158,9 +204,6 @@ def of_two(of: Learned, score: str) -> Value:
 
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
-
-WIDE = "float64"
-"""What distances are computed in: as differences of squares they would lose digits in float32."""
 
 Column = tuple[Array, Array]
 
@@ -174,15 +217,12 @@ def support_regressor(of: Learned) -> Sequence[Node]:
     A post_transform has no effect, as with ONNX Runtime: one sum alone is no score among others.
     """
     x, count = of.rows(of.wide(0)), int(of.attr("n_supports", 0))
-    if count:
-        kernels: str = _kernels(of, x, of.matrix("support_vectors", count))
-        weights = of.matrix("coefficients", 1)
-    else:
-        kernels, weights = of.wide_of(x), of.matrix("coefficients", 1)
+    kernels = _kernels(of, x, of.matrix("support_vectors", count)) if count else of.wide_of(x)
+    weights = of.matrix("coefficients", 1)
     value: str = of("MatMul", kernels, of.constant(weights.T.astype(WIDE)))
     value = of.cast(of("Add", value, of.constant(np.array(of.attr("rho", (0.0,))[:1], WIDE))), FLOAT)
     if of.attr("one_class", 0):
-        sign = [of.constant(np.array(each, FLOAT)) for each in (1.0, -1.0)]
+        sign = [of.constant(each, FLOAT) for each in (1.0, -1.0)]
         value = of("Where", of("Greater", value, of.like(value, 0)), *sign)
     return of.finish(value)
 
@@ -201,8 +241,7 @@ def support_classifier(of: Learned) -> Sequence[Node]:
     pairs = list(combinations(range(len(labels)), 2))
     kernels = _kernels(of, x, of.matrix("support_vectors", sum(counts)))
     offsets = np.array(of.attr("rho", ()), WIDE)
-    if len(offsets) < len(pairs):
-        of.refuse(f"it has {len(offsets)} numbers in rho, not {len(pairs)}")
+    of.refuse_if(len(offsets) < len(pairs), f"it has {len(offsets)} numbers in rho, not {len(pairs)}")
     columns = _pair_weights(of.matrix("coefficients", len(labels) - 1), counts, pairs)
     wide = of("Add", _weighted(of, kernels, columns, sum(counts)), of.constant(offsets[: len(pairs)]))
     scores = of.cast(wide, FLOAT)
@@ -224,7 +263,7 @@ def _linear(of: Learned, x: str, labels: Array) -> Sequence[Node]:
     if len(labels) == 2:  # the second class wins if any score is great enough
         least = 0.5 if (weights >= 0).all() else np.nextafter(np.float32(0), np.float32(1))
         most = of("ReduceMax", scores, of.ints(1), keepdims=0)
-        one = of.constant(np.array(1, np.int64))
+        one = of.constant(1, "int64")
         place = of("Where", of("GreaterOrEqual", most, of.like(scores, least)), one, place)
     return classified(of, place, labels, transformed(of, scores, len(labels)))
 
@@ -243,10 +282,10 @@ def _kernels(of: Learned, x: str, vectors: Array) -> str:
         return of("MatMul", wide, of.constant(turned))
     if kind == "RBF":
         return _radial(of, wide, turned, gamma)
-    value = of("Add", of("MatMul", wide, of.constant(gamma * turned)), of.constant(np.array(offset, WIDE)))
+    value = of("Add", of("MatMul", wide, of.constant(gamma * turned)), of.constant(offset, WIDE))
     if kind == "SIGMOID":
         return of.cast(of("Tanh", of.cast(value, FLOAT)), WIDE)
-    return of("Pow", value, of.constant(np.array(_degree(of), WIDE)))
+    return of("Pow", value, of.constant(_degree(of), WIDE))
 
 
 def _degree(of: Learned) -> float:
@@ -257,7 +296,7 @@ def _radial(of: Learned, x: str, turned: Array, gamma: float) -> str:
     """Return ``exp(-gamma * distance ** 2)``."""
     twice = of("MatMul", x, of.constant(2 * gamma * turned))
     both = of("Sub", twice, of.constant(gamma * np.square(turned).sum(0)))
-    squares = of("Mul", of("ReduceSumSquare", x, of.ints(1), keepdims=1), of.constant(np.array(gamma, WIDE)))
+    squares = of("Mul", of("ReduceSumSquare", x, of.ints(1), keepdims=1), of.constant(gamma, WIDE))
     return of.cast(of("Exp", of.cast(of("Sub", both, squares), FLOAT)), WIDE)
 
 
@@ -288,7 +327,7 @@ def _weighted(of: Learned, kernels: str, columns: Sequence[Column], count: int) 
 
 def _most_votes(of: Learned, scores: str, classes: int, pairs: Sequence[tuple[int, int]]) -> str:
     """Return the class that most pairs vote for, the first of several."""
-    wins = of("Greater", scores, of.constant(np.array(0, WIDE)))
+    wins = of("Greater", scores, of.constant(0, WIDE))
     if len(pairs) == 1:  # the first class wins with a positive score
         return of.cast(of.reshape(of("Not", wins), (-1,)), "int64")
     change, all_lost = np.zeros((len(pairs), classes), FLOAT), np.zeros(classes, FLOAT)
@@ -305,7 +344,7 @@ def _probabilities(of: Learned, scores: str, classes: int, pairs: Sequence[tuple
     if not len(slopes) == len(offsets) == len(pairs):
         of.refuse(f"it has {len(slopes)} numbers in prob_a and {len(offsets)} in prob_b, not {len(pairs)}")
     logits = of("Add", of("Mul", scores, of.constant(-slopes)), of.constant(-offsets))
-    bounds = (of.constant(np.array(each, FLOAT)) for each in (NEARLY, 1 - NEARLY))
+    bounds = (of.constant(each, FLOAT) for each in (NEARLY, 1 - NEARLY))
     first = of("Clip", of("Sigmoid", logits), *bounds)
     return of.own("PairwiseCoupling", first, classes=classes)
 
@@ -345,8 +384,7 @@ def _imputer(of: Learned) -> Sequence[Node]:
     x, dtype = of.input(0), np.dtype(of.dtype())
     kind = "float" if dtype.kind == "f" else "int64"
     values = of.attr(f"imputed_value_{kind}s", ())
-    if not values:
-        of.refuse(f"it has no imputed_value_{kind}s, which its input of {dtype} needs")
+    of.refuse_if(not values, f"it has no imputed_value_{kind}s, which its input of {dtype} needs")
     if len(values) != of.shape(0)[-1]:
         values = values[:1]
     missing = np.array(of.attr(f"replaced_value_{kind}", 0), np.float32 if kind == "float" else np.int64)
@@ -411,7 +449,7 @@ def _to_width(of: Learned, index: int, width: int) -> str:
 def _extracted(of: Learned) -> Sequence[Node]:
     """Take elements of the last dimension; a part of a vector is a row."""
     x, places = of.input(0), of.reshape(of.input(1), (-1,))
-    if of.is_vector(0):
+    if len(of.shape(0)) == 1:
         x = of.reshape(x, (1, -1))
     return of.finish(of("Gather", x, places, axis=-1))
 
@@ -431,9 +469,8 @@ def _linear_classifier(of: Learned) -> Sequence[Node]:
     intercepts = of.attr("intercepts", ()) or (0.0,) * max(len(labels), 1)
     count = len(intercepts)
     scores = of("MatMul", x, of.constant(of.matrix("coefficients", count).T.astype(FLOAT)))
-    scores = of("Add", scores, of.constant(np.array(intercepts, FLOAT)))
-    if count > max(len(labels), 1):
-        of.refuse(f"it scores {count} classes and has {len(labels)} labels")
+    scores = of("Add", scores, of.constant(intercepts, FLOAT))
+    of.refuse_if(count > max(len(labels), 1), f"it scores {count} classes and has {len(labels)} labels")
     if count > 1:
         return classified(of, of("ArgMax", scores, axis=1, keepdims=0), labels, transformed(of, scores, count))
     is_second = of.cast(of("Greater", of.reshape(scores, (-1,)), of.like(scores, 0)), "int64")

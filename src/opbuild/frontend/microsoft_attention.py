@@ -126,29 +126,16 @@ def split_heads(of: Rewriting, value: str, batch: int, length: int, heads: int, 
     return of("Transpose", of.reshape(value, (batch, length, heads, size)), perm=(0, 2, 1, 3))
 
 
-def rotated(
-    of: Rewriting, value: str, shape: Sequence[int], tables: Sequence[str], places: str, *, part: int, interleaved: bool
-) -> Value:
-    """Write the rotation of pairs of elements by the angles of their places, as ONNX's RotaryEmbedding defines it.
-
-    Args:
-        of: Where it is written.
-        value: ``(batch, heads, length, size)``.
-        shape: Its shape.
-        tables: Cosines and sines, ``(places, part / 2)``.
-        places: The place of each query, ``(batch, length)``.
-        part: How many of the elements of a head are rotated, the first.
-        interleaved: Whether neighbours are a pair, not elements half a part away.
-    """
-    places = of.in_range(places, of.value(tables[0]).shape[0])
-    cosine, sine = (of("Unsqueeze", of("Gather", table, places, axis=0), of.ints(1)) for table in tables)
-    return turned(of, value, shape, (cosine, sine), part=part, interleaved=interleaved)
+def angles_at(of: Rewriting, tables: Sequence[Value], places: str) -> list[Value]:
+    """Write the cosines and sines ``(batch, 1, length, part / 2)`` of places, which must be in the tables."""
+    places = of.in_range(places, tables[0].shape[0])
+    return [of("Unsqueeze", of("Gather", table, places, axis=0), of.ints(1)) for table in tables]
 
 
 def turned(
     of: Rewriting, value: str, shape: Sequence[int], angles: Sequence[str], *, part: int, interleaved: bool
 ) -> Value:
-    """Write the rotation of pairs of elements by angles.
+    """Write the rotation of pairs of elements by angles, as ONNX's RotaryEmbedding defines it.
 
     Args:
         of: Where it is written.
@@ -165,7 +152,7 @@ def turned(
         pairs = of.reshape(moved, (*whole, half, 2))
         first, second = (of("Squeeze", of.slice(pairs, 4, i, i + 1), of.ints(4)) for i in (0, 1))
     else:
-        first, second = (of.slice(moved, 3, i * half, (i + 1) * half) for i in (0, 1))
+        first, second = of.parts(moved, 3, half, half)
     one = of("Sub", of("Mul", first, cosine), of("Mul", second, sine))
     other = of("Add", of("Mul", first, sine), of("Mul", second, cosine))
     parts = [one, other]
@@ -178,11 +165,8 @@ def turned(
 @writes("Attention")
 def _attention(of: Rewriting) -> Sequence[Node]:
     """Attention: the projection of queries, keys and values by one matrix, then attention."""
-    if of.has(6):
-        of.refuse("shared buffers are not served")
-    projected = of("MatMul", of.input(0), of.input(1))
-    if of.has(2):
-        projected = of("Add", projected, of.input(2))
+    of.refuse_if(of.has(6), "shared buffers are not served")
+    projected = of.plus(of("MatMul", of.input(0), of.input(1)), 2)
     return _attend_to_itself(of, projected, 3, 4, 5)
 
 
@@ -203,11 +187,8 @@ def _attend_to_itself(of: Rewriting, projected: str, mask: int, past: int, added
     sizes = tuple(map(int, of.attr("qkv_hidden_sizes", ()))) or (columns // 3,) * 3
     if of.attr("do_rotary", 0) or of.attr("past_present_share_buffer", 0) or not heads:
         of.refuse("rotary positions and shared buffers are not served")
-    ends = np.cumsum((0, *sizes)).tolist()
-    parts = [of.slice(projected, 2, ends[i], ends[i + 1]) for i in range(3)]
-    query, key, value = (
-        split_heads(of, part, batch, length, heads, size // heads) for part, size in zip(parts, sizes, strict=True)
-    )
+    parts = zip(of.parts(projected, 2, *sizes), sizes, strict=True)
+    query, key, value = (split_heads(of, part, batch, length, heads, size // heads) for part, size in parts)
     own = Heads(of, query, key, value, batch, heads, length, length, sizes[0] // heads, sizes[2] // heads)
     if of.has(past):
         count = of.shape(past, 5)[3]
@@ -229,8 +210,7 @@ def _attend_to_itself(of: Rewriting, projected: str, mask: int, past: int, added
 def _multi_head_attention(of: Rewriting) -> Sequence[Node]:
     """MultiHeadAttention: queries, keys and values given, apart or packed."""
     heads = int(of.attr("num_heads", 0))
-    if of.has(8) or of.has(9) or not heads:
-        of.refuse("shared buffers and beams are not served")
+    of.refuse_if(of.has(8) or of.has(9) or not heads, "shared buffers and beams are not served")
     own = _packed_heads(of) if len(of.shape(0, 3, 5)) == 5 else _apart_heads(of, heads)
     if of.has(6):
         own.append_to(of.input(6), of.input(7), of.shape(6, 4)[2])
@@ -242,30 +222,31 @@ def _multi_head_attention(of: Rewriting) -> Sequence[Node]:
         own.added.append(of.input(5))
     if not any(of.node.outputs[3:]):
         return of.finish(own.attend(float(of.attr("scale", 0.0))), own.key, own.value)
-    least = float(np.finfo(np.float16 if of.dtype() == "float16" else np.float32).min)
-    value = own.attend(float(of.attr("scale", 0.0)), hidden=least)
+    least = np.finfo(np.float16 if of.dtype() == "float16" else np.float32).min
+    value = own.attend(float(of.attr("scale", 0.0)), hidden=float(least))
     return of.finish(value, own.key, own.value, own.scores)
 
 
 def _packed_heads(of: Rewriting) -> Heads:
     """Return queries, keys and values that lie in one tensor ``(batch, length, heads, 3, size)``."""
-    if of.has(3):
-        of.refuse("a bias of packed queries, keys and values is not served")
+    of.refuse_if(of.has(3), "a bias of packed queries, keys and values is not served")
     batch, length, heads, _, size = of.shape(0)
-    parts = [
-        of("Transpose", of("Squeeze", of.slice(of.input(0), 3, i, i + 1), of.ints(3)), perm=(0, 2, 1, 3))
-        for i in range(3)
-    ]
-    return Heads(of, parts[0], parts[1], parts[2], batch, heads, length, length, size, size)
+    query, key, value = _unpacked_heads(of, 0, 3)
+    return Heads(of, query, key, value, batch, heads, length, length, size, size)
+
+
+def _unpacked_heads(of: Rewriting, index: int, count: int) -> list[Value]:
+    """Write the parts of an input ``(batch, length, heads, count, size)``, each ``(batch, heads, length, size)``."""
+    parts = (of("Squeeze", of.slice(of.input(index), 3, i, i + 1), of.ints(3)) for i in range(count))
+    return [of("Transpose", part, perm=(0, 2, 1, 3)) for part in parts]
 
 
 def _apart_heads(of: Rewriting, heads: int) -> Heads:
     batch, length, hidden = of.shape(0, 3)
     size = hidden // heads
-    biases = ["", "", ""]
+    biases: Sequence[str] = ("", "", "")
     if of.has(3):
-        ends = (0, hidden, 2 * hidden, of.shape(3, 1)[0])
-        biases = [of.slice(of.input(3), 0, ends[i], ends[i + 1]) for i in range(3)]
+        biases = of.parts(of.input(3), 0, hidden, hidden, of.shape(3, 1)[0] - 2 * hidden)
     query = of("Add", of.input(0), biases[0]) if biases[0] else of.input(0)
     query = split_heads(of, query, batch, length, heads, size)
     shape = of.shape(1, 3, 4, 5)
@@ -274,12 +255,8 @@ def _apart_heads(of: Rewriting, heads: int) -> Heads:
         return Heads(of, query, of.input(1), of.input(2), batch, heads, length, total, size, value_size)
     total = shape[1]
     if len(shape) == 5:
-        if of.has(3):
-            of.refuse("a bias of packed keys and values is not served")
-        key, value = (
-            of("Transpose", of("Squeeze", of.slice(of.input(1), 3, i, i + 1), of.ints(3)), perm=(0, 2, 1, 3))
-            for i in range(2)
-        )
+        of.refuse_if(of.has(3), "a bias of packed keys and values is not served")
+        key, value = _unpacked_heads(of, 1, 2)
         return Heads(of, query, key, value, batch, heads, length, total, size, size)
     value_size = of.shape(2, 3)[2] // heads
     key, value = (of("Add", of.input(i), biases[i]) if biases[i] else of.input(i) for i in (1, 2))
@@ -301,25 +278,23 @@ def _grouped_query_attention(of: Rewriting) -> Sequence[Node]:
         query, key, value = of.input(0), of.input(1), of.input(2)
     else:
         size = hidden // (heads + 2 * groups)
-        ends = (0, heads * size, (heads + groups) * size, hidden)
-        query, key, value = (of.slice(of.input(0), 2, ends[i], ends[i + 1]) for i in range(3))
+        query, key, value = of.parts(of.input(0), 2, heads * size, groups * size, groups * size)
     before = of("Sub", of("Cast", of.input(5), to=7), of.ints(length - 1))  # keys of earlier calls, of each batch
     before = of("Max", of.reshape(before, (batch, 1)), of.ints(0))
     steps = of("Add", before, of.steps(length))
     query = split_heads(of, query, batch, length, heads, size)
     key, value = (split_heads(of, each, batch, length, groups, size) for each in (key, value))
     if of.has(14):
-        query, key = (_normalized(of, each, side) for each, side in ((query, "q"), (key, "k")))
+        query, key = (_normalized(of, each, i) for i, each in enumerate((query, key)))
     if of.attr("do_rotary", 0):
         places = of.input(9) if of.has(9) else steps
         part, interleaved = 2 * of.shape(7)[1], bool(of.attr("rotary_interleaved", 0))
         query, key = (
-            rotated(
+            turned(
                 of,
                 each,
                 (batch, count, length, size),
-                (of.input(7), of.input(8)),
-                places,
+                angles_at(of, (of.input(7), of.input(8)), places),
                 part=part,
                 interleaved=interleaved,
             )
@@ -346,11 +321,10 @@ def _grouped_query_attention(of: Rewriting) -> Sequence[Node]:
     return of.finish(own.attend(float(of.attr("scale", 0.0)), float(of.attr("softcap", 0.0)), filled), *present)
 
 
-def _normalized(of: Rewriting, value: str, side: str) -> Value:
-    """Write the RMS normalization of each head of queries or of keys."""
-    epsilon = of.attr(f"{side}_norm_epsilon", of.attr("qk_norm_epsilon", 1e-6))
-    weight = of.input(14 if side == "q" else 15)
-    return of("RMSNormalization", value, weight, axis=-1, epsilon=float(epsilon))
+def _normalized(of: Rewriting, value: str, side: int) -> Value:
+    """Write the RMS normalization of each head of queries (0) or of keys (1)."""
+    epsilon = of.attr(f"{'qk'[side]}_norm_epsilon", of.attr("qk_norm_epsilon", 1e-6))
+    return of("RMSNormalization", value, of.input(14 + side), axis=-1, epsilon=float(epsilon))
 
 
 def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> tuple[int, Value, Value]:
@@ -414,9 +388,6 @@ def _shown(of: Rewriting, steps: str, total: int, heads: Sequence[int]) -> Value
     return shown
 
 
-INT64 = 7
-
-
 @writes("DecoderMaskedMultiHeadAttention")
 def decoder_masked_attention(of: Rewriting) -> Sequence[Node]:
     """DecoderMaskedMultiHeadAttention: of itself with a buffer of earlier keys, or of another network's keys."""
@@ -424,17 +395,16 @@ def decoder_masked_attention(of: Rewriting) -> Sequence[Node]:
     batch, length, hidden = of.shape(0, 3)
     if length != 1 or not heads:
         of.refuse(f"it attends for one token at a time, with a number of heads, not for {length} with {heads}")
-    if of.attr("output_qk", 0):
-        of.refuse("the scores are not given")
+    of.refuse_if(of.attr("output_qk", 0), "the scores are not given")
     if not of.has(5):
         return of.finish(_of_other(of, heads).attend(float(of.attr("scale", 0.0))))
     if not of.attr("past_present_share_buffer", 0):
         of.refuse("earlier keys without past_present_share_buffer are not served")
-    parts = [of.input(index) for index in range(3)] if of.has(1) else _packed_parts(of, hidden // 3)
+    parts = list(map(of.input, range(3))) if of.has(1) else of.parts(of.input(0), 2, *(hidden // 3,) * 3)
     query, key, value = (_one_row(of, part, index, heads) for index, part in enumerate(parts))
     size = (hidden if of.has(1) else hidden // 3) // heads
     room = of.shape(5, 4)[2]
-    place = of("Cast", of.reshape(of.input(7), (1, 1, 1, 1)), to=INT64)
+    place = of.cast(of.reshape(of.input(7), (1, 1, 1, 1)), "int64")
     steps = of.reshape(of.steps(room), (1, 1, room, 1))
     is_new, earlier = of("Equal", steps, place), of("Less", steps, place)
     present = [of("Where", is_new, new, of.input(5 + index)) for index, new in enumerate((key, value))]
@@ -447,10 +417,6 @@ def decoder_masked_attention(of: Rewriting) -> Sequence[Node]:
     _hide_keys(of, own)
     own.shown = of("LessOrEqual", of.steps(own.total), of.reshape(place, (1, 1, 1, 1)))
     return of.finish(own.attend(float(of.attr("scale", 0.0))), *present)
-
-
-def _packed_parts(of: Rewriting, size: int) -> list[str]:
-    return [of.slice(of.input(0), 2, index * size, (index + 1) * size) for index in range(3)]
 
 
 def _one_row(of: Rewriting, value: str, index: int, heads: int) -> Value:
@@ -488,7 +454,7 @@ def _beam_rows(of: Rewriting, earlier: str) -> Value:
     """Write in which row of the buffer each earlier key of a beam is, for every element of it."""
     batches, beams, room = of.shape(9, 3)
     first = of.reshape(of("Mul", of.steps(batches), of.ints(beams)), (batches, 1, 1))
-    rows = of("Add", of("Cast", of.input(9), to=INT64), first)
+    rows = of("Add", of.cast(of.input(9), "int64"), first)
     rows = of("Where", earlier, of.reshape(rows, (batches * beams, 1, room, 1)), of.ints(0))
     return of("Expand", rows, of.ints(*of.shape(5)))
 
@@ -503,10 +469,8 @@ def _rotary_embedding(of: Rewriting) -> Sequence[Node]:
         positions = of("Expand", of("Add", positions, steps), of.ints(batch, length))
     if float(of.attr("scale", 1.0)) != 1.0 or of.attr("is_packed_batching", 0):
         of.refuse("a scale or a packed batch is not served")
-    tables, part = (of.input(2), of.input(3)), 2 * of.shape(2)[1]
-    positions = of.in_range(positions, tables[0].shape[0])
-    cosine, sine = (of("Unsqueeze", of("Gather", table, positions, axis=0), of.ints(1)) for table in tables)
-    return of.finish(_turned_heads(of, (cosine, sine), part))
+    angles = angles_at(of, (of.input(2), of.input(3)), positions)
+    return of.finish(_turned_heads(of, angles, 2 * of.shape(2)[1]))
 
 
 def _turned_heads(of: Rewriting, angles: Sequence[str], part: int) -> Value:
@@ -517,7 +481,7 @@ def _turned_heads(of: Rewriting, angles: Sequence[str], part: int) -> Value:
     batch, length, hidden = shape
     heads = int(of.attr("num_heads", 0)) or hidden // part  # a head is as long as its table if nothing is said
     size = hidden // heads
-    value = of("Transpose", of.reshape(value, (batch, length, heads, size)), perm=(0, 2, 1, 3))
+    value = split_heads(of, value, batch, length, heads, size)
     value = turned(of, value, (batch, heads, length, size), angles, part=part, interleaved=interleaved)
     return of.reshape(of("Transpose", value, perm=(0, 2, 1, 3)), shape)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import gcd
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,47 +16,38 @@ from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import Array, Node
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple
 
 DOMAIN = "com.microsoft"
 KERNEL_BITS = (4, 8)
 LEAST_BLOCK = 16
 
 
-@dataclass(frozen=True, eq=False)
-class ExpertWeights:
-    """One layer of all experts: either it is one product of all, or each expert has one of its own.
+class ExpertWeights(NamedTuple):
+    """One layer of all experts.
 
     Attributes:
-        every: Writes the product of all experts with ``(1, tokens, size)``; given places, a second name, of those at
-            them with ``(places, 1, size)``.
-        one: Writes the product of an expert, which is given by its number, with ``(tokens, size)``.
+        product: Writes the product of all experts with ``(1, tokens, size)``; given places, a name, of those at them
+            with ``(places, 1, size)``; or where experts are apart, of one, which is given by its number, with
+            ``(tokens, size)``.
+        is_apart: Whether each expert is a product of its own.
     """
 
-    every: Callable[[str, str], str] | None = None
-    one: Callable[[str, int], str] | None = None
-
-
-def float_weights(of: Rewriting, index: int, bias: int) -> ExpertWeights:
-    """Return a layer of floats, whose weights ``(experts, out, in)`` are an input."""
-    of.shape(index, 3)
-    return _batch(of, _wide(of, index), bias)
-
-
-def _wide(of: Rewriting, index: int) -> Value:
-    return of.input(index) if of.dtype(index) == "float32" else of("Cast", of.input(index), to=1)
+    product: Callable[[str, Any], str]
+    is_apart: bool
 
 
 def _batch(of: Rewriting, weights: str, bias: int) -> ExpertWeights:
+    """Return a layer whose weights are ``(experts, out, in)``."""
     turned = of("Transpose", weights, perm=(0, 2, 1))
-    added = of("Unsqueeze", _wide(of, bias), of.ints(1)) if of.has(bias) else ""
+    added = of("Unsqueeze", of.in_float32(bias), of.ints(1)) if of.has(bias) else ""
 
     def product(x: str, at: str) -> str:
         own, beside = ((of("Gather", each, at, axis=0) if each and at else each) for each in (turned, added))
         value = of("MatMul", x, own)
         return of("Add", value, beside) if beside else value
 
-    return ExpertWeights(every=product)
+    return ExpertWeights(product, is_apart=False)
 
 
 def quantized_layers(of: Rewriting, layers: Mapping[int, tuple[int, int]]) -> dict[int, ExpertWeights]:
@@ -70,8 +61,12 @@ def quantized_layers(of: Rewriting, layers: Mapping[int, tuple[int, int]]) -> di
     """
     bits = {layer: _bits(of, layer) for layer in layers}
     are_apart = all(_has_kernels(of, *layers[layer], bits[layer]) for layer in layers)
-    make = _each if are_apart else _together
-    return {layer: make(of, *layers[layer], bits[layer]) for layer in layers}
+    return {
+        layer: _each(of, index, zeros, bits[layer])
+        if are_apart
+        else _batch(of, _dequantized(of, index, zeros, bits[layer]), index + 2)
+        for layer, (index, zeros) in layers.items()
+    }
 
 
 def _bits(of: Rewriting, layer: int) -> int:
@@ -94,10 +89,6 @@ def _block(of: Rewriting, index: int, bits: int) -> int:
     return block or gcd(columns, 128)
 
 
-def _together(of: Rewriting, index: int, zeros: int, bits: int) -> ExpertWeights:
-    return _batch(of, _dequantized(of, index, zeros, bits), index + 2)
-
-
 def _size(of: Rewriting, index: int, bits: int) -> tuple[int, int, int, int]:
     """Return experts, outputs, inputs, and the inputs of one scale; 0 if a row has one."""
     experts, rows, packed = of.shape(index, 3)
@@ -114,7 +105,7 @@ def _each(of: Rewriting, index: int, zeros: int, bits: int) -> ExpertWeights:
     size, weights, scales = _block(of, index, bits), *(cast("Array", of.known(of.input(index + i))) for i in (0, 1))
     blocks, points = columns // size, _points(of, index, zeros, bits)
     bias = of.known(of.input(index + 2)) if of.has(index + 2) else None
-    added = _wide(of, index + 2) if of.has(index + 2) and bias is None else ""
+    added = of.in_float32(index + 2) if of.has(index + 2) and bias is None else ""
 
     def product(x: str, at: int) -> str:
         shared = np.broadcast_to(scales[at].reshape(rows, -1), (rows, blocks))
@@ -122,11 +113,11 @@ def _each(of: Rewriting, index: int, zeros: int, bits: int) -> ExpertWeights:
         if points is not None or bias is not None:
             inputs.append("" if points is None else of.constant(_packed(points[at], rows, blocks, bits)))
         if bias is not None:
-            inputs += ["", of.constant(np.array(bias[at], np.float32))]
+            inputs += ["", of.constant(bias[at], "float32")]
         value = of("MatMulNBits", *inputs, domain=DOMAIN, K=columns, N=rows, bits=bits, block_size=size)
         return of("Add", value, of("Gather", added, of.constant(np.array(at)), axis=0)) if added else value
 
-    return ExpertWeights(one=product)
+    return ExpertWeights(product, is_apart=True)
 
 
 def _points(of: Rewriting, index: int, zeros: int, bits: int) -> Array | None:
@@ -153,8 +144,8 @@ def _dequantized(of: Rewriting, index: int, zeros: int, bits: int) -> Value:
     blocks = columns // block if block else 1
     split = (experts, rows, blocks, columns // blocks)
     numbers = of.reshape(_unpacked(of, of.input(index), bits), split)
-    scales = of.reshape(_wide(of, index + 1), (experts, rows, blocks, 1))
-    middle = of.constant(np.array(1 << bits - 1, np.float32))
+    scales = of.reshape(of.in_float32(index + 1), (experts, rows, blocks, 1))
+    middle = of.constant(1 << bits - 1, "float32")
     if of.has(zeros):
         of_rows = len(of.shape(zeros, 2, 3)) == 2
         middle = of.reshape(_unpacked(of, of.input(zeros), bits), (experts, *((-1,) if of_rows else (rows, -1))))
@@ -166,12 +157,11 @@ def _dequantized(of: Rewriting, index: int, zeros: int, bits: int) -> Value:
 def _unpacked(of: Rewriting, packed: str, bits: int) -> Value:
     """Write the numbers in bytes as floats, with an axis more, whose last ones lie in the highest bits."""
     steps = np.array([2.0**-shift for shift in range(0, 8, bits)], np.float32)
-    shifted = of("Floor", of("Mul", of("Unsqueeze", of("Cast", packed, to=1), of.ints(-1)), of.constant(steps)))
-    above = of("Floor", of("Mul", shifted, of.constant(np.array(2.0**-bits, np.float32))))
-    return of("Sub", shifted, of("Mul", above, of.constant(np.array(2.0**bits, np.float32))))
+    shifted = of("Floor", of("Mul", of("Unsqueeze", of.cast(packed, "float32"), of.ints(-1)), of.constant(steps)))
+    above = of("Floor", of("Mul", shifted, of.constant(2.0**-bits, "float32")))
+    return of("Sub", shifted, of("Mul", above, of.constant(2.0**bits, "float32")))
 
 
-FLOAT32 = 1
 LEAST_WEIGHT = 1e-8
 """The weight that a quantised expert must exceed, or it is left out."""
 
@@ -184,9 +174,10 @@ def mixture(of: Rewriting) -> Sequence[Node]:
 
     ``use_sparse_mixer`` changes nothing, as in ONNX Runtime's kernel for CPUs.
     """
-    layers = {1: float_weights(of, 2, 3), 2: float_weights(of, 4, 5)}
-    if of.has(6):
-        layers[3] = float_weights(of, 6, 7)
+    layers = {}
+    for layer, index in ((1, 2), (2, 4), (3, 6)) if of.has(6) else ((1, 2), (2, 4)):
+        of.shape(index, 3)
+        layers[layer] = _batch(of, of.in_float32(index), index + 1)
     return _mix(of, layers, quantized=False)
 
 
@@ -194,8 +185,7 @@ def mixture(of: Rewriting) -> Sequence[Node]:
 def quantized_mixture(of: Rewriting) -> Sequence[Node]:
     """QMoE: experts of integers of few bits, each row or block of which has a scale."""
     kind = of.node.text("quant_type", "int")
-    if kind != "int":
-        of.refuse(f"weights of quant_type {kind!r} are not served")
+    of.refuse_if(kind != "int", f"weights of quant_type {kind!r} are not served")
     places = {1: (2, 11), 2: (5, 12), **({3: (8, 13)} if of.has(8) else {})}
     return _mix(of, quantized_layers(of, places), quantized=True)
 
@@ -203,26 +193,21 @@ def quantized_mixture(of: Rewriting) -> Sequence[Node]:
 def _mix(of: Rewriting, layers: dict[int, ExpertWeights], *, quantized: bool) -> Sequence[Node]:
     shape = of.shape(0, 2, 3)
     tokens, experts = of.shape(1, 2)
-    wide = of.input(0) if of.dtype() == "float32" else of("Cast", of.input(0), to=FLOAT32)
+    wide, is_apart = of.in_float32(0), layers[2].is_apart
     x = wide if len(shape) == 2 else of.reshape(wide, (tokens, shape[-1]))
     count = int(of.attr("k", 1))
-    if not 0 < count <= experts:
-        of.refuse(f"it chooses k = {count} of {experts} experts")
+    of.refuse_if(not 0 < count <= experts, f"it chooses k = {count} of {experts} experts")
     places, shares = _quantized_route(of, count) if quantized else _route(of, count)
-    of_few = not is_open((tokens,)) and tokens * count < experts and not _are_apart(layers)
+    of_few = not is_open((tokens,)) and tokens * count < experts and not is_apart
     if of_few:
         found: str = _gathered(of, x, layers, places, shares)
     else:
         none = of("ConstantOfShape", of.ints(tokens, experts), value=np.zeros(1, np.float32))
         chosen = of("ScatterElements", none, places, shares, axis=1)
-        found = _apart(of, x, layers, chosen) if _are_apart(layers) else _batched(of, x, layers, chosen)
+        found = _apart(of, x, layers, chosen) if is_apart else _batched(of, x, layers, chosen)
     if len(shape) != 2:
         found = of.reshape(found, shape)
-    return of.finish(found if of.dtype() == "float32" else of("Cast", found, to=_number(of)))
-
-
-def _number(of: Rewriting) -> int:
-    return {"float16": 10, "bfloat16": 16, "float64": 11}[of.dtype()]
+    return of.finish(of.cast(found, of.dtype(), "float32"))
 
 
 # Who computes which token
@@ -236,10 +221,6 @@ def _top(of: Rewriting, scores: str, count: int) -> tuple[Value, Value]:
     return of("Sub", of.ints(experts - 1), places), best
 
 
-def _scores(of: Rewriting, index: int) -> Value:
-    return of.input(index) if of.dtype(index) == "float32" else of("Cast", of.input(index), to=FLOAT32)
-
-
 def _part(of: Rewriting, shares: Value) -> Value:
     """Return shares of which all of a token are 1."""
     return of("Div", shares, of.sum(shares, [1], keepdims=True))
@@ -247,62 +228,44 @@ def _part(of: Rewriting, shares: Value) -> Value:
 
 def _route(of: Rewriting, count: int) -> tuple[str, str]:
     """Return each token's experts and their shares, ``(tokens, k)``."""
-    places, shares = _top(of, of("Softmax", _scores(of, 1), axis=-1), count)
+    places, shares = _top(of, of("Softmax", of.in_float32(1), axis=-1), count)
     return places, _part(of, shares) if of.attr("normalize_routing_weights", 0) else shares
 
 
 def _quantized_route(of: Rewriting, count: int) -> tuple[str, str]:
     """Return each token's experts and their shares, those of a tensor of their own if it is given."""
-    places, best = _top(of, _scores(of, 1), count)
+    places, best = _top(of, of.in_float32(1), count)
     if not of.has(14):
         return places, _unless_small(of, of("Softmax", best, axis=-1))
-    shares = of("GatherElements", _scores(of, 14), places, axis=1)
+    shares = of("GatherElements", of.in_float32(14), places, axis=1)
     if of.attr("normalize_routing_weights", 0):
         shares = _part(of, shares)  # of nothing but zeros none is above the least one
     return places, _unless_small(of, shares)
 
 
 def _unless_small(of: Rewriting, shares: str) -> Value:
-    least, none = (of.constant(np.array(value, np.float32)) for value in (LEAST_WEIGHT, 0.0))
+    least, none = (of.constant(value, "float32") for value in (LEAST_WEIGHT, 0.0))
     return of("Where", of("Greater", shares, least), shares, none)
 
 
 # What they compute
 
 
-def _are_apart(layers: dict[int, ExpertWeights]) -> bool:
-    return all(each.one is not None for each in layers.values())
-
-
-def _both(of: Rewriting, x: str, layers: dict[int, ExpertWeights], product: Callable[[ExpertWeights, str], str]) -> str:
-    """Write both layers; ``product`` writes that with one of them."""
-    value = _activated(of, *(product(layers[each], x) for each in (1, 3) if each in layers))
-    return product(layers[2], value)
-
-
-def _every(of: Rewriting, x: str, layers: dict[int, ExpertWeights], at: str = "") -> str:
-    def product(weights: ExpertWeights, x: str) -> str:
-        return cast("Callable[[str, str], str]", weights.every)(x, at)
-
-    return _both(of, x, layers, product)
-
-
-def _one(of: Rewriting, x: str, layers: dict[int, ExpertWeights], expert: int) -> str:
-    def product(weights: ExpertWeights, x: str) -> str:
-        return cast("Callable[[str, int], str]", weights.one)(x, expert)
-
-    return _both(of, x, layers, product)
+def _both(of: Rewriting, x: str, layers: dict[int, ExpertWeights], at: str | int = "") -> str:
+    """Write both layers, of all experts, those at places or one."""
+    value = _activated(of, *(layers[each].product(x, at) for each in (1, 3) if each in layers))
+    return layers[2].product(value, at)
 
 
 def _weighed(of: Rewriting, value: str, shares: str) -> Value:
     """Return values times their shares; 0 of those that have none, which may be infinite."""
-    none = of.constant(np.array(0.0, np.float32))
+    none = of.constant(0.0, "float32")
     return of("Where", of("Greater", shares, none), of("Mul", value, shares), none)
 
 
 def _batched(of: Rewriting, x: str, layers: dict[int, ExpertWeights], chosen: str) -> Value:
     shares = of("Unsqueeze", of("Transpose", chosen, perm=(1, 0)), of.ints(2))
-    every = _every(of, of("Unsqueeze", x, of.ints(0)), layers)
+    every = _both(of, of("Unsqueeze", x, of.ints(0)), layers)
     return of.sum(_weighed(of, every, shares), [0])
 
 
@@ -310,7 +273,7 @@ def _gathered(of: Rewriting, x: str, layers: dict[int, ExpertWeights], places: s
     tokens, count = of.shape(1)[0], int(of.attr("k", 1))
     rows = of.constant(np.repeat(np.arange(tokens), count))
     each = of("Unsqueeze", of("Gather", x, rows, axis=0), of.ints(1))
-    value = _every(of, each, layers, of.reshape(places, (tokens * count,)))
+    value = _both(of, each, layers, of.reshape(places, (tokens * count,)))
     weighed = _weighed(of, value, of.reshape(shares, (tokens * count, 1, 1)))
     split = of.reshape(weighed, (tokens, count, of.shape(0)[-1]))
     return of.sum(split, [1])
@@ -319,7 +282,7 @@ def _gathered(of: Rewriting, x: str, layers: dict[int, ExpertWeights], places: s
 def _apart(of: Rewriting, x: str, layers: dict[int, ExpertWeights], chosen: str) -> str:
     total = ""
     for expert in range(of.shape(1)[1]):
-        own = _weighed(of, _one(of, x, layers, expert), of.slice(chosen, 1, expert, expert + 1))
+        own = _weighed(of, _both(of, x, layers, expert), of.slice(chosen, 1, expert, expert + 1))
         total = of("Add", total, own) if total else own
     return total
 
@@ -329,8 +292,7 @@ def _activated(of: Rewriting, value: str, linear: str = "") -> str:
     kind = of.node.text("activation_type", "relu")
     if kind == GATED:
         return _gate(of, value, linear)
-    if kind not in ("relu", "gelu", "silu", "identity"):
-        of.refuse(f"its activation {kind!r} is not served")
+    of.refuse_if(kind not in ("relu", "gelu", "silu", "identity"), f"its activation {kind!r} is not served")
     if kind == "silu":
         value = of.silu(value)
     elif kind != "identity":
@@ -345,7 +307,7 @@ def _gate(of: Rewriting, value: str, linear: str) -> Value:
     elif fusion:
         of.refuse("swiglu_fusion says that both layers are one, and there is a third")
     alpha, beta, limit = (
-        of.constant(np.array(of.attr(name, default), np.float32))
+        of.constant(of.attr(name, default), "float32")
         for name, default in (("activation_alpha", 1.0), ("activation_beta", 0.0), ("swiglu_limit", np.inf))
     )
     if "swiglu_limit" in of.node.attrs:
@@ -356,8 +318,7 @@ def _gate(of: Rewriting, value: str, linear: str) -> Value:
 
 
 def _halves(of: Rewriting, value: str, fusion: int) -> tuple[str, str]:
-    if fusion not in (1, 2):
-        of.refuse("swiglu needs swiglu_fusion 1 or 2, or a third layer")
+    of.refuse_if(fusion not in (1, 2), "swiglu needs swiglu_fusion 1 or 2, or a third layer")
     size = of.shape(2)[1] // 2
     if fusion == 2:
         return of.slice(value, -1, 0, size), of.slice(value, -1, size, 2 * size)

@@ -189,11 +189,10 @@ def bound(names: Sequence[str], values: Sequence[str]) -> list[Node]:
 def called(of: Rewriting, block: UntypedGraph, values: Sequence[str], where: str) -> list[str]:
     """Write a graph with values for its inputs, and return its outputs: a branch that is always taken."""
     names = [each.name for each in block.inputs]
-    if len(names) != len(values):
-        of.refuse(f"its {where} has {counted(len(names), 'input')}, not {len(values)}")
+    of.refuse_if(len(names) != len(values), f"its {where} has {counted(len(names), 'input')}, not {len(values)}")
     results = [of.fresh(each.name) for each in block.outputs]
     branch = UntypedGraph((*bound(names, values), *block.nodes), block.tensors, (), block.outputs)
-    of.write("If", (of.truth(),), results, {"then_branch": branch})
+    of.write("If", (of.constant(True),), results, {"then_branch": branch})
     return results
 
 
@@ -240,8 +239,7 @@ def sampling(of: Rewriting) -> Sequence[Node]:
 
 def _one_token(of: Rewriting, options: Sequence[str], seed: Sequence[str], *, samples: int) -> Sequence[Node]:
     """Write a search that follows one sequence for each prompt."""
-    if int(of.attr("model_type", 0)) != 0:
-        of.refuse(f"its model_type is {of.attr('model_type', 0)}, not 0, as GPT-2")
+    of.refuse_if(int(of.attr("model_type", 0)) != 0, f"its model_type is {of.attr('model_type', 0)}, not 0, as GPT-2")
     decoder, first = gpt_decoders(of)
     attrs = search_attributes(of, samples=samples)
     choice = TokenChoice("ChooseTokens", 2, options, attrs)

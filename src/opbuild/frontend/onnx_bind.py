@@ -28,6 +28,8 @@ from opbuild.graph.passes.infer import check_sizes, has_rule, infer_node
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array, Node, TensorType
 
+Tensors = dict[str, Callable[[], Array]]
+
 MOST_TURNS = 1000
 """Turns of a loop that is evaluated while a network is built."""
 
@@ -106,9 +108,7 @@ def to_block(graph: GraphProto, files: DataFiles, versions: Mapping[str, int], p
         UnsupportedOperatorError: If an operator is unknown.
         InvalidModelError: If a node does not fit its schema.
     """
-    tensors: dict[str, Callable[[], Array]] = {
-        tensor.name: partial(to_array, tensor, files) for tensor in graph.initializer
-    }
+    tensors: Tensors = {tensor.name: partial(to_array, tensor, files) for tensor in graph.initializer}
     maps = {value.name: value.type.map_type for value in graph.input if value.type.HasField("map_type")}
     inputs = tuple(_declared(value) for value in graph.input if value.name not in tensors)
     nodes = [_node(proto, index, files, versions, prefix) for index, proto in enumerate(graph.node)]
@@ -117,7 +117,7 @@ def to_block(graph: GraphProto, files: DataFiles, versions: Mapping[str, int], p
     return UntypedGraph(written, tensors, inputs, tuple(map(_declared, graph.output)))
 
 
-def _written(node: Node, tensors: dict[str, Callable[[], Array]]) -> Sequence[Node]:
+def _written(node: Node, tensors: Tensors) -> Sequence[Node]:
     """Return the nodes that are written in place of one, if it has graphs; others are where types are known."""
     if not any(blocks(node)) or not REWRITES.serves(node.domain, node.op_type):
         return (node,)
@@ -130,13 +130,11 @@ def _node(proto: NodeProto, index: int, files: DataFiles, versions: Mapping[str,
     name = prefix + onnx_node.describe(proto, index)
     onnx_node.check_node(proto, name, versions)
     node = onnx_node.make_node(proto, name, files)
-    if not onnx_node.has_graphs(proto):
+    graphs = {name: value for name, value in node.attrs.items() if isinstance(value, GraphProto)}
+    if not graphs:
         return node
-    attrs = {
-        name: to_block(value, files, versions, prefix) if isinstance(value, GraphProto) else value
-        for name, value in node.attrs.items()
-    }
-    return node.with_(attrs=attrs)
+    blocks = {name: to_block(graph, files, versions, prefix) for name, graph in graphs.items()}
+    return node.with_(attrs={**node.attrs, **blocks})
 
 
 def _with_map(node: Node, maps: Mapping[str, Any]) -> Node:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
 
 from opbuild.errors import InvalidModelError
-from opbuild.frontend.expansion import graphs_of
 from opbuild.frontend.onnx_messages import FunctionProto, ModelProto, NodeProto
-from opbuild.frontend.onnx_node import describe
+from opbuild.frontend.onnx_node import describe, subgraphs
 from opbuild.frontend.onnx_schemas import schema
 from opbuild.platform.records import NamedTuple
 from opbuild.text.plural import counted
@@ -96,11 +94,8 @@ def _check(size: _Size, what: Callable[[], str]) -> None:
     hint = "export the model without functions, or with functions that are called less often"
     for found, most, unit in ((size.nodes, MOST_NODES, "node"), (size.nbytes, MOST_BYTES, "byte")):
         if found > most:
-            raise InvalidModelError(
-                f"{what()} becomes {counted(found, unit)} when functions are put in the places of their calls; "
-                f"at most {most} are taken",
-                hint,
-            )
+            problem = f"{what()} becomes {counted(found, unit)} when functions are put in the places of their calls"
+            raise InvalidModelError(f"{problem}; at most {most} are taken", hint)
     if size.levels > MOST_LEVELS:
         raise InvalidModelError(f"{what()} calls others more than {counted(MOST_LEVELS, 'level')} deep", hint)
 
@@ -112,8 +107,9 @@ def with_defaults(model: ModelProto) -> ModelProto:
         return model
     changed = ModelProto()
     changed.CopyFrom(model)
-    for nodes in (changed.graph.node, *(function.node for function in changed.functions)):
-        _give_defaults(nodes, defaults)
+    for node in _all_nodes([*changed.graph.node, *(node for function in changed.functions for node in function.node)]):
+        given = {attribute.name for attribute in node.attribute}
+        node.attribute.extend(each for each in defaults.get(_called(node), ()) if each.name not in given)
     return changed
 
 
@@ -147,16 +143,5 @@ def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     """Yield nodes, and those of the graphs among their attributes."""
     for node in nodes:
         yield node
-        for attribute in node.attribute:
-            for graph in graphs_of(attribute):
-                yield from _all_nodes(graph.node)
-
-
-def _give_defaults(nodes: Iterable[NodeProto], defaults: Mapping[tuple[str, str, str], Any]) -> None:
-    for node in nodes:
-        given = {attribute.name for attribute in node.attribute}
-        known = defaults.get((node.domain, node.op_type, node.overload), ())
-        node.attribute.extend(attribute for attribute in known if attribute.name not in given)
-        for attribute in node.attribute:
-            for graph in graphs_of(attribute):
-                _give_defaults(graph.node, defaults)
+        for graph in subgraphs(node):
+            yield from _all_nodes(graph.node)

@@ -8,13 +8,12 @@ from typing import cast
 
 from opbuild.dtypes import is_float
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError, UnsupportedOperatorError
-from opbuild.frontend.block import UntypedGraph
+from opbuild.frontend.block import Remainder, UntypedGraph, begin
 from opbuild.frontend.onnx_bind import Binder, to_block
-from opbuild.frontend.onnx_messages import GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
-from opbuild.frontend.onnx_order import in_order
+from opbuild.frontend.onnx_messages import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from opbuild.frontend.onnx_node import in_order
 from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_tensors, opsets, read_model
 from opbuild.frontend.onnx_schemas import newest_opset
-from opbuild.frontend.remainder import Remainder, begin
 from opbuild.frontend.walk import BY_DATA, Walked, walk
 from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.passes.fold import Evaluate
@@ -34,6 +33,11 @@ class DeclaredValue(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...] | None
+
+    @property
+    def may_decide(self) -> bool:
+        """Whether it is open, or such as decide shapes: integers or truth values of rank 1 at most."""
+        return self.shape is None or FREE in self.shape or (len(self.shape) <= 1 and not is_float(self.dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +63,8 @@ class OnnxModel:
         Nothing is inferred where inputs and operators leave nothing open: binding tells the types of such a network.
         """
         outputs = self._proto.graph.output
-        is_open = any(map(_may_leave_open, self.inputs.values())) or any(
-            node.op_type in BY_DATA for node in self._proto.graph.node
-        )
+        is_open = any(each.may_decide for each in self.inputs.values())
+        is_open = is_open or any(node.op_type in BY_DATA for node in self._proto.graph.node)
         if is_open and not all(value.type.tensor_type.HasField("shape") for value in outputs):
             outputs = _inferred_outputs(self._proto) or outputs
         return tuple(map(_declared_if_known, outputs))
@@ -184,11 +187,6 @@ def only_own_errors() -> Iterator[None]:
         ) from error
 
 
-def _may_leave_open(value: DeclaredValue) -> bool:
-    """Return whether an input is open, or such as decide shapes: integers or truth values of rank 1 at most."""
-    return value.shape is None or FREE in value.shape or (len(value.shape) <= 1 and not is_float(value.dtype))
-
-
 def _declared(value: ValueInfoProto) -> DeclaredValue:
     kind, tensor = value.type.WhichOneof("value"), value.type.tensor_type
     if kind is None:
@@ -196,7 +194,8 @@ def _declared(value: ValueInfoProto) -> DeclaredValue:
     if kind != "tensor_type" or tensor.elem_type == TensorProto.STRING:
         return DeclaredValue(HOST_VALUE.dtype, ())
     dtype = dtype_name(tensor.elem_type, f"input {value.name!r}")
-    return DeclaredValue(dtype, tuple(map(_extent, tensor.shape.dim)) if tensor.HasField("shape") else None)
+    shape = tuple(dim.dim_value if dim.HasField("dim_value") else FREE for dim in tensor.shape.dim)
+    return DeclaredValue(dtype, tuple(max(each, FREE) for each in shape) if tensor.HasField("shape") else None)
 
 
 def _declared_if_known(value: ValueInfoProto) -> DeclaredValue | None:
@@ -215,7 +214,3 @@ def _inferred_outputs(proto: ModelProto) -> Sequence[ValueInfoProto]:
         return cast("Sequence[ValueInfoProto]", shape_inference.infer_shapes(proto).graph.output)
     except Exception:  # onnx raises RuntimeError, ValueError and its own types here
         return ()
-
-
-def _extent(dim: TensorShapeProto.Dimension) -> int:
-    return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else FREE

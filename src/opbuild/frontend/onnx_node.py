@@ -1,12 +1,16 @@
-"""One ``NodeProto`` to a ``Node``: its attributes as plain values, checked against the operator's schema."""
+"""Nodes of protobuf: one as a ``Node``, checked against its operator's schema, and all of a model in order.
+
+The order is one in which each value is assigned before it is read. ONNX demands that, and tools that insert nodes
+(float16 converters, quantizers) append them at the end. Whatever is in order already is left as it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
-from opbuild.frontend.onnx_messages import AttributeProto, GraphProto, NodeProto
+from opbuild.frontend.onnx_messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 from opbuild.frontend.onnx_read import DataFiles, to_array
 from opbuild.frontend.onnx_schemas import Schema, schema
 from opbuild.frontend.rewritten import LEARNED, NOT_SERVED, REWRITES
@@ -171,15 +175,9 @@ def _text(value: Any) -> Any:
 def subgraphs(proto: NodeProto) -> Iterator[GraphProto]:
     """Yield the graphs among a node's attributes."""
     for attribute in proto.attribute:
-        if attribute.type == AttributeProto.GRAPH:
+        if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
             yield attribute.g
-        elif attribute.type == AttributeProto.GRAPHS:
-            yield from attribute.graphs
-
-
-def has_graphs(proto: NodeProto) -> bool:
-    """Return whether a graph is among a node's attributes."""
-    return next(subgraphs(proto), None) is not None
+        yield from attribute.graphs
 
 
 def captures(proto: NodeProto) -> tuple[str, ...]:
@@ -188,10 +186,10 @@ def captures(proto: NodeProto) -> tuple[str, ...]:
 
 
 def _free_names(graph: GraphProto) -> Iterator[str]:
-    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own = {each.name for each in (*graph.input, *graph.initializer)}
     own.update(name for node in graph.node for name in node.output)
     for node in graph.node:
-        yield from (name for name in (*node.input, *captures(node)) if name and name not in own)
+        yield from (name for name in _reads(node) if name not in own)
     yield from (value.name for value in graph.output if value.name not in own)
 
 
@@ -199,5 +197,102 @@ def make_node(proto: NodeProto, name: str, files: DataFiles) -> Node:
     """Return a ``NodeProto`` as a Node, whose inputs and outputs still have the model's names."""
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     attrs = {attribute.name: _value(attribute, files) for attribute in proto.attribute}
-    contents = proto.SerializeToString() if has_graphs(proto) else None
+    contents = proto.SerializeToString() if any(True for _ in subgraphs(proto)) else None
     return Node(proto.op_type, tuple(proto.input), tuple(proto.output), attrs, name, domain, contents)
+
+
+_Holder = GraphProto | FunctionProto
+
+_ONCE = "each value is assigned once; rename one of the two"
+
+
+def in_order(model: ModelProto) -> ModelProto:
+    """Return the model with the nodes of all graphs and functions in order; itself if they are.
+
+    Args:
+        model: A model; it is not changed.
+
+    Raises:
+        InvalidModelError: If nodes read each other in a circle, or two of one graph assign the same name.
+    """
+    holders: tuple[_Holder, ...] = (model.graph, *model.functions)
+    if all(_is_ordered(holder) for holder in holders):
+        return model
+    ordered = ModelProto()
+    ordered.CopyFrom(model)
+    for holder in (ordered.graph, *ordered.functions):
+        _order(holder)
+    return ordered
+
+
+def _is_ordered(holder: _Holder) -> bool:
+    """Return whether no node of a graph, or of a graph inside it, reads a value that a later one assigns."""
+    later = _producers(holder)
+    return all(
+        all(later.get(name, -1) < index for name in _reads(node)) and all(map(_is_ordered, subgraphs(node)))
+        for index, node in enumerate(holder.node)
+    )
+
+
+def _order(holder: _Holder) -> None:
+    for node in holder.node:
+        for graph in subgraphs(node):
+            _order(graph)
+    order = _sorted(holder)
+    if order != list(range(len(order))):
+        nodes = [NodeProto.FromString(holder.node[index].SerializeToString()) for index in order]
+        del holder.node[:]
+        holder.node.extend(nodes)
+
+
+def _sorted(holder: _Holder) -> list[int]:
+    """Return the places of the nodes in order; those that could stand anywhere keep to the order that they had."""
+    from graphlib import CycleError, TopologicalSorter  # nearly all models are in order
+    from heapq import heappop, heappush
+
+    producers = _producers(holder)
+    waits = {index: {producers[n] for n in _reads(node) if n in producers} for index, node in enumerate(holder.node)}
+    sorter = TopologicalSorter(waits)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise _circular(holder, error.args[1][1:]) from None
+    ready, order = list[int](), list[int]()
+    while sorter.is_active():
+        for index in sorter.get_ready():
+            heappush(ready, index)
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+    return order
+
+
+def _circular(holder: _Holder, circle: Sequence[int]) -> InvalidModelError:
+    names = [repr(describe(holder.node[index], index)) for index in circle]
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    many = f"the nodes {shown} read each other's outputs in a circle"
+    problem = many if len(names) > 1 else f"node {shown} reads its own output"
+    return InvalidModelError(problem, "a network has no circles; use Loop or Scan to repeat nodes")
+
+
+def _producers(holder: _Holder) -> dict[str, int]:
+    """Return the node that assigns each name; it is an error if two do, or one assigns an input or a constant."""
+    if isinstance(holder, FunctionProto):
+        given = set(holder.input)
+    else:
+        given = {each.name for each in (*holder.input, *holder.initializer)}
+    found: dict[str, int] = {}
+    for index, node in enumerate(holder.node):
+        for name in node.output:
+            if name in given:
+                problem = f"node {describe(node, index)!r} assigns {name!r}, which is an input or a constant"
+                raise InvalidModelError(problem, _ONCE)
+            if name and found.setdefault(name, index) != index:
+                first = describe(holder.node[found[name]], found[name])
+                problem = f"nodes {first!r} and {describe(node, index)!r} both assign {name!r}"
+                raise InvalidModelError(problem, _ONCE)
+    return found
+
+
+def _reads(node: NodeProto) -> Iterator[str]:
+    yield from (name for name in node.input if name)
+    yield from captures(node)

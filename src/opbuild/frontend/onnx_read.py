@@ -141,6 +141,9 @@ def external_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     yield from (tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL)
 
 
+_DAMAGED = "the file is damaged or was written wrongly; export the model again"
+
+
 def dtype_name(number: int, what: str) -> str:
     """Return the numpy name of one of ONNX's element types.
 
@@ -175,10 +178,8 @@ def to_array(tensor: TensorProto, files: DataFiles) -> Array:
             return _from_bytes(tensor.raw_data, dtype, shape)
         return _from_numbers(tensor, dtype, shape)
     except (ValueError, TypeError, OSError) as error:
-        raise InvalidModelError(
-            f"tensor {tensor.name!r} has data that does not fit its shape {list(shape)}: {error}",
-            "the file is damaged or was written wrongly; export the model again",
-        ) from error
+        problem = f"tensor {tensor.name!r} has data that does not fit its shape {list(shape)}: {error}"
+        raise InvalidModelError(problem, _DAMAGED) from error
 
 
 def _text(tensor: TensorProto) -> Array:
@@ -188,10 +189,8 @@ def _text(tensor: TensorProto) -> Array:
         found[:] = [each.decode() for each in tensor.string_data]
         return found.reshape(tuple(tensor.dims))
     except ValueError as error:
-        raise InvalidModelError(
-            f"tensor {tensor.name!r} has no text of the shape {list(tensor.dims)} in UTF-8: {error}",
-            "the file is damaged or was written wrongly; export the model again",
-        ) from error
+        problem = f"tensor {tensor.name!r} has no text of the shape {list(tensor.dims)} in UTF-8: {error}"
+        raise InvalidModelError(problem, _DAMAGED) from error
 
 
 def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int, ...], files: DataFiles) -> Array:

@@ -62,9 +62,8 @@ def infer_single(
     for name, each, constant in zip(names, types, constants, strict=True):
         if each is None:
             continue
-        values.append(
-            onnx.helper.make_tensor_value_info(name, ONNX_NUMBERS[each.dtype], tuple(map(example_value, each.shape)))
-        )
+        shape = tuple(map(example_value, each.shape))
+        values.append(onnx.helper.make_tensor_value_info(name, ONNX_NUMBERS[each.dtype], shape))
         if constant is not None and constant.size <= _VALUE_LIMIT:
             initializers.append(numpy_helper.from_array(np.asarray(constant, order="C"), name))
     outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name]
@@ -93,11 +92,8 @@ def _require_allowed(node: Node, types: Sequence[TensorType | None], constants: 
     schema = onnx.defs.get_schema(node.op_type, "")
     allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
     for port, each in zip(schema.inputs, types, strict=False):
-        spelled = allowed.get(port.type_str, [port.type_str])
-        if (
-            each is not None
-            and f"tensor({onnx.TensorProto.DataType.Name(ONNX_NUMBERS[each.dtype]).lower()})" not in spelled
-        ):
+        name = each and onnx.TensorProto.DataType.Name(ONNX_NUMBERS[each.dtype]).lower()
+        if each is not None and f"tensor({name})" not in allowed.get(port.type_str, [port.type_str]):
             ShapeCall(node, types, constants).fail_dtype(f"it is not defined for {each.dtype}")
 
 

@@ -10,7 +10,7 @@ network was trained or run (``is_test``), and how an elementwise operator's seco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -22,6 +22,8 @@ from opbuild.graph.shape_rules import ONNX_NUMBERS
 from opbuild.graph.types import Node
 
 Upgrade = Callable[[Node, RewriteScope], Sequence[Node]]
+Steps = tuple[tuple[int, Upgrade], ...]
+"""Below which operator set a step applies; the first that applies is taken."""
 
 
 def replaced(node: Node, drop: tuple[str, ...] = (), inputs: tuple[str, ...] | None = None, **attrs: Any) -> Node:
@@ -63,7 +65,12 @@ def to_set_7(node: Node, opset: int, scope: RewriteScope) -> Sequence[Node]:
         ModelError: If its operands do not fit as the older operator set demands.
     """
     node = replaced(node, ("consumed_inputs",)) if "consumed_inputs" in node.attrs else node
-    for before, step in _OLD_STEPS.get(node.op_type, ()):
+    return _stepped(_OLD_STEPS, node, opset, scope)
+
+
+def _stepped(steps: Mapping[str, Steps], node: Node, opset: int, scope: RewriteScope) -> Sequence[Node]:
+    """Return a node after the first step that applies to its operator set."""
+    for before, step in steps.get(node.op_type, ()):
         if opset < before:
             return step(node, scope)
     return (node,)
@@ -136,10 +143,6 @@ def _cast(node: Node, scope: RewriteScope) -> Sequence[Node]:
     return (replaced(node, to=number),)
 
 
-def _reshape(node: Node, scope: RewriteScope) -> Sequence[Node]:
-    return moved(node if "shape" in node.attrs else replaced(node, shape=()), scope, ("shape",))
-
-
 def _old_split(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """Sizes could be an input, of the type of the data that is split."""
     if len(node.inputs) < 2 or not node.inputs[1]:
@@ -181,7 +184,7 @@ def _defaults(**attrs: float) -> Upgrade:
 
 _BINARY = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 
-_OLD_STEPS: dict[str, tuple[tuple[int, Upgrade], ...]] = {
+_OLD_STEPS: dict[str, Steps] = {
     **dict.fromkeys(_BINARY, ((7, _elementwise),)),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), ((7, changed("output_sequence")),)),
     **dict.fromkeys(("GlobalLpPool", "LpPool"), ((2, _norm),)),
@@ -192,13 +195,15 @@ _OLD_STEPS: dict[str, tuple[tuple[int, Upgrade], ...]] = {
     "Gemm": ((7, changed("broadcast")),),
     "PRelu": ((7, _prelu),),
     "Pad": ((2, lambda node, scope: (replaced(node, ("paddings",), pads=node.attrs["paddings"]),)),),
-    "Reshape": ((5, _reshape),),
+    "Reshape": (
+        (5, lambda node, scope: moved(node if "shape" in node.attrs else replaced(node, shape=()), scope, ("shape",))),
+    ),
     "Selu": ((6, _defaults(alpha=1.6732, gamma=1.0507)),),
     "Split": ((2, _old_split),),
     "Tile": ((6, _tile),),
     "Upsample": ((7, _old_upsample),),
 }
-"""For each operator: below which operator set a step applies; the first that applies yields the form of set 7."""
+"""What yields the form of operator set 7."""
 
 
 def upgrade(node: Node, opset: int, scope: RewriteScope) -> Sequence[Node]:
@@ -210,15 +215,8 @@ def upgrade(node: Node, opset: int, scope: RewriteScope) -> Sequence[Node]:
     if node.domain:
         return (node,)
     if opset < 7:
-        return [new for each in to_set_7(node, opset, scope) for new in _from_set_7(each, 7, scope)]
-    return _from_set_7(node, opset, scope)
-
-
-def _from_set_7(node: Node, opset: int, scope: RewriteScope) -> Sequence[Node]:
-    for before, step in _STEPS.get(node.op_type, ()):
-        if opset < before:
-            return step(node, scope)
-    return (node,)
+        return [new for each in to_set_7(node, opset, scope) for new in _stepped(_STEPS, each, 7, scope)]
+    return _stepped(_STEPS, node, opset, scope)
 
 
 def _batch_normalization(node: Node, scope: RewriteScope) -> Sequence[Node]:
@@ -259,10 +257,6 @@ def _softmax(node: Node, scope: RewriteScope) -> Sequence[Node]:
     return of.finish(of.reshape(normalized, shape))
 
 
-def _clip(node: Node, scope: RewriteScope) -> Sequence[Node]:
-    return moved(node, scope, ("min", "max"), scope.type_of(node.inputs[0]).dtype, ())
-
-
 def _pad(node: Node, scope: RewriteScope) -> Sequence[Node]:
     dtype = scope.type_of(node.inputs[0]).dtype
     pads = scope.constant(np.asarray(node.attrs.get("pads", ()), np.int64))
@@ -286,15 +280,8 @@ def _resize_10(node: Node, scope: RewriteScope) -> Sequence[Node]:
     """Before opset 11 coordinates were asymmetric and nearest rounded down."""
     old = node.attrs.get("mode", "nearest")
     mode = {"bilinear": "linear", "trilinear": "linear"}.get(str(old), old)
-    changed = replaced(
-        node,
-        (),
-        (node.inputs[0], "", node.inputs[1]),
-        mode=mode,
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode="floor",
-    )
-    return (changed.with_(op_type="Resize"),)
+    attrs = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return (replaced(node, (), (node.inputs[0], "", node.inputs[1]), **attrs).with_(op_type="Resize"),)
 
 
 def _resize_11(node: Node, scope: RewriteScope) -> Sequence[Node]:
@@ -330,27 +317,22 @@ def _grid_sample(node: Node, scope: RewriteScope) -> Sequence[Node]:
     return (replaced(node, mode={"bilinear": "linear", "bicubic": "cubic"}.get(old, old)),)
 
 
-_REDUCTIONS = (
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-    "ReduceSumSquare",
-)  # fmt: skip
+_REDUCTIONS = tuple(
+    f"Reduce{name}" for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
+)
 
-_STEPS: dict[str, tuple[tuple[int, Upgrade], ...]] = {
+_STEPS: dict[str, Steps] = {
     "BatchNormalization": ((14, _batch_normalization),),
     "Dropout": (
         (10, changed("ratio", outputs=1)),  # the mask had the data's type; nobody reads it in inference
         (12, changed("ratio")),
     ),
-    "Softmax": ((13, _softmax),),
-    "LogSoftmax": ((13, _softmax),),
-    "Hardmax": ((13, _softmax),),
-    "Clip": ((11, _clip),),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), ((13, _softmax),)),
+    "Clip": ((11, lambda node, scope: moved(node, scope, ("min", "max"), scope.type_of(node.inputs[0]).dtype, ())),),
     "Pad": ((11, _pad),),
     "Slice": ((10, ints_to_inputs("starts", "ends", "axes")),),
-    "Squeeze": ((13, ints_to_inputs("axes")),),
-    "Unsqueeze": ((13, ints_to_inputs("axes")),),
-    "ReduceSum": ((13, ints_to_inputs("axes")),),
-    **{name: ((18, ints_to_inputs("axes")),) for name in _REDUCTIONS},
+    **dict.fromkeys(("ReduceSum", "Squeeze", "Unsqueeze"), ((13, ints_to_inputs("axes")),)),
+    **dict.fromkeys(_REDUCTIONS, ((18, ints_to_inputs("axes")),)),
     "Split": ((18, _split),),
     "TopK": ((10, ints_to_inputs("k")),),
     "Upsample": ((9, _upsample_7), (10, _resize_10)),
@@ -361,7 +343,7 @@ _STEPS: dict[str, tuple[tuple[int, Upgrade], ...]] = {
     "RoiAlign": ((16, changed(coordinate_transformation_mode="output_half_pixel")),),
     "Scatter": ((11, changed(op_type="ScatterElements")),),
 }
-"""For each operator: below which operator set a step applies; the first that applies yields the newest form."""
+"""What yields the newest form."""
 
 
 def upgrades(node: Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import accumulate, count, pairwise
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import NodeBuilder, Value
 from opbuild.graph.indices import DOMAIN
 from opbuild.graph.shape_rules import ONNX_NUMBERS, ShapeCall, UnknownValueError
-from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.types import Array, Node
 
 
 class RewriteScope(graph_builder.Scope, Protocol):
@@ -96,6 +96,11 @@ class Rewriting(NodeBuilder):
         else:
             self("Identity", value, output=output)
 
+    def refuse_if(self, condition: Any, why: str) -> None:
+        """Raise an UnsupportedOperatorError that names the node under a condition."""
+        if condition:
+            self.refuse(why)
+
     # What is given
 
     def shape(self, index: int, *ranks: int) -> tuple[int, ...]:
@@ -158,9 +163,10 @@ class Rewriting(NodeBuilder):
 
     # What is often written
 
-    def same(self, domain: str = "", **attrs: Any) -> Sequence[Node]:
+    def same(self, domain: str = "", attrs: Mapping[str, Any] | None = None) -> Sequence[Node]:
         """Write the operator of another domain with that name, with all that the node has, or with other attributes."""
-        self.write(self.node.op_type, self.node.inputs, self.node.outputs, attrs or self.node.attrs, domain)
+        attrs = self.node.attrs if attrs is None else attrs
+        self.write(self.node.op_type, self.node.inputs, self.node.outputs, attrs, domain)
         return self.nodes
 
     def plus(self, value: str, index: int) -> Value:
@@ -180,10 +186,6 @@ class Rewriting(NodeBuilder):
         """Return a constant of int64 without dimensions; an open extent stays open."""
         return self.constant(np.array(value, object if is_open((value,)) else np.int64))
 
-    def truth(self) -> Value:
-        """Return a constant that is true."""
-        return self.constant(True)
-
     def steps(self, count: int, first: int = 0) -> Value:
         """Return so many integers from the first one on; both may be open extents."""
         if not is_open((count, first)):
@@ -194,6 +196,10 @@ class Rewriting(NodeBuilder):
     def cast(self, value: str, dtype: str, given: str = "") -> Value:
         """Write a Cast, unless the value is of that type already."""
         return self.value(value) if dtype == given else self("Cast", value, to=ONNX_NUMBERS[dtype])
+
+    def in_float32(self, index: int) -> Value:
+        """Return an input in float32."""
+        return self.cast(self.input(index), "float32", self.dtype(index))
 
     def bits(self, value: str, given: str, dtype: str) -> Value:
         """Write a BitCast to a type of the same size, unless the value is of that type already."""
@@ -206,6 +212,19 @@ class Rewriting(NodeBuilder):
     def reshape(self, value: str, shape: Sequence[Any]) -> Value:
         """Write a Reshape; one extent may be -1."""
         return self("Reshape", value, self.ints(*shape))
+
+    def parts(self, value: str, axis: int, *sizes: int) -> list[Value]:
+        """Write parts of a value, one behind the other along an axis."""
+        ends = list(accumulate(sizes, initial=0))
+        return [self.slice(value, axis, begin, end) for begin, end in pairwise(ends)]
+
+    def to_front(self, value: str, rank: int) -> Value:
+        """Write that channels, which are last, come second."""
+        return self("Transpose", value, perm=(0, rank - 1, *range(1, rank - 1)))
+
+    def to_end(self, value: str, rank: int) -> Value:
+        """Write that channels, which are second, come last."""
+        return self("Transpose", value, perm=(0, *range(2, rank), 1))
 
 
 def writes(*op_types: str, domain: str = MICROSOFT) -> Callable[[Rewrite], Rewrite]:
@@ -252,27 +271,18 @@ class Untyped:
         """Return whether a value is a constant of the graph."""
         return name in self._tensors
 
-    def type_of(self, name: str) -> TensorType:
-        """Raise: nothing is known of types."""
-        return self._unknown(name)
-
     def producer(self, name: str) -> Node | None:
         """Return None: nodes are collected elsewhere."""
         return None
 
-    def append(self, node: Node) -> None:
-        """Raise: nodes are collected elsewhere."""
-        self._unknown(node.name)
-
-    def bounded_value(self, name: str, least: int) -> int | None:
-        """Raise: nothing is known of extents."""
-        return self._unknown(name)
-
-    def _unknown(self, name: str) -> NoReturn:
+    def type_of(self, name: Any, *_: Any) -> NoReturn:
+        """Raise: nothing is known of types and extents."""
         raise InvalidModelError(
             f"node {self._name!r}, which reads {name!r}, has a graph that its operator does not take",
             "export the model again",
         )
+
+    append = bounded_value = type_of
 
 
 def _itself(value: Array) -> Array:

@@ -24,6 +24,11 @@ _SERVED: dict[str, dict[str, tuple[str, ...]]] = {
         MICROSOFT: (
             *("FusedConv", "NhwcConv", "NhwcFusedConv", "FusedGemm", "FusedMatMul", "TransposeMatMul", "GemmFastGelu"),
             *("BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "FastGelu", "Gelu", "QuickGelu", "Tokenizer"),
+            *("CDist", "ComplexMul", "ComplexMulConj", "ConvTransposeWithDynamicPads", "CropAndResize", "ExpandDims"),
+            *("GatherND", "GridSample", "Irfft", "IsAllFinite", "NGramRepeatBlock", "Pad", "Range", "Rfft", "SampleOp"),
+            *("TorchEmbedding", "Trilu", "UnfoldTensor", "Unique", "WordConvEmbedding"),
+            *("DequantizeLinear", "DynamicQuantizeLSTM", "GatherBlockQuantized", "MatMulBnb4", "MatMulInteger16"),
+            *("MatMulNBits", "MulInteger", "QLinearReduceMean", "QuantizeLinear", "ReduceSumInteger"),
         ),
         NCHWC: (
             *("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput"),
@@ -38,34 +43,16 @@ _SERVED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "microsoft_experts": {MICROSOFT: ("MoE", "QMoE")},
     "microsoft_search": {MICROSOFT: ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")},
-    "microsoft_gated": {
+    "microsoft_layers": {
         "": ("SimplifiedLayerNormalization",),  # ONNX Runtime writes it into ONNX's own domain as well
         MICROSOFT: (
             *("BranchwiseRMSNorm", "CausalConvWithState", "EmbedLayerNormalization", "EngramGate", "GatedAdd"),
             *("GatedRMSNorm", "GroupNorm", "HyperConnectionPostMix", "HyperConnectionPreMix", "LayerNormalization"),
             *("LinearAttention", "LinearAttentionGate", "MoEGroupRouter", "QEmbedLayerNormalization", "ScaledSiLU"),
             *("SimplifiedLayerNormalization", "SkipGroupNorm", "SkipLayerNormalization"),
-            "SkipSimplifiedLayerNormalization",
+            *("SkipSimplifiedLayerNormalization", "GatedDeltaNet", "MurmurHash3", "NGramHashMapping"),
+            *("VarlenCausalConvWithState", "VarlenNGramHashMapping"),
         ),
-    },
-    "microsoft_movement": {
-        MICROSOFT: (
-            *("CDist", "ComplexMul", "ComplexMulConj", "ConvTransposeWithDynamicPads", "CropAndResize", "ExpandDims"),
-            *("GatherND", "GridSample", "Irfft", "IsAllFinite", "NGramRepeatBlock", "Pad", "Range", "Rfft", "SampleOp"),
-            *("TorchEmbedding", "Trilu", "UnfoldTensor", "Unique", "WordConvEmbedding"),
-        )
-    },
-    "microsoft_packed": {
-        MICROSOFT: (
-            *("GatedDeltaNet", "MurmurHash3", "NGramHashMapping", "VarlenCausalConvWithState"),
-            "VarlenNGramHashMapping",
-        )
-    },
-    "microsoft_quantized": {
-        MICROSOFT: (
-            *("DequantizeLinear", "DynamicQuantizeLSTM", "GatherBlockQuantized", "MatMulBnb4", "MatMulInteger16"),
-            *("MatMulNBits", "MulInteger", "QLinearReduceMean", "QuantizeLinear", "ReduceSumInteger"),
-        )
     },
 }
 

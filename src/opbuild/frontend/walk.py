@@ -13,9 +13,8 @@ import numpy as np
 
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.binding import FunctionCall, NodeBinder
-from opbuild.frontend.block import UntypedGraph, UntypedPort, blocks, captures, reads
+from opbuild.frontend.block import Frame, KnownValue, Remainder, UntypedGraph, UntypedPort, blocks, captures, reads
 from opbuild.frontend.open_values import is_open_value
-from opbuild.frontend.remainder import Frame, KnownValue, Remainder
 from opbuild.graph.breaks import HOST_VALUE, Body, Dimension, GraphBreak, Kind, is_tensor
 from opbuild.graph.expressions import DerivedValue, derived
 from opbuild.graph.extents import SymbolicExtent

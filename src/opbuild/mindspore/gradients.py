@@ -199,7 +199,7 @@ class _Differentiated:
         return found
 
     def _gradients(self, trace: Trace, start: int, result: Any, wanted: Sequence[Any]) -> Any:
-        from opbuild.frontend.cell_gradients import record_gradients
+        from opbuild.frontend.cell import record_gradients
 
         results = result if isinstance(result, (tuple, list)) else (result,)
         outputs = [each for each in results[: 1 if self._has_aux else None] if isinstance(each, Tensor)]

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from opbuild.files.held import HeldFile
+    from opbuild.frontend.block import Remainder
     from opbuild.frontend.onnx_model import OnnxModel
-    from opbuild.frontend.remainder import Remainder
     from opbuild.frontend.walk import Walked
 
 Model = str | os.PathLike[str] | bytes | Any

@@ -1,14 +1,13 @@
 """Which operators have kernels, for which element types, and which run on the host.
 
-Nothing is listed by hand: each operator's small model (``frontend.onnx_examples`` has those of ONNX and ``ai.onnx.ml``,
-``frontend.microsoft_examples`` those of ONNX Runtime) goes the way of every model, and what becomes of it is the
-answer.
+Nothing is listed by hand: each operator's small model (``frontend.operator_examples`` has them) goes the way of every
+model, and what becomes of it is the answer.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,7 @@ from opbuild.target.host import host_level
 from opbuild.text.names import nearest
 
 if TYPE_CHECKING:
-    from opbuild.frontend.onnx_examples import OperatorExample
+    from opbuild.frontend.operator_examples import OperatorExample
 
 
 NO_TENSORS = "for lists, optional values or text: falls back to numpy, at a graph break"
@@ -92,15 +91,12 @@ def operators(name: str | Sequence[str] | None = None) -> tuple[OperatorSupport,
 
 
 @cache
-def _known() -> Mapping[str, Callable[[str], Iterator[OperatorExample]]]:
-    """Return the functions that yield the examples of each operator."""
-    from opbuild.frontend import microsoft_examples, onnx_examples
-    from opbuild.frontend.rewritten import LEARNED
+def _known() -> Sequence[str]:
+    """Return the operators of which there are examples."""
+    from opbuild.frontend.operator_examples import operator_types
+    from opbuild.frontend.rewritten import LEARNED, MICROSOFT
 
-    found = dict.fromkeys(
-        onnx_examples.operator_types() + onnx_examples.operator_types(LEARNED), onnx_examples.examples
-    )
-    return found | dict.fromkeys(microsoft_examples.operator_types(), microsoft_examples.examples)
+    return [name for domain in ("", LEARNED, MICROSOFT) for name in operator_types(domain)]
 
 
 def _named(name: str) -> Sequence[str]:
@@ -116,7 +112,9 @@ def _named(name: str) -> Sequence[str]:
 @cache
 def _records(op_type: str) -> tuple[OperatorSupport, ...]:
     forms: defaultdict[str, dict[str, _Outcome]] = defaultdict(dict)
-    for example in _known()[op_type](op_type):
+    from opbuild.frontend.operator_examples import examples
+
+    for example in examples(op_type):
         forms[example.label][example.dtype] = outcome(example)
     alike: dict[OperatorSupport, list[str]] = {}
     for label, outcomes in forms.items():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import numpy_dtype
-from opbuild.frontend.onnx_declared import DeclaredType
+from opbuild.frontend.wire import DeclaredType
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.onnxruntime.metadata import NodeArg
 from opbuild.onnxruntime.status import InvalidArgument, NotImplemented, failure

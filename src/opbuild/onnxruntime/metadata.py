@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from opbuild.frontend.onnx_declared import DeclaredExtent, DeclaredModel, DeclaredType
+from opbuild.frontend.wire import DeclaredExtent, DeclaredModel, DeclaredType
 from opbuild.kernel.opdesc import FREE
 from opbuild.onnxruntime.options import SessionOptions
 from opbuild.onnxruntime.types import element_name, type_name

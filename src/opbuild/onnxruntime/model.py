@@ -14,7 +14,7 @@ import numpy as np
 from opbuild.api import Network, compile_model
 from opbuild.config import Config
 from opbuild.files.mapping import read_file
-from opbuild.frontend.onnx_declared import DeclaredModel, DeclaredType, read_declared
+from opbuild.frontend.wire import DeclaredModel, DeclaredType, read_declared
 from opbuild.kernel.opdesc import FREE
 from opbuild.models.digest import digest_model
 from opbuild.models.source import ModelSource

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import numpy_dtype
-from opbuild.frontend.onnx_declared import DeclaredType
+from opbuild.frontend.wire import DeclaredType
 from opbuild.graph.shape_rules import ONNX_DTYPES, ONNX_NUMBERS
 
 STRING = 8

@@ -19,7 +19,7 @@ from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 
 if TYPE_CHECKING:
-    from opbuild.frontend.remainder import Remainder
+    from opbuild.frontend.block import Remainder
     from opbuild.frontend.walk import Walked
 
 NUMBERS = ""

@@ -40,14 +40,20 @@ class Storable(SerializableCallable):
 
     Args:
         run: Runs it.
-        flat: The same as data.
+        flat: The same as data; empty if the graph was left to torch.
+        inputs: How many inputs the graph has.
         options: Options of the back end.
+
+    Raises:
+        UnsupportedOperatorError: If it cannot be stored.
     """
 
-    def __init__(self, run: Callable[..., Any], flat: Flat, options: Mapping[str, Any]) -> None:
-        self._run = run
-        self._flat = flat
-        self._options = options
+    def __init__(self, run: Callable[..., Any], flat: Sequence[Flat], inputs: int, options: Mapping[str, Any]) -> None:
+        if not flat:
+            raise _unsupported("that needs gradients")
+        if len(flat[0].inputs) != inputs:
+            raise _unsupported("with inputs that share memory")
+        self._run, self._flat, self._options = run, flat[0], options
 
     def __call__(self, *args: Any) -> Any:
         """Run the graph.
@@ -87,28 +93,8 @@ class Storable(SerializableCallable):
             flat, options = Flat.from_json(content["graph"]), dict(content["options"])
         except REFUSED as error:
             raise InvalidModelError(f"this is no stored graph: {error!s:.500}", "compile it again") from error
-        return cls(Runner(flat, read_settings(options), None), flat, options)  # torch's pickle has run before it
-
-
-def storable(
-    run: Callable[..., Any], flat: Sequence[Flat], inputs: Sequence[Any], options: Mapping[str, Any]
-) -> Storable:
-    """Return a runner of a graph that torch can store.
-
-    Args:
-        run: Runs it.
-        flat: The graph as data; empty if it was left to torch.
-        inputs: Its inputs.
-        options: Options of the back end.
-
-    Raises:
-        UnsupportedOperatorError: If it cannot be stored.
-    """
-    if not flat:
-        raise _unsupported("that needs gradients")
-    if len(flat[0].inputs) != len(inputs):
-        raise _unsupported("with inputs that share memory")
-    return Storable(run, flat[0], options)
+        run = Runner(flat, read_settings(options), None)  # torch's pickle has run before it
+        return cls(run, [flat], len(flat.inputs), options)
 
 
 def without_own_cache() -> AbstractContextManager[Any]:

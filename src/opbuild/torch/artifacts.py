@@ -16,6 +16,7 @@ from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
     from opbuild.config import Config
+    from opbuild.files.trust import Trust
     from opbuild.kernel.entry import Entry
     from opbuild.report import Report
 
@@ -80,17 +81,19 @@ class Recorder:
         for place in names:
             if place not in self._recorded:
                 self._recorded.add(place)
-                self._record(*place)
+                _record(*place, setup.trust)
 
-    def _record(self, folder: Path, name: str) -> None:
-        from opbuild.kernel.entry import Entry
-        from opbuild.pipeline.setup import set_up
-        from opbuild.store.blobs import Folder
-        from opbuild.store.inspect import read
 
-        entry = read(Folder(folder, set_up(self._config, None, None).trust, is_quiet=True, is_judged=True), name)
-        if isinstance(entry, Entry):
-            CacheArtifactManager.record_artifact(_TYPE, name, _packed(entry))
+def _record(folder: Path, name: str, trust: Trust) -> None:
+    from opbuild.files.sealed import seal
+    from opbuild.kernel.entry import Entry
+    from opbuild.store.blobs import Folder
+    from opbuild.store.inspect import read
+
+    entry = read(Folder(folder, trust, is_quiet=True, is_judged=True), name)
+    if isinstance(entry, Entry):
+        files = {Path(file).suffix: base64.b64encode(data).decode() for file, data in entry.files()}
+        CacheArtifactManager.record_artifact(_TYPE, name, seal(files, entry.name))
 
 
 def _is_runtime(name: str) -> bool:
@@ -98,13 +101,6 @@ def _is_runtime(name: str) -> bool:
     from opbuild.kernel.runtime_desc import runtime_desc
 
     return name.startswith(f"{file_op_type(runtime_desc().op_types)}_")
-
-
-def _packed(entry: Entry) -> bytes:
-    from opbuild.files.sealed import seal
-
-    files = {Path(name).suffix: base64.b64encode(data).decode() for name, data in entry.files()}
-    return seal(files, entry.name)
 
 
 def _unpacked(name: str, content: bytes) -> Entry:
@@ -121,11 +117,7 @@ def _unpacked(name: str, content: bytes) -> Entry:
         files = {suffix: base64.b64decode(text, validate=True) for suffix, text in unseal(content, name).items()}
         found = check(name, files)
     except (ValueError, TypeError, LookupError, AttributeError, binascii.Error) as error:
-        raise _damaged(name, str(error)) from error
+        raise BuildError(f"the artifact {name} is not what was saved: {error}", "save the artifacts again") from error
     if not isinstance(found, Entry):
-        raise _damaged(name, found.text)
+        raise BuildError(f"the artifact {name} is not what was saved: {found.text}", "save the artifacts again")
     return found
-
-
-def _damaged(name: str, why: str) -> BuildError:
-    return BuildError(f"the artifact {name} is not what was saved: {why}", "save the artifacts again")

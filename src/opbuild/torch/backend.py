@@ -6,16 +6,16 @@ import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch._guards import TracingContext
+from torch._guards import CompileContext, TracingContext
 
-from opbuild.torch.aot import is_ahead_of_time, require_plain, storable, without_own_cache
+from opbuild.torch.aot import Storable, is_ahead_of_time, require_plain, without_own_cache
 from opbuild.torch.artifacts import Recorder
 from opbuild.torch.decompositions import attention_written_out, decompositions, kept_whole
 from opbuild.torch.flat import Flat, flat_of
@@ -23,7 +23,6 @@ from opbuild.torch.part import Part
 from opbuild.torch.partition import Partitioned
 from opbuild.torch.report import Graph, add
 from opbuild.torch.settings import Settings, read_settings
-from opbuild.torch.sizes import Role, was_built
 
 _NUMBERS = count()
 _FRAMES = re.compile(r'File "(.*)", line \d+, in (.*)')
@@ -59,7 +58,7 @@ def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappi
     with without_own_cache(), kept_whole(), attention_written_out(example_inputs):
         compiled = compiler(gm, example_inputs)
     add(graph)
-    return storable(compiled, flat, example_inputs, options or {}) if is_ahead_of_time() else compiled
+    return Storable(compiled, flat, len(example_inputs), options or {}) if is_ahead_of_time() else compiled
 
 
 def _graph_of(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Graph:
@@ -81,27 +80,19 @@ def _compile(settings: Settings, graph: Graph, role: Role, flat: list[Flat] | No
         if flat is not None:
             flat.append(flat_of(partitioned.module, partitioned.programs))
             require_plain(_metadata())
-        module, reopens, built = partitioned.module, _may_have_other_sizes(), was_built(role)
+        module, built = partitioned.module, was_built(role)
+        dynamo: Any = torch._dynamo.config
+        # Dynamo would hand over the same again with open sizes
+        reopens = bool(dynamo.automatic_dynamic_shapes and dynamo.assume_static_by_default)
         tell = Recorder(settings.config)
         for name, program in partitioned.programs.items():
             eager = module.get_submodule(name)
             delattr(module, name)
             setattr(module, name, Part(program, eager, settings, graph, was_built=built, reopens=reopens, tell=tell))
-        return _boxed(module, graph)
+        module.meta["opbuild"] = graph  # which is reported of for as long as the module is there
+        return make_boxed_func(module.forward)
 
     return compiler
-
-
-def _boxed(module: fx.GraphModule, graph: Graph) -> Any:
-    """Return a runner of a module that keeps what is reported of it."""
-    module.meta["opbuild"] = graph
-    return make_boxed_func(module.forward)
-
-
-def _may_have_other_sizes() -> bool:
-    """Return whether Dynamo would hand over the same again with open sizes."""
-    settings: Any = torch._dynamo.config
-    return bool(settings.automatic_dynamic_shapes and settings.assume_static_by_default)
 
 
 def _frozen_names(gm: fx.GraphModule) -> set[str]:
@@ -137,3 +128,20 @@ def _metadata() -> Any:
     """Return the metadata that ``aot_autograd`` found out about the graph; None if there is none."""
     context = TracingContext.try_get()
     return None if context is None else context.fw_metadata
+
+
+Role = Literal["inference", "forward", "backward"]
+"""What a graph is of some code: all of it, or where gradients are needed one of two."""
+
+_BUILT: set[tuple[int, Role]] = set()
+
+
+def was_built(role: Role) -> bool:
+    """Return whether Dynamo handed over the present code before; ``role`` is the graph's part of it."""
+    compile_id = CompileContext.current_compile_id()
+    if compile_id is None or compile_id.frame_id is None:
+        return False
+    if not compile_id.frame_compile_id:
+        _BUILT.add((compile_id.frame_id, role))
+        return False
+    return (compile_id.frame_id, role) in _BUILT

@@ -1,31 +1,95 @@
 """A graph after partitioning as plain data: which parts and which operators of torch run, in which order.
 
 It can be stored, and runs without Dynamo, FX or the module that it came from.
+
+A file names what is called. Nothing that it names is looked up as an attribute before torch's dispatcher has confirmed
+that there is such an operator, in one of the namespaces that count; what changes its arguments in place, or takes a
+text that names something outside (a file), is refused, because no graph that is saved has it.
 """
 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from opbuild.errors import InvalidModelError, OpbuildError, RunError, UnsupportedOperatorError
-from opbuild.frontend.torch.program import AtenProgram, Ref, program_from_json, program_to_json
-from opbuild.frontend.torch.sizes import FUNCTIONS
+from opbuild.frontend.torch.program import AtenProgram, Ref, from_plain, plain, program_from_json, program_to_json
+from opbuild.frontend.torch.writing import FUNCTIONS
 from opbuild.platform.records import NamedTuple
-from opbuild.torch.overloads import TORCHS, overload
 from opbuild.torch.part import Part
 from opbuild.torch.report import Graph, add
 from opbuild.torch.settings import Settings
 
+TORCHS = frozenset(("aten", "prims"))
+"""Namespaces of torch's own operators, which every stored graph may call."""
+
+_NAME = re.compile(r"([a-zA-Z]\w{0,99})\.(\w{1,199})\.([a-zA-Z]\w{0,99})", re.ASCII)
+"""A namespace, an operator and its overload."""
+
+_OUTSIDE = frozenset(("filename", "s"))
+"""Texts that name a file (``from_file``), or are printed (``_print``); all others of torch's choose a mode."""
+
+_CHECKS = frozenset(
+    (
+        *("_assert_async", "_assert_scalar", "_assert_tensor_metadata"),
+        "sym_constrain_range",
+        "sym_constrain_range_for_size",
+    )
+)
+"""Operators that have no result, and fail where something is not as it was when the module was saved."""
+
+
+def overload(target: str, namespaces: Collection[str] | None = TORCHS) -> Any:
+    """Return the overload that a text names, such as ``aten.add.Tensor``.
+
+    Args:
+        target: The text, whoever wrote it.
+        namespaces: Where operators count; None: all that are registered in this process.
+
+    Raises:
+        InvalidModelError: If it names none that a stored graph may call.
+    """
+    parts = _NAME.fullmatch(target)
+    if parts is None:
+        raise InvalidModelError(f"{target!r:.200} is no name of an operator", "save the module again")
+    space, name, kind = parts.groups()
+    if namespaces is not None and space not in namespaces:
+        hint = f"give namespaces=[{space!r}] if you trust the file and what registers these operators"
+        raise InvalidModelError(f"it calls {target}, and only operators of {', '.join(sorted(namespaces))} count", hint)
+    if not _is_registered(f"{space}::{name}", "" if kind == "default" else kind):
+        raise InvalidModelError(f"torch has no operator {target!r}", "import what registers it")
+    found = getattr(getattr(getattr(torch.ops, space), name), kind)  # which is registered, so these are no others
+    if not isinstance(found, torch._ops.OpOverload):
+        raise InvalidModelError(f"{target!r} is no operator", "save the module again")
+    if found._schema.is_mutable or (space in TORCHS and _reaches_outside(name, found._schema)):
+        raise InvalidModelError(f"{target!r} does more than to compute a result", "save the module again")
+    return found
+
+
+def _is_registered(name: str, kind: str) -> bool:
+    """Return whether the dispatcher has an operator; those of TorchScript alone, as ``aten::save``, do not count."""
+    try:
+        torch._C._dispatch_find_schema_or_throw(name, kind)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _reaches_outside(name: str, schema: Any) -> bool:
+    return (not schema.returns and name not in _CHECKS) or any(
+        each.name in _OUTSIDE and str(each.type) == "str" for each in schema.arguments
+    )
+
+
 _PART, _SYM = "part.", "sym."
 
+_KINDS = (torch.dtype, torch.layout, torch.memory_format)
 _NAMED: Mapping[str, Any] = {
-    str(each).removeprefix("torch."): each
-    for each in vars(torch).values()
-    if isinstance(each, (torch.dtype, torch.layout, torch.memory_format))
+    str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, _KINDS)
 }
 """Element types, layouts and formats of torch by their names."""
 
@@ -177,7 +241,7 @@ def _target(node: torch.fx.Node) -> str:
     name = "getitem" if node.target is operator.getitem else getattr(node.target, "__name__", "")
     if node.op == "call_function" and (name == "getitem" or _SYM + name in FUNCTIONS):
         return _SYM + name
-    raise _unsupported(f"{node.op} {node.target}")
+    raise unsupported(f"{node.op} {node.target}")
 
 
 def _argument(value: Any) -> Any:
@@ -186,9 +250,7 @@ def _argument(value: Any) -> Any:
     Raises:
         UnsupportedOperatorError: If there is no form for its kind.
     """
-    if value is None or isinstance(value, (bool, int, float, str, torch.device)):
-        return value
-    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+    if value is None or isinstance(value, (bool, int, float, str, torch.device, *_KINDS)):
         return value
     if isinstance(value, torch.fx.Node):
         return Ref(value.name)
@@ -196,50 +258,33 @@ def _argument(value: Any) -> Any:
         return [_argument(each) for each in value]
     if isinstance(value, dict):
         return {name: _argument(each) for name, each in value.items()}
-    raise _unsupported(f"an argument of type {type(value).__name__}")
+    raise unsupported(f"an argument of type {type(value).__name__}")
 
 
 def _plain(value: Any) -> Any:
     """Return an argument as JSON."""
-    if isinstance(value, Ref):
-        return {"ref": value.name}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if isinstance(value, Mapping):
-        return {"map": {name: _plain(each) for name, each in value.items()}}
-    if isinstance(value, float):
-        return {"float": value.hex()}
+    return plain(value, _named)
+
+
+def _named(value: Any) -> Any:
     if isinstance(value, torch.device):
         return {"device": str(value)}
     return value if value is None or isinstance(value, (int, str)) else {"torch": str(value).removeprefix("torch.")}
 
 
 def _read(found: Any, known: Collection[str]) -> Any:
-    """Return the argument that ``_plain`` wrote.
+    """Return the argument that ``_plain`` wrote, which may refer to known names; raises as ``from_plain``."""
 
-    Args:
-        found: What it wrote.
-        known: Names that it may refer to.
+    def other(kind: str, value: Any) -> Any:
+        if kind == "ref" and value in known:
+            return Ref(value)
+        if kind == "device":
+            return _device(value)
+        if kind == "torch":
+            return _NAMED[value]
+        raise ValueError(f"there is no argument { ({kind: value})!s:.200}")
 
-    Raises:
-        ValueError, TypeError, LookupError, AttributeError: If it is something else.
-    """
-    if isinstance(found, list):
-        return [_read(each, known) for each in found]
-    if not isinstance(found, dict):
-        return found
-    ((kind, value),) = found.items()
-    if kind == "map":
-        return {name: _read(each, known) for name, each in value.items()}
-    if kind == "ref" and value in known:
-        return Ref(value)
-    if kind == "float":
-        return float.fromhex(value)
-    if kind == "device":
-        return _device(value)
-    if kind == "torch":
-        return _NAMED[value]
-    raise ValueError(f"there is no argument {found!s:.200}")
+    return from_plain(found, other, list)
 
 
 def _device(text: str) -> torch.device:
@@ -275,5 +320,6 @@ def _nothing(*_: Any) -> Any:
     raise InvalidModelError("a stored part has no module", "this is an error in opbuild; please report it")
 
 
-def _unsupported(what: str) -> UnsupportedOperatorError:
+def unsupported(what: str) -> UnsupportedOperatorError:
+    """Return the error for a graph that cannot be written down."""
     return UnsupportedOperatorError(f"{what} cannot be saved", "use torch.compile for this model")

@@ -16,11 +16,10 @@ from opbuild.errors import InputError, InvalidModelError
 from opbuild.files.trust import make_trust
 from opbuild.graph.types import DTYPES
 from opbuild.platform.paths import Path
-from opbuild.torch.flat import Runner
-from opbuild.torch.memory import to_tensor
-from opbuild.torch.overloads import TORCHS
+from opbuild.torch.flat import TORCHS, Runner
 from opbuild.torch.saved import REFUSED, Given, Saved, is_target, read_saved
 from opbuild.torch.settings import read_settings
+from opbuild.torch.tensors import to_tensor
 from opbuild.torch.trees import spec_of
 
 
@@ -81,7 +80,7 @@ class Loaded:
         self._run = Runner(saved.graph, read_settings(options), TORCHS.union(namespaces))
         try:
             self._arguments, self._returned = spec_of(saved.arguments), spec_of(saved.returned)
-            _check_leaves(saved, self._arguments.num_leaves, self._returned.num_leaves)
+            _check_numbers(saved, self._arguments.num_leaves, self._returned.num_leaves)
             constants = {name: _constant(*each) for name, each in saved.constants.items()}
             self._sources = [_source(each, model, constants) for each in saved.given]
         except REFUSED as error:
@@ -119,9 +118,6 @@ class Loaded:
                 continue
             index = next(i for i, each in enumerate(self._saved.given) if is_target(each, result))
             _write(self._sources[index](leaves), value, result.name)
-        return self._nested(outputs)
-
-    def _nested(self, outputs: list[Any]) -> Any:
         try:
             return pytree.tree_unflatten(outputs, self._returned)
         except Exception as error:  # of a class of the process's own, which the file tells its fields
@@ -170,7 +166,7 @@ def _fits(extent: int, wanted: int | str, ranges: Mapping[str, Sequence[int | No
     return is_within and extents.setdefault(wanted, extent) == extent
 
 
-def _check_leaves(saved: Saved, arguments: int, outputs: int) -> None:
+def _check_numbers(saved: Saved, arguments: int, outputs: int) -> None:
     """Raise ``ValueError`` unless arguments and results have as many leaves as the graph takes and gives."""
     if sorted(each.leaf for each in saved.given if each.leaf >= 0) != list(range(arguments)):
         raise ValueError("its arguments have other leaves than its graph")
@@ -207,7 +203,11 @@ def _source(
         value = constants[given.name]
         return lambda _: value
     *path, name = given.name.split(".")
-    owner = _submodule(model, path)
+    owner: Any = model
+    for each in path:  # in its table of modules: a file's names are asked for as nothing else
+        owner = owner._modules.get(each)
+        if owner is None:
+            raise LookupError(f"the module has no {'.'.join(path)}")
     table: Any = owner._parameters if name in owner._parameters else owner._buffers
     tensor = table.get(name)
     if tensor is None:
@@ -215,13 +215,3 @@ def _source(
     if str(tensor.dtype) != f"torch.{given.dtype}" or tuple(tensor.shape) != tuple(given.shape):
         raise ValueError(f"{given.name} is {tensor.dtype} {list(tensor.shape)}, not {given.dtype} {list(given.shape)}")
     return lambda _: table[name]  # asked for at each call, because a module's parameter may be set to another tensor
-
-
-def _submodule(model: torch.nn.Module, path: Sequence[str]) -> torch.nn.Module:
-    """Return a module below another one, from its table of modules: a file's names are asked for as nothing else."""
-    for name in path:
-        below = model._modules.get(name)
-        if below is None:
-            raise LookupError(f"the module has no {'.'.join(path)}")
-        model = below
-    return model

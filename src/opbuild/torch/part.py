@@ -1,4 +1,4 @@
-"""Part: the runner in the place of operators that opbuild computes."""
+"""Part: the runner in the place of operators that opbuild computes; ProgramSource: its program, for the data path."""
 
 from __future__ import annotations
 
@@ -13,18 +13,71 @@ import torch
 from opbuild.api import compile_source
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ChangesError, OpbuildError
-from opbuild.frontend.torch.builder import output_sizes
+from opbuild.frontend.torch.builder import build_graph, output_sizes
 from opbuild.frontend.torch.program import AtenProgram, Input, Output, floats_in_doubles, size_shape
+from opbuild.graph.constants import array_digest
 from opbuild.graph.types import MOST_ELEMENTS, Array
+from opbuild.graph.types import Graph as BoundGraph
+from opbuild.models.declaration import Declaration, Declared
+from opbuild.platform.digest import blake3_of
+from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.locks import Lock
-from opbuild.report import Report
+from opbuild.report import Clock, Report
+from opbuild.runtime.binding import Shapes
 from opbuild.runtime.network import Network
 from opbuild.text.visible import visible
-from opbuild.torch.memory import to_array, to_tensor
 from opbuild.torch.report import Graph
 from opbuild.torch.settings import Settings
-from opbuild.torch.source import ProgramSource
-from opbuild.torch.weights import Weights
+from opbuild.torch.tensors import Weights, to_array, to_tensor
+
+
+class ProgramSource:
+    """A program with its weights; see ``pipeline.opening.Openable``.
+
+    Args:
+        program: The program.
+        frozen: The values of its frozen inputs.
+
+    Attributes:
+        keeps: Whether it is for several sizes; what it is read from stays in memory anyway.
+    """
+
+    edited = False
+
+    def __init__(self, program: AtenProgram, frozen: Sequence[Array]) -> None:
+        self.program = program
+        self.frozen = frozen
+        self.keeps = False
+
+    @lazy_property
+    def declaration(self) -> Declaration:
+        """The declaration of the network: its name, and its inputs."""
+        program = self.program
+        inputs = tuple(
+            Declared(program.inputs[index].name, kind.dtype, kind.shape)
+            for index in program.given
+            for kind in (program.declared(index),)
+        )
+        outputs = tuple(Declared(f"y{index}", "", None) for index in program.tensors)
+        return Declaration(program.name, inputs, outputs, ())
+
+    @lazy_property
+    def digest(self) -> str:
+        """Digest of the program and its weights."""
+        return blake3_of("\n".join((self.program.digest, *map(array_digest, self.frozen))).encode())
+
+    def graph(self, shapes: Shapes, clock: Clock) -> BoundGraph:
+        """Return the graph for the shapes of the program's inputs.
+
+        Raises:
+            ModelError: As ``build_graph``.
+        """
+        with clock("read"):
+            return build_graph(self.program, shapes, self.frozen, evaluate)
+
+    def forget(self) -> None:
+        """Nothing is kept that the module does not have."""
+
 
 MOST_CHANGES = 2
 """Changes of a weight after which it is no constant any more, but read at each call."""

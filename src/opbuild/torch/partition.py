@@ -109,7 +109,7 @@ class Partitioned:
         if self._is_stored and not floats <= self._frozen:
             return {node.name: "it may be given a float with more digits than a stored graph tells" for node in nodes}
         try:
-            build_graph(program, [_example(program, examples, index) for index in program.given], (), evaluate)
+            build_graph(program, example_shapes(program, examples), (), evaluate)
         except ModelError as error:
             if not error.node:
                 raise
@@ -186,6 +186,9 @@ def _copied(nodes: Sequence[fx.Node]) -> fx.Graph:
     return graph
 
 
-def _example(program: AtenProgram, examples: Sequence[Any], index: int) -> tuple[int, ...]:
-    each = program.inputs[index]
-    return size_shape(examples[index]) if each.kind == "size" else tuple(examples[index][axis] for axis in each.order)
+def example_shapes(program: AtenProgram, examples: Sequence[Any]) -> list[tuple[int, ...]]:
+    """Return the shapes of what a program is given, of an example of each of its inputs."""
+    pairs = ((program.inputs[index], examples[index]) for index in program.given)
+    return [
+        size_shape(found) if each.kind == "size" else tuple(found[axis] for axis in each.order) for each, found in pairs
+    ]

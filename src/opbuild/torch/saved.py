@@ -134,14 +134,11 @@ def read_saved(path: Path, trust: Trust = PRIVATE) -> Saved:
         hint = "save it again with this key (OPBUILD_SIGNING_KEY), or load it without one"
         raise InvalidModelError(f"{path} is not used: {error}", hint) from None
     except REFUSED as error:
-        what = "was saved by an older opbuild" if _is_old(data) else f"is no saved module: {error!s:.500}"
+        what = f"is no saved module: {error!s:.500}"
+        with contextlib.suppress(ValueError):
+            unseal(data, _OLD)
+            what = "was saved by an older opbuild"
         raise InvalidModelError(f"{path} {what}", "save the module again") from error
-
-
-def _is_old(data: bytes) -> bool:
-    with contextlib.suppress(ValueError):
-        return bool(unseal(data, _OLD))
-    return False
 
 
 def _saved(found: Any) -> Saved:
@@ -155,7 +152,8 @@ def _saved(found: Any) -> Saved:
     ranges = {
         name: (_number(low), None if most is None else _number(most)) for name, (low, most) in found["ranges"].items()
     }
-    constants = {name: _constant(*each) for name, each in found["constants"].items()}
+    constants = {name: (_text(dtype), _shape(shape), _text(data)) for name, (dtype, shape, data) in
+                 found["constants"].items()}  # fmt: skip
     names = {extent for each in given for extent in each.shape if isinstance(extent, str)}
     if not names <= ranges.keys() or not {each.name for each in given if each.kind == "constant"} <= constants.keys():
         raise ValueError("an extent or a constant is missing")
@@ -191,20 +189,13 @@ def _result(kind: Any, name: Any, leaf: Any) -> Result:
     return Result(kind, _text(name), _number(leaf))
 
 
-def _constant(dtype: Any, shape: Any, data: Any) -> tuple[str, list[int | str], str]:
-    return _text(dtype), _shape(shape), _text(data)
-
-
 def _shape(found: Any, *, are_named: bool = False) -> list[int | str]:
     if not isinstance(found, list):
         raise TypeError("a shape is no list")
-    return [each if are_named and isinstance(each, str) else _natural(each) for each in found]
-
-
-def _natural(found: Any) -> int:
-    if _number(found) < 0:
-        raise ValueError(f"an extent is {found!r:.200}")
-    return int(found)
+    for each in found:
+        if not (are_named and isinstance(each, str)) and _number(each) < 0:
+            raise ValueError(f"an extent is {each!r:.200}")
+    return found
 
 
 def _number(found: Any) -> int:

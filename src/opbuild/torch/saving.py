@@ -11,17 +11,17 @@ import torch
 from torch.export import ExportedProgram, export
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
 
-from opbuild.errors import InvalidModelError, UnsupportedOperatorError
+from opbuild.errors import InvalidModelError
 from opbuild.files.trust import make_trust
 from opbuild.frontend.torch.capture import DTYPES
 from opbuild.platform.paths import Path
 from opbuild.torch.decompositions import decompositions
-from opbuild.torch.flat import flat_of
+from opbuild.torch.flat import flat_of, unsupported
 from opbuild.torch.loading import Loaded
-from opbuild.torch.memory import to_array
 from opbuild.torch.partition import Partitioned
 from opbuild.torch.saved import Given, Result, Saved, write_saved
 from opbuild.torch.settings import read_settings
+from opbuild.torch.tensors import to_array
 from opbuild.torch.trees import tree_of
 
 _STATE = {InputKind.PARAMETER, InputKind.BUFFER}
@@ -77,7 +77,7 @@ def _saved(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
         ) from error
     signature = exported.graph_signature
     if not isinstance(exported.graph_module, torch.fx.GraphModule):
-        raise _unsupported("a graph of another kind")
+        raise unsupported("a graph of another kind")
     written = {spec.target for spec in signature.output_specs if spec.kind in _WRITTEN and spec.target is not None}
     frozen = {
         spec.arg.name
@@ -107,7 +107,7 @@ def _given(exported: ExportedProgram, module: torch.fx.GraphModule) -> tuple[Giv
             leaf += 1
             continue
         if spec.kind not in {*_STATE, InputKind.CONSTANT_TENSOR} or not isinstance(value, torch.Tensor):
-            raise _unsupported(f"an input of kind {spec.kind.name.lower()}")
+            raise unsupported(f"an input of kind {spec.kind.name.lower()}")
         kind = "state" if spec.kind in _STATE else "constant"
         found.append(Given(kind, str(spec.target), -1, _dtype(value), _shape(value.shape)))
     return tuple(found)
@@ -116,13 +116,13 @@ def _given(exported: ExportedProgram, module: torch.fx.GraphModule) -> tuple[Giv
 def _leaf(spec: InputSpec, value: Any, leaf: int) -> Given:
     if isinstance(spec.arg, ConstantArgument):
         if spec.arg.value is not None and not isinstance(spec.arg.value, (bool, int, float, str)):
-            raise _unsupported(f"an argument of type {type(spec.arg.value).__name__}")
+            raise unsupported(f"an argument of type {type(spec.arg.value).__name__}")
         return Given("fixed", spec.arg.name, leaf, value=spec.arg.value)
     if isinstance(value, torch.Tensor):
         return Given("tensor", spec.arg.name, leaf, _dtype(value), _shape(value.shape))
     if isinstance(value, torch.SymInt):
         return Given("number", spec.arg.name, leaf, shape=_shape((value,)))
-    raise _unsupported(f"an argument of type {type(value).__name__}")
+    raise unsupported(f"an argument of type {type(value).__name__}")
 
 
 def _shape(extents: Sequence[Any]) -> list[int | str]:
@@ -130,7 +130,7 @@ def _shape(extents: Sequence[Any]) -> list[int | str]:
     for each in extents:
         if isinstance(each, torch.SymInt) and not each.node.expr.is_number:
             if not each.node.expr.is_symbol:
-                raise _unsupported(f"a dimension that is {each}")
+                raise unsupported(f"a dimension that is {each}")
             found.append(str(each.node.expr))
         else:
             found.append(int(each))
@@ -148,25 +148,18 @@ def _result(spec: OutputSpec, given: Sequence[Given]) -> Result:
         return Result("state", str(spec.target))
     if spec.kind is OutputKind.USER_INPUT_MUTATION:
         return Result("leaf", leaf=next(each.leaf for each in given if each.leaf >= 0 and each.name == spec.target))
-    raise _unsupported(f"a result of kind {spec.kind.name.lower()}")
+    raise unsupported(f"a result of kind {spec.kind.name.lower()}")
 
 
 def _ranges(exported: ExportedProgram, given: Sequence[Given]) -> dict[str, tuple[int, int | None]]:
     names = {extent for each in given for extent in each.shape if isinstance(extent, str)}
     found = {str(symbol): each for symbol, each in exported.range_constraints.items()}
-    return {name: (int(found[name].lower), _most(found[name].upper)) for name in sorted(names)}
-
-
-def _most(bound: Any) -> int | None:
-    return int(bound) if bound.is_finite else None
+    ends = {name: (int(found[name].lower), found[name].upper) for name in sorted(names)}
+    return {name: (least, int(most) if most.is_finite else None) for name, (least, most) in ends.items()}
 
 
 def _constant(tensor: Any) -> tuple[str, list[int], str]:
     if not isinstance(tensor, torch.Tensor) or tensor.dtype not in DTYPES or tensor.device.type != "cpu":
-        raise _unsupported("a constant that is no tensor on the CPU")
+        raise unsupported("a constant that is no tensor on the CPU")
     array = to_array(tensor, range(tensor.dim()))
     return DTYPES[tensor.dtype], list(tensor.shape), base64.b64encode(array.tobytes()).decode()
-
-
-def _unsupported(what: str) -> UnsupportedOperatorError:
-    return UnsupportedOperatorError(f"{what} cannot be saved", "use torch.compile for this model")

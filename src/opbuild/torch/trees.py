@@ -23,6 +23,7 @@ _LEAF = pytree.tree_structure(0)
 _SEQUENCES: Mapping[str, Any] = {"list": list, "tuple": tuple}
 _MAPPINGS: Mapping[str, Any] = {"dict": dict, "ordered": OrderedDict}
 _NAMES = {kind: name for name, kind in (*_SEQUENCES.items(), *_MAPPINGS.items())}
+_KEYS = (str, int, type(None))
 _DEEPEST = 100
 
 
@@ -45,7 +46,8 @@ def tree_of(spec: Any) -> Any:
 def _tree(spec: Any) -> Any:
     if spec.is_leaf():
         return None
-    children, name = [_tree(each) for each in _children(spec)], _NAMES.get(spec.type)
+    below = spec.children() if hasattr(spec, "children") else spec.children_specs  # torch 2.9 has these
+    children, name = [_tree(each) for each in below], _NAMES.get(spec.type)
     if name in _SEQUENCES:
         return {name: children}
     if name in _MAPPINGS:
@@ -72,7 +74,9 @@ def spec_of(tree: Any, depth: int = 0) -> Any:
         raise ValueError(f"this is no tree: {tree!r:.200}")
     if name in _SEQUENCES:
         return _spec(_SEQUENCES[name], None, found, depth)
-    if name in _MAPPINGS and all(isinstance(each, list) and len(each) == 2 and _is_key(each[0]) for each in found):
+    if name in _MAPPINGS and all(
+        isinstance(each, list) and len(each) == 2 and isinstance(each[0], _KEYS) for each in found
+    ):
         keys = [key for key, _ in found]
         if len(set(keys)) == len(keys):
             return _spec(_MAPPINGS[name], keys, [each for _, each in found], depth)
@@ -98,10 +102,6 @@ def _spec(kind: Any, context: Any, children: list[Any], depth: int) -> Any:
     return make(kind, context, [spec_of(each, depth + 1) for each in children])
 
 
-def _children(spec: Any) -> list[Any]:
-    return list(spec.children() if hasattr(spec, "children") else spec.children_specs)  # torch 2.9 has these
-
-
 def _registered() -> dict[str, type]:
     """Return the classes of this process by name whose trees have no reader of their own, which might run anything."""
     found = {}
@@ -112,15 +112,11 @@ def _registered() -> dict[str, type]:
     return found
 
 
-def _is_key(key: Any) -> bool:
-    return key is None or isinstance(key, (str, int))
-
-
 def _is_fields(fields: Any, depth: int = 0) -> bool:
     """Return whether these are texts and numbers in lists: the fields of a class."""
     if isinstance(fields, list) and depth < 2:
         return all(_is_fields(each, depth + 1) for each in fields)
-    return fields is None or isinstance(fields, (str, int))
+    return isinstance(fields, _KEYS)
 
 
 def _unsupported(kind: Any) -> UnsupportedOperatorError:

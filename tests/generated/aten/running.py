@@ -20,8 +20,8 @@ from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.torch.builder import build_graph
 from opbuild.frontend.torch.capture import capture, why_not
 from opbuild.frontend.torch.program import AtenProgram
-from opbuild.torch.memory import to_array, to_tensor
-from opbuild.torch.source import ProgramSource
+from opbuild.torch.part import ProgramSource
+from opbuild.torch.tensors import to_array, to_tensor
 from support.graph_runner import run_graph
 
 MODULES = (elementwise, images, indexed, moves, reductions, windows)

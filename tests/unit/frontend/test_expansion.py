@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, parser
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ModelError
 from opbuild.frontend.expansion import DECISIONS, has_body
-from opbuild.frontend.onnx_examples import examples, operator_types
 from opbuild.frontend.onnx_model import load_model
+from opbuild.frontend.operator_examples import examples, operator_types
 from opbuild.graph.types import Graph, Node
 from support.graph_runner import run_graph
 from support.lowered_decision import INEXACT, NO_CALLS, host_calls

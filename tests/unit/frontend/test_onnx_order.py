@@ -14,7 +14,7 @@ from generated.base_models import small_networks
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError
 from opbuild.frontend.onnx_model import load_model
-from opbuild.frontend.onnx_order import in_order
+from opbuild.frontend.onnx_node import in_order
 from support.walk_runner import WalkRunner
 
 FLOAT = TensorProto.FLOAT

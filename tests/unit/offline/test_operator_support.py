@@ -17,9 +17,8 @@ from opbuild.cli.main import main
 from opbuild.cli.operators import row, short, summary
 from opbuild.config import Config
 from opbuild.errors import OptionError, UnsupportedOperatorError
-from opbuild.frontend import microsoft_examples
 from opbuild.frontend.expansion import has_body
-from opbuild.frontend.onnx_examples import OperatorExample, operator_types
+from opbuild.frontend.operator_examples import MICROSOFT_FORMS, OperatorExample, operator_types
 from opbuild.frontend.rewritten import LEARNED, MICROSOFT
 from opbuild.frontend.rewritten import REWRITES as REWRITTEN
 from opbuild.graph.passes import quantization
@@ -88,7 +87,7 @@ def test_what_is_not_in_offline_models_is_said(op_type: str, tmp_path: Path) -> 
 def test_every_operator_is_asked_about_in_a_form_that_onnx_allows() -> None:
     """What is refused is refused for what it is, not for an example that lacks an input or an attribute."""
     records = opbuild.operators()
-    known = {*operator_types(), *operator_types(LEARNED), *microsoft_examples.operator_types()}
+    known = {*operator_types(), *operator_types(LEARNED), *operator_types(MICROSOFT)}
     assert {record.name for record in records} == known
     assert len({(record.name, record.form) for record in records}) == len(records)
     reasons = (
@@ -121,7 +120,7 @@ def test_operators_of_onnx_runtime_are_those_that_are_served() -> None:
     served = {f"{domain}.{op_type}" for domain, op_type in (*REWRITTEN, *SHAPES) if domain.startswith(MICROSOFT)}
     records = opbuild.operators(sorted(served))
     assert {record.name for record in records} == served
-    assert {each if "." in each else f"{MICROSOFT}.{each}" for each in microsoft_examples.EXAMPLES} == served
+    assert {each if "." in each else f"{MICROSOFT}.{each}" for each in MICROSOFT_FORMS} == served
     refused = {record.name: record.why for record in records if not record.kernel + record.host + record.folded}
     assert refused == {"com.microsoft.Tokenizer": NO_TENSORS}
     (few_bits,) = opbuild.operators("MatMulNBits")

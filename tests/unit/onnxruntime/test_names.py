@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import opbuild.onnxruntime as ort
 from opbuild.errors import OpbuildError
-from opbuild.frontend.onnx_declared import read_declared
+from opbuild.frontend.wire import read_declared
 from opbuild.onnxruntime import notices
 from opbuild.onnxruntime.capi import _pybind_state as state
 from opbuild.onnxruntime.capi import onnxruntime_pybind11_state

@@ -13,11 +13,14 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from opbuild.frontend.torch.capture import DTYPES, order_of  # noqa: E402
 from opbuild.frontend.torch.program import AtenProgram  # noqa: E402
-from opbuild.frontend.torch.registry import RULES  # noqa: E402
+from opbuild.frontend.torch.writing import RULES  # noqa: E402
 from opbuild.torch.decompositions import decompositions  # noqa: E402
-from opbuild.torch.memory import to_array, to_tensor  # noqa: E402
 from opbuild.torch.partition import Partitioned  # noqa: E402
-from opbuild.torch.weights import Weights  # noqa: E402
+from opbuild.torch.tensors import (  # noqa: E402
+    Weights,
+    to_array,
+    to_tensor,
+)
 from support.torch_programs import program_of  # noqa: E402
 
 

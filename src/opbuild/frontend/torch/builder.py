@@ -11,9 +11,7 @@ import numpy as np
 from opbuild.errors import ModelError, UnsupportedOperatorError
 from opbuild.frontend.binding import NodeBinder
 from opbuild.frontend.torch.program import AtenProgram, AtenStep, Input, Ref
-from opbuild.frontend.torch.registry import rule_of
-from opbuild.frontend.torch.sizes import FUNCTIONS
-from opbuild.frontend.torch.writing import StepBuilder, Value
+from opbuild.frontend.torch.writing import FUNCTIONS, StepBuilder, Value, rule_of
 from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import GraphBuilder
 from opbuild.graph.passes.fold import Evaluate

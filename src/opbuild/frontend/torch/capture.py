@@ -10,8 +10,7 @@ import torch
 from torch import fx
 
 from opbuild.frontend.torch.program import AtenProgram, AtenStep, Input, Output, Ref
-from opbuild.frontend.torch.registry import rule_of
-from opbuild.frontend.torch.sizes import FUNCTIONS
+from opbuild.frontend.torch.writing import FUNCTIONS, rule_of
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
 

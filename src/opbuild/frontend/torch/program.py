@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from opbuild.graph.types import TensorType
@@ -99,11 +99,8 @@ class AtenProgram:
     @lazy_property
     def given(self) -> tuple[int, ...]:
         """Positions of the inputs that the network has: tensors, and sizes that no tensor's extent tells."""
-        return tuple(
-            index
-            for index, each in enumerate(self.inputs)
-            if each.kind == "tensor" or (each.kind == "size" and each.place is None)
-        )
+        given = (each.kind == "tensor" or (each.kind == "size" and each.place is None) for each in self.inputs)
+        return tuple(index for index, is_given in enumerate(given) if is_given)
 
     @lazy_property
     def frozen(self) -> tuple[int, ...]:
@@ -164,8 +161,8 @@ def refs(value: Any) -> Sequence[str]:
     return [name for each in value for name in refs(each)] if isinstance(value, (list, tuple)) else ()
 
 
-def plain(value: Any) -> Any:
-    """Return a part of a program as plain JSON, in which each value has one form."""
+def plain(value: Any, other: Callable[[Any], Any] = lambda value: value) -> Any:
+    """Return a part of a program as plain JSON, in which each value has one form; ``other`` returns that of others."""
     if isinstance(value, Ref):
         return {"ref": value.name}
     if isinstance(value, TensorType):
@@ -173,8 +170,31 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return {"float": value.hex()}
     if isinstance(value, Mapping):
-        return {"map": {str(name): plain(each) for name, each in value.items()}}
-    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+        return {"map": {str(name): plain(each, other) for name, each in value.items()}}
+    return [plain(each, other) for each in value] if isinstance(value, (list, tuple)) else other(value)
+
+
+def from_plain(found: Any, other: Callable[[str, Any], Any], sequence: Callable[[Any], Any] = tuple) -> Any:
+    """Return the argument that ``plain`` wrote.
+
+    Args:
+        found: What it wrote.
+        other: Returns what a kind of value stands for that is neither a number nor a mapping.
+        sequence: Makes a sequence of its elements.
+
+    Raises:
+        ValueError, TypeError, LookupError, AttributeError: If it is something else.
+    """
+    if isinstance(found, list):
+        return sequence(from_plain(each, other, sequence) for each in found)
+    if not isinstance(found, dict):
+        return found
+    ((kind, value),) = found.items()
+    if kind == "float":
+        return float.fromhex(value)
+    if kind == "map":
+        return {name: from_plain(each, other, sequence) for name, each in value.items()}
+    return other(kind, value)
 
 
 def program_to_json(program: AtenProgram) -> Any:
@@ -189,7 +209,8 @@ def program_from_json(found: Any) -> AtenProgram:
         ValueError, TypeError, LookupError: If it is something else.
     """
     name, inputs, steps, outputs = found
-    return AtenProgram(str(name), tuple(map(_input, inputs)), tuple(map(_step, steps)), tuple(map(_output, outputs)))
+    results = tuple(Output(str(output), bool(is_size), tuple(order)) for output, is_size, order in outputs)
+    return AtenProgram(str(name), tuple(map(_input, inputs)), tuple(map(_step, steps)), results)
 
 
 def _type(found: Sequence[Any]) -> TensorType:
@@ -206,24 +227,10 @@ def _input(found: Sequence[Any]) -> Input:
 def _step(found: Sequence[Any]) -> AtenStep:
     target, name, args, kwargs, types = found
     kinds = tuple(None if each is None else _type(each) for each in types)
-    return AtenStep(str(target), str(name), tuple(map(_value, args)), _value(kwargs), kinds)
+    return AtenStep(str(target), str(name), from_plain(args, _ref), from_plain(kwargs, _ref), kinds)
 
 
-def _output(found: Sequence[Any]) -> Output:
-    name, is_size, order = found
-    return Output(str(name), bool(is_size), tuple(order))
-
-
-def _value(found: Any) -> Any:
-    if isinstance(found, list):
-        return tuple(map(_value, found))
-    if not isinstance(found, dict):
-        return found
-    ((kind, value),) = found.items()
-    if kind == "ref":
-        return Ref(value)
-    if kind == "float":
-        return float.fromhex(value)
-    if kind == "map":
-        return {name: _value(each) for name, each in value.items()}
-    raise ValueError(f"there is no value of kind {kind!r}")
+def _ref(kind: str, value: Any) -> Ref:
+    if kind != "ref":
+        raise ValueError(f"there is no value of kind {kind!r}")
+    return Ref(value)

@@ -5,8 +5,10 @@ Operands meet in an element type as torch has it: dimensions beat scalars, and c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NoReturn, Protocol
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from opbuild.frontend.torch.program import AtenStep
 from opbuild.graph import graph_builder
 from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import GraphBuilder, Value
+from opbuild.platform.registry import Registry
 
 __all__ = ["StepBuilder", "StepScope", "Value"]
 
@@ -60,6 +63,11 @@ class StepBuilder(GraphBuilder):
             UnsupportedOperatorError: Always.
         """
         raise UnsupportedOperatorError(f"{self.step.target}: {why}", "torch computes it")
+
+    def refuse_if(self, condition: Any, why: str) -> None:
+        """Refuse a form of the operator under a condition; see ``refuse``."""
+        if condition:
+            self.refuse(why)
 
     def operand(self, value: Any, dtype: str) -> Value:
         """Return a tensor converted to an element type, or a number as a constant of it; integers wrap around."""
@@ -123,3 +131,66 @@ def _joined(dtypes: Sequence[str]) -> str:
         else:
             found = str(np.promote_types(found, dtype))
     return found
+
+
+RULES: Registry[Callable[..., Any]] = Registry(
+    "rule",
+    f"{__package__}.rules",
+    others=("elementwise", "matrix", "movement", "reduction", "window", "backward"),
+)
+"""Rules by namespace and overload, such as ``add.Tensor`` of ``aten``. A rule gets a ``StepBuilder`` and the operator's
+arguments: tensors as ``Value``, element types by numpy's names, None for devices, layouts and memory formats. It
+returns a ``Value``, or a tuple of those and of None for results that are not computed."""
+
+R = TypeVar("R", bound=Callable[..., Any])
+
+
+def rule(*overloads: str, domain: str = "aten") -> Callable[[R], R]:
+    """Register a rule for some overloads."""
+    return cast("Callable[[R], R]", RULES.register(*overloads, domain=domain))
+
+
+def rule_of(target: str) -> Callable[..., Any] | None:
+    """Return the rule of an overload with its namespace, such as ``aten.add.Tensor``; None if there is none."""
+    domain, _, overload = target.partition(".")
+    return RULES.get((domain, overload))
+
+
+_BITS = 64
+"""Of the integers that sizes lead to: a product of products, or a power, would fill the memory."""
+
+
+def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that takes no texts and lists, which some operators of Python's repeat, and stays small."""
+
+    def call(*args: Any) -> Any:
+        if any(isinstance(each, (str, bytes, list, tuple, dict)) for each in args):
+            raise TypeError(f"{function.__name__} is of numbers")
+        found = function(*args)
+        if isinstance(found, int) and found.bit_length() > _BITS:
+            raise OverflowError(f"a size is beyond {_BITS} bits")
+        return found
+
+    return call
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(base, int) and isinstance(exponent, int) and exponent * base.bit_length() > 2 * _BITS:
+        raise OverflowError(f"a size is beyond {_BITS} bits")
+    return base**exponent
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    **{
+        f"sym.{name}": _of_numbers(getattr(operator, name))
+        for name in ("add", "sub", "mul", "floordiv", "mod", "neg", "eq", "ne", "lt", "le", "gt", "ge")
+    },
+    "sym.pow": _of_numbers(_power),
+    "sym.sym_max": _of_numbers(max),
+    "sym.sym_min": _of_numbers(min),
+    "sym.sym_not": operator.not_,
+    "sym.sym_sum": sum,
+    "aten.sym_size.int": lambda value, axis: value.shape[axis],
+    "aten.sym_numel.default": lambda value: prod(value.shape),
+}
+"""What is evaluated while a program is bound to sizes, by the step's target."""

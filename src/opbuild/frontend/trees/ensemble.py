@@ -1,15 +1,22 @@
-"""Ensemble: decision trees as their attributes say, whichever operator they are of; attributes are read and checked."""
+"""Ensemble: decision trees as their attributes say, whichever operator they are of; attributes are read and checked.
+
+Nodes of every mode become nodes of one, ``x <= split``, in the element type of the rows. That is exact: a row of
+float32 is at most a split of float64 if it is at most the greatest float32 that is; it is below a split if it is at
+most the number before it. What equals a number, or is a member of a set, is found by a binary search among the numbers
+before and the members themselves. A chain of nodes that compare one feature with one number each, and go to one place
+where they are equal, is such a set: exporters write categories so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, NoReturn
 
 import numpy as np
 
-from opbuild.errors import InvalidModelError
+from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.graph.types import Array, Node
-from opbuild.platform.records import dataclass, replace
+from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
@@ -52,14 +59,6 @@ class Ensemble:
     weights: Array
     leaf_trees: Array
 
-    def with_weights(self, weights: Array) -> Ensemble:
-        """Return the same trees with other weights."""
-        return replace(self, weights=weights)
-
-    def with_targets(self, targets: Array) -> Ensemble:
-        """Return the same trees with other targets."""
-        return replace(self, targets=targets)
-
 
 class Attributes:
     """The attributes of a node, as arrays of the lengths that they must have."""
@@ -70,6 +69,10 @@ class Attributes:
     def fail(self, problem: str) -> NoReturn:
         """Raise an error that names the node."""
         raise InvalidModelError(f"{self.node.op_type} node {self.node.name!r}: {problem}", "export the model again")
+
+    def refuse(self, problem: str, hint: str) -> NoReturn:
+        """Raise an error that names the node, for trees that no kernel serves."""
+        raise UnsupportedOperatorError(f"{self.node.op_type} node {self.node.name!r}: {problem}", hint)
 
     def has(self, name: str) -> bool:
         """Return whether an attribute is there and holds something."""
@@ -99,20 +102,17 @@ class Attributes:
         """Return numbers as ``numbers`` does, None if there are none."""
         return self.numbers(name) if self.has(name) or self.has(f"{name}_as_tensor") else None
 
-    def flags(self, name: str, like: tuple[str, int]) -> Array:
-        """Return truth values, all false if they are not there."""
-        if not self.has(name):
-            return np.zeros(like[1], bool)
-        found = self.integers(name)
-        self.same_length({like[0]: like[1], name: len(found)})
+    def flags(self, name: str, like: str, values: Array) -> Array:
+        """Return truth values, as many as another attribute has, all false if they are not there."""
+        found = self.integers(name) if self.has(name) else np.zeros(len(values))
+        self.same_length((like, name), values, found)
         return np.asarray(found != 0)
 
-    def same_length(self, lengths: Mapping[str, int]) -> None:
+    def same_length(self, names: Sequence[str], *values: Sized) -> None:
         """Check that attributes have as many values as the first of them."""
-        (first, count), *others = lengths.items()
-        for name, length in others:
-            if length != count:
-                self.fail(f"attribute {name!r} has {counted(length, 'value')}, and {first!r} {count}")
+        for name, each in zip(names, values, strict=True):
+            if len(each) != len(values[0]):
+                self.fail(f"attribute {name!r} has {counted(len(each), 'value')}, and {names[0]!r} {len(values[0])}")
 
     def within(self, name: str, values: Array, count: int, what: str) -> None:
         """Check that indices are within their range."""
@@ -185,9 +185,8 @@ def read_by_nodes(attrs: Attributes, voting: str, targets: int) -> Ensemble:
     modes, values = _modes(attrs), attrs.numbers("nodes_values")
     if not len(trees):
         attrs.fail("attribute 'nodes_treeids' is empty: there is no tree")
-    lengths = dict(zip(names, map(len, (trees, numbers, features, true, false)), strict=True))
-    attrs.same_length({**lengths, "nodes_modes": len(modes), "nodes_values": len(values)})
-    tracks = attrs.flags("nodes_missing_value_tracks_true", ("nodes_treeids", len(trees)))
+    attrs.same_length((*names, "nodes_modes", "nodes_values"), trees, numbers, features, true, false, modes, values)
+    tracks = attrs.flags("nodes_missing_value_tracks_true", "nodes_treeids", trees)
     places, is_node = _Places(attrs, trees, numbers), modes != _LEAF
     index = np.where(is_node, np.cumsum(is_node) - 1, ~(np.cumsum(~is_node) - 1))  # a node's number, ~ a leaf's
     inner = np.flatnonzero(is_node)
@@ -217,8 +216,7 @@ def _votes(attrs: Attributes, voting: str, targets: int, places: _Places) -> tup
     names = (f"{voting}_treeids", f"{voting}_nodeids", f"{voting}_ids")
     trees, numbers, votes = (attrs.integers(name) for name in names)
     weights = attrs.numbers(f"{voting}_weights")
-    lengths = dict(zip(names, map(len, (trees, numbers, votes)), strict=True))
-    attrs.same_length({**lengths, f"{voting}_weights": len(weights)})
+    attrs.same_length((*names, f"{voting}_weights"), trees, numbers, votes, weights)
     attrs.within(names[2], votes, targets, "target" if voting == "target" else "class")
     return places.of((names[0], names[1]), trees, numbers), votes, weights
 
@@ -233,16 +231,12 @@ def read_by_leaves(attrs: Attributes, targets: int) -> Ensemble:
              "nodes_modes")  # fmt: skip
     features, true, false, true_leafs, false_leafs, modes = (attrs.integers(name) for name in names)
     splits = attrs.numbers("nodes_splits")
-    lengths = dict(zip(names, map(len, (features, true, false, true_leafs, false_leafs, modes)), strict=True))
-    attrs.same_length({**lengths, "nodes_splits": len(splits)})
+    attrs.same_length((*names, "nodes_splits"), features, true, false, true_leafs, false_leafs, modes, splits)
     attrs.within("nodes_modes", modes, MEMBER + 1, "mode")
-    tracks = attrs.flags("nodes_missing_value_tracks_true", ("nodes_featureids", len(features)))
-    votes, weights, roots = (
-        attrs.integers("leaf_targetids"),
-        attrs.numbers("leaf_weights"),
-        attrs.integers("tree_roots"),
-    )
-    attrs.same_length({"leaf_targetids": len(votes), "leaf_weights": len(weights)})
+    tracks = attrs.flags("nodes_missing_value_tracks_true", "nodes_featureids", features)
+    votes, weights = attrs.integers("leaf_targetids"), attrs.numbers("leaf_weights")
+    roots = attrs.integers("tree_roots")
+    attrs.same_length(("leaf_targetids", "leaf_weights"), votes, weights)
     attrs.within("leaf_targetids", votes, targets, "target")
     attrs.within("tree_roots", roots, len(features), "node")
     if not len(roots):
@@ -278,3 +272,148 @@ def _members(attrs: Attributes, modes: Array) -> Mapping[int, Array]:
             f"and 'nodes_modes' {counted(len(nodes), 'node')} of members"
         )
     return dict(zip(nodes.tolist(), sets, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Nodes that send rows to the left where ``x <= split``; where is said as in ``Ensemble``.
+
+    Attributes:
+        features: The feature that each compares.
+        splits: With what, in the element type of the rows; NaN: nothing is at most that.
+        left: Where rows go that are at most that.
+        right: Where others go.
+        nan_left: Whether NaN goes to the left.
+        roots: Where each tree begins.
+        leaves: How many leaves there are.
+    """
+
+    features: Array
+    splits: Array
+    left: Array
+    right: Array
+    nan_left: Array
+    roots: Array
+    leaves: int
+
+
+def splits_of(ensemble: Ensemble, dtype: str) -> Splits:
+    """Return the nodes of an ensemble for rows of an element type."""
+    modes = ensemble.modes
+    is_below, turned = np.isin(modes, (LT, GTE)), np.isin(modes, (GTE, GT))
+    splits = np.where(is_below, below(ensemble.splits, dtype), at_most(ensemble.splits, dtype)).astype(dtype)
+    left = np.where(turned, ensemble.false, ensemble.true)
+    right = np.where(turned, ensemble.true, ensemble.false)
+    found = Splits(
+        ensemble.features, splits, left, right, ensemble.tracks_true ^ turned, ensemble.roots, ensemble.leaves
+    )
+    sets = _sets(ensemble)
+    return _Searches(ensemble, found, dtype).written(sets) if sets else found
+
+
+def at_most(values: Array, dtype: str) -> Array:
+    """Return the greatest numbers of a type that are at most some of float64; NaN stays."""
+    found = _rounded(values, dtype)
+    return np.where(found > values, np.nextafter(found, found.dtype.type(-np.inf)), found)
+
+
+def below(values: Array, dtype: str) -> Array:
+    """Return the greatest numbers of a type that are less than some of float64; NaN where there is none."""
+    found = _rounded(values, dtype)
+    found = np.where(found >= values, np.nextafter(found, found.dtype.type(-np.inf)), found)
+    return np.where(values == -np.inf, found.dtype.type(np.nan), found)
+
+
+def _rounded(values: Array, dtype: str) -> Array:
+    with np.errstate(over="ignore"):
+        return values.astype(dtype)
+
+
+def _sets(ensemble: Ensemble) -> dict[int, Array]:
+    """Return by node the numbers that it looks for; nodes that a chain goes on with are in the set of its first."""
+    modes, splits = ensemble.modes, ensemble.splits
+    sets = dict(ensemble.members)
+    sets |= {int(node): splits[node : node + 1] for node in np.flatnonzero(modes == NEQ)}
+    following = _chains(ensemble)
+    within = set(following.values())
+    for node in np.flatnonzero(modes == EQ).tolist():
+        if node not in within:
+            chain = [node]
+            while chain[-1] in following:
+                chain.append(following[chain[-1]])
+            sets[node] = splits[chain]
+    return sets
+
+
+def _chains(ensemble: Ensemble) -> Mapping[int, int]:
+    """Return the node with which a chain goes on after each of its nodes but the last."""
+    node = np.flatnonzero((ensemble.modes == EQ) & (ensemble.false >= 0))
+    other = ensemble.false[node]
+    places = np.concatenate([ensemble.true, ensemble.false, ensemble.roots])
+    readers = np.bincount(places[places >= 0], minlength=len(ensemble.modes))
+    alike = (ensemble.modes[other] == EQ) & (readers[other] == 1) & (node != other)
+    for each in (ensemble.features, ensemble.true, ensemble.tracks_true):
+        alike &= each[node] == each[other]
+    return dict(zip(node[alike].tolist(), other[alike].tolist(), strict=True))
+
+
+class _Searches:
+    """Writes binary searches in the place of nodes that look for numbers."""
+
+    def __init__(self, ensemble: Ensemble, made: Splits, dtype: str) -> None:
+        self._ensemble, self._made, self._dtype = ensemble, made, dtype
+        self._columns: list[list[float | int]] = [[], [], [], [], []]  # features, splits, left, right, nan_left
+        self._count = len(made.features)
+
+    def written(self, sets: Mapping[int, Array]) -> Splits:
+        """Return the nodes with those that look in sets written as searches."""
+        made, ensemble = self._made, self._ensemble
+        fields = [array.copy() for array in (made.features, made.splits, made.left, made.right, made.nan_left)]
+        for node, values in sets.items():
+            ends = (ensemble.true[node], ensemble.false[_last(ensemble, node, len(values))])
+            inside, outside = ends[::-1] if ensemble.modes[node] == NEQ else ends
+            to_true = bool(ensemble.tracks_true[node])
+            nan_inside = to_true != (ensemble.modes[node] == NEQ)
+            own = self._search(int(made.features[node]), self._bounds(values), (int(outside), int(inside)), nan_inside)
+            for field, value in zip(fields, own, strict=True):
+                field[node] = value
+        features, splits, left, right, nan_left = (
+            np.concatenate([field, np.array(column, field.dtype)])
+            for field, column in zip(fields, self._columns, strict=True)
+        )
+        return Splits(features, splits, left, right, nan_left, made.roots, made.leaves)
+
+    def _bounds(self, values: Array) -> Array:
+        """Return the numbers that a search compares with: for each number the one before, and itself."""
+        exact = np.unique(values[_rounded(values, self._dtype) == values]) + 0.0
+        return np.stack([below(exact, self._dtype), at_most(exact, self._dtype)], 1).reshape(-1)
+
+    def _search(self, feature: int, bounds: Array, ends: tuple[int, int], nan_inside: bool) -> tuple[float | int, ...]:
+        """Return the first node of a search; ``ends`` are where it leads between bounds, outside and inside."""
+        if not len(bounds):  # it looks for what no row has
+            return (feature, np.nan, ends[1], ends[0], nan_inside)
+
+        def part(low: int, high: int) -> int:
+            if low == high:
+                return ends[low % 2]
+            for column, value in zip(self._columns, node(low, high), strict=True):
+                column.append(value)
+            return self._count - 1
+
+        def node(low: int, high: int) -> tuple[float | int, ...]:
+            middle = (low + high) // 2
+            left, right = part(low, middle), part(middle + 1, high)
+            self._count += 1
+            return (feature, bounds[middle], left, right, (1 if nan_inside else 0) <= middle)
+
+        found = node(0, len(bounds))
+        self._count -= 1  # it has the place of the node that it replaces
+        return found
+
+
+def _last(ensemble: Ensemble, node: int, count: int) -> int:
+    """Return the last node of a chain of so many."""
+    if ensemble.modes[node] == EQ:
+        for _ in range(count - 1):
+            node = int(ensemble.false[node])
+    return node

@@ -14,24 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.errors import UnsupportedOperatorError
 from opbuild.families.tree_ensemble.layout import BELOW, BITS, GROUP, LEAF
-from opbuild.frontend.trees.ensemble import Attributes, Ensemble
-from opbuild.frontend.trees.splits import Splits, splits_of
+from opbuild.frontend.trees.ensemble import Attributes, Ensemble, Splits, splits_of
 from opbuild.graph.types import Array
 from opbuild.platform.records import dataclass
-
-
-class CycleError(Exception):
-    """Nodes lead back to themselves.
-
-    Attributes:
-        node: One of them.
-    """
-
-    def __init__(self, node: int) -> None:
-        super().__init__(f"node {node} leads back to itself")
-        self.node = node
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,18 +37,19 @@ class Order:
     is_plain: bool
 
 
-def order_of(trees: Splits) -> Order:
+def order_of(attrs: Attributes, trees: Splits) -> Order:
     """Return the order of the nodes of trees.
 
     Raises:
-        CycleError: If nodes lead back to themselves.
+        InvalidModelError: If nodes lead back to themselves.
     """
     waiting = _waiting(trees)
     levels = _levels(trees, waiting.copy())
     nodes = np.concatenate([np.zeros(0, np.int64), *levels])
     reached = np.flatnonzero(waiting >= 0)
     if len(nodes) < len(reached):
-        raise CycleError(int(np.setdiff1d(reached, nodes)[0]))
+        where, node = "'nodes_truenodeids' and 'nodes_falsenodeids'", np.setdiff1d(reached, nodes)[0]
+        attrs.fail(f"attributes {where} lead from node {node} of those that are no leaves back to itself")
     owners = _owners(trees, levels)
     inner = trees.roots >= 0
     depths = np.zeros(len(trees.roots), np.int64)
@@ -125,15 +112,6 @@ MOST_LEAVES = 2**31 - 1 - LEAF["float32"]
 """Leaves that keys of 32 bits tell apart."""
 
 
-@dataclass(frozen=True, eq=False)
-class Paths:
-    """The operands of a kernel that walks down trees."""
-
-    records: Array
-    trees: Array
-    depths: Array
-
-
 def keys_of(values: Array) -> Array:
     """Return integers that sort as numbers do; NaN is below all."""
     dtype = values.dtype.name
@@ -157,8 +135,11 @@ def table(keys: Array, columns: Array, others: Array) -> Array:
     return np.stack([keys, both], 1)
 
 
-def paths_of(trees: Splits, order: Order, sides: bool) -> Paths:
-    """Return the records of trees: of each its first, and behind it those of the sides of its nodes, in pairs."""
+def paths_of(trees: Splits, order: Order, sides: bool) -> tuple[Array, Array, Array]:
+    """Return the operands of a kernel that walks down trees: records, the table of trees, and their depths.
+
+    Of each tree there is its first record, and behind it those of the sides of its nodes, in pairs.
+    """
     count, inner = len(trees.roots), len(order.nodes)
     pairs = np.zeros(len(trees.features) + 1, np.int64)
     pairs[order.nodes] = 2 * np.arange(inner) + order.owners + 1
@@ -175,7 +156,7 @@ def paths_of(trees: Splits, order: Order, sides: bool) -> Paths:
                     np.where(is_leaf, places, pairs[node]))  # fmt: skip
     found = np.empty_like(records)
     found[places] = records
-    return Paths(found, *_trees(roots, order.depths))
+    return found, *_trees(roots, order.depths)
 
 
 def _at(values: Array, places: Array) -> Array:
@@ -365,28 +346,20 @@ def pack(attrs: Attributes, ensemble: Ensemble, targets: int, dtype: str, aggreg
         UnsupportedOperatorError: If no kernel could tell all leaves apart, or the weights from what stands for none.
     """
     if dtype == "float32" and ensemble.leaves > MOST_LEAVES:
-        raise _unsupported(attrs, f"it has more than {MOST_LEAVES} leaves", "give it rows of float64")
+        attrs.refuse(f"it has more than {MOST_LEAVES} leaves", "give it rows of float64")
     if aggregate != "sum" and not np.isfinite(ensemble.weights.astype(dtype)).all():
-        raise _unsupported(attrs, "weights of which one is chosen must be finite", "give it finite weights")
+        attrs.refuse("weights of which one is chosen must be finite", "give it finite weights")
     trees = splits_of(ensemble, dtype)
-    try:
-        order = order_of(trees)
-    except CycleError as error:
-        where = "attributes 'nodes_truenodeids' and 'nodes_falsenodeids'"
-        attrs.fail(f"{where} lead from node {error.node} of those that are no leaves back to itself")
+    order = order_of(attrs, trees)
     sides = bool(trees.nan_left[order.nodes].any())
-    owners = _leaf_targets(ensemble, trees.roots, order.nodes, order.owners, (trees.left, trees.right), targets)
-    paths, pieces = paths_of(trees, order, sides), pieces_of(trees, order, sides)
+    owners = _leaf_targets(ensemble, trees, order, targets)
+    (records, table, depths), pieces = paths_of(trees, order, sides), pieces_of(trees, order, sides)
     width, groups = (targets, 1) if owners is None else (1, targets)
     weights = _weights(ensemble, width, dtype, aggregate)
     if owners is not None:
-        paths.trees[:, 2] = owners
-    constants = (paths.records, paths.trees, paths.depths, weights[:-1] if len(weights) > 1 else weights)
+        table[:, 2] = owners
+    constants = (records, table, depths, weights[:-1] if len(weights) > 1 else weights)
     return PackedEnsemble((*constants, *_of_pieces(pieces, weights, owners)), sides, width, groups)
-
-
-def _unsupported(attrs: Attributes, problem: str, hint: str) -> UnsupportedOperatorError:
-    return UnsupportedOperatorError(f"{attrs.node.op_type} node {attrs.node.name!r}: {problem}", hint)
 
 
 def _of_pieces(pieces: LeafPieces | None, weights: Array, owners: Array | None) -> tuple[Array, ...]:
@@ -397,14 +370,13 @@ def _of_pieces(pieces: LeafPieces | None, weights: Array, owners: Array | None) 
     return pieces.rules, table, np.ascontiguousarray(weights[pieces.leaves].reshape(-1, BITS, weights.shape[1]))
 
 
-def _leaf_targets(
-    ensemble: Ensemble, roots: Array, nodes: Array, owners: Array, sides: tuple[Array, Array], targets: int
-) -> Array | None:
+def _leaf_targets(ensemble: Ensemble, made: Splits, order: Order, targets: int) -> Array | None:
     """Return the target of each tree, None if the leaves of a tree have several, or trees share leaves."""
+    roots = made.roots
     if targets == 1:
         return np.zeros(len(roots), np.int32)
-    trees = np.concatenate([np.arange(len(roots)), owners, owners])
-    places = np.concatenate([roots, sides[0][nodes], sides[1][nodes]])
+    trees = np.concatenate([np.arange(len(roots)), order.owners, order.owners])
+    places = np.concatenate([roots, made.left[order.nodes], made.right[order.nodes]])
     if len(np.unique(places)) < len(places):
         return None
     tree_of = np.full(ensemble.leaves, -1)

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opbuild.frontend.post_transforms import LOGISTIC, NAMES, NONE, PROBIT, transformed
+from opbuild.frontend.learned import LOGISTIC, NAMES, NONE, PROBIT, post_transformed
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import LEARNED
 from opbuild.frontend.trees.ensemble import Attributes, Ensemble, read_by_leaves, read_by_nodes
-from opbuild.frontend.trees.packed import PackedEnsemble, pack
+from opbuild.frontend.trees.packed import pack
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.indices import DOMAIN
 from opbuild.graph.types import Array, Node
+from opbuild.platform.records import replace
 from opbuild.text.plural import counted
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -45,11 +46,14 @@ class _Scores:
 
     def of_targets(self, ensemble: Ensemble, targets: int, aggregate: str, base: Array) -> Value:
         """Write the scores of rows, one for each target; ``base`` is added."""
-        self._check(ensemble)
+        self.attrs.within("nodes_featureids", ensemble.features, int(self.features), "feature")
         combined = {"MIN": "min", "MAX": "max"}.get(aggregate, "sum")
         packed = pack(self.attrs, ensemble, targets, self.dtype, combined)
         added = base if aggregate != "AVERAGE" else np.zeros(targets)
-        found = self._write(packed, added, combined)
+        shaped = added.reshape(packed.groups, packed.width)
+        constants = [*map(self.of.constant, packed.constants)]
+        operands = (self.rows, self._constant(shaped), *constants)
+        found = self.of.own("TreeEnsemble", *operands, aggregate=combined, sides=int(packed.sides))
         if aggregate == "AVERAGE":
             found = self.of("Div", found, self._constant(np.array(len(ensemble.roots))))
             found = self.of("Add", found, self._constant(base)) if base.any() else found
@@ -57,38 +61,33 @@ class _Scores:
 
     def presence(self, ensemble: Ensemble, targets: int) -> Value:
         """Write how many weights of each target rows reach."""
-        counted = ensemble.with_weights(np.ones_like(ensemble.weights))
+        counted = replace(ensemble, weights=np.ones_like(ensemble.weights))
         return self.of_targets(counted, targets, "SUM", np.zeros(targets))
 
-    def _check(self, ensemble: Ensemble) -> None:
-        features = ensemble.features
-        self.attrs.within("nodes_featureids", features, int(self.features), "feature")
-
-    def _write(self, packed: PackedEnsemble, base: Array, aggregate: str) -> Value:
-        of = self.of
-        shaped = base.reshape(packed.groups, packed.width)
-        records, trees, depths, weights, *pieces = map(of.constant, packed.constants)
-        operands = (self.rows, self._constant(shaped), records, trees, depths, weights, *pieces)
-        return of.own("TreeEnsemble", *operands, aggregate=aggregate, sides=int(packed.sides))
-
     def _constant(self, value: Array) -> Value:
-        return self.of.constant(value.astype(self.dtype))
+        return self.of.constant(value, self.dtype)
 
 
 @writes("TreeEnsemble", domain=LEARNED)
 def _ensemble(of: Rewriting) -> Sequence[Node]:
     scores = _Scores(of)
-    attrs, targets = scores.attrs, int(of.attr("n_targets", 1))
+    attrs = scores.attrs
     how, transform = int(of.attr("aggregate_function", 1)), int(of.attr("post_transform", 0))
     for name, value, names in (("aggregate_function", how, _AGGREGATES), ("post_transform", transform, NAMES)):
         if not 0 <= value < len(names):
             attrs.fail(f"attribute {name!r} is {value}, which is none of 0 to {len(names) - 1}")
-    if targets < 1:
-        attrs.fail(f"attribute 'n_targets' is {targets}")
+    targets = _targets(of, attrs)
     ensemble = read_by_leaves(attrs, targets)
     found: str = scores.of_targets(ensemble, targets, _AGGREGATES[how], np.zeros(targets))
-    found = transformed(of, NAMES[transform], found, scores.dtype)
+    found = post_transformed(of, NAMES[transform], found, scores.dtype)
     return of.finish(found if of.dtype() == scores.dtype else of("Cast", found, to=of.dtype()))
+
+
+def _targets(of: Rewriting, attrs: Attributes) -> int:
+    targets = int(of.attr("n_targets", 1))
+    if targets < 1:
+        attrs.fail(f"attribute 'n_targets' is {targets}")
+    return targets
 
 
 def _named(of: Rewriting, attrs: Attributes, name: str, names: Sequence[str], default: str) -> str:
@@ -105,14 +104,12 @@ def _in_float32(of: Rewriting, scores: str, dtype: str) -> str:
 @writes("TreeEnsembleRegressor", domain=LEARNED)
 def _regressor(of: Rewriting) -> Sequence[Node]:
     scores = _Scores(of)
-    attrs, targets = scores.attrs, int(of.attr("n_targets", 1))
-    if targets < 1:
-        attrs.fail(f"attribute 'n_targets' is {targets}")
+    attrs, targets = scores.attrs, _targets(of, scores.attrs)
     how = _named(of, attrs, "aggregate_function", _AGGREGATES, "SUM")
     transform = _named(of, attrs, "post_transform", NAMES, NONE)
     ensemble, base = read_by_nodes(attrs, "target", targets), _base(attrs, (0, targets))
     found = scores.of_targets(ensemble, targets, how, np.zeros(targets) if base is None else base)
-    return of.finish(transformed(of, transform, _in_float32(of, found, scores.dtype)))
+    return of.finish(post_transformed(of, transform, _in_float32(of, found, scores.dtype)))
 
 
 def _base(attrs: Attributes, allowed: Sequence[int]) -> Array | None:
@@ -144,7 +141,7 @@ def _classifier(of: Rewriting) -> Sequence[Node]:
             added[: len(base)] = base
         found = scores.of_targets(ensemble, classes, "SUM", added)
         place = _greatest(scores, ensemble, found, classes, known=base is not None or classes < 3)
-        found = transformed(of, transform, _in_float32(of, found, scores.dtype))
+        found = post_transformed(of, transform, _in_float32(of, found, scores.dtype))
     return of.finish(_label(of, labels, place), found)
 
 
@@ -166,23 +163,19 @@ def _of_two(scores: _Scores, ensemble: Ensemble, voted: int, base: Array | None,
     A sum of weights that are all positive is a probability, any other is positive or not.
     """
     of = scores.of
-    one = ensemble.with_targets(np.zeros_like(ensemble.targets))
+    one = replace(ensemble, targets=np.zeros_like(ensemble.targets))
     found: str = scores.of_targets(one, 1, "SUM", np.zeros(1) if base is None else base)
     is_share = bool((ensemble.weights >= 0).all())
-
-    def number(value: float) -> str:
-        return of.constant(np.array(value, np.float32))
-
-    second = of("Greater", found, of.constant(np.array(0.5 if is_share else 0.0, scores.dtype)))
+    second = of("Greater", found, of.constant(0.5 if is_share else 0.0, scores.dtype))
     found = _in_float32(of, found, scores.dtype)
     if voted:
-        both: str = of("Concat", of("Mul", found, number(0)), found, axis=1)
-        both = transformed(of, transform, both)
+        zeros = of("Mul", found, of.constant(0, "float32"))
+        both: str = post_transformed(of, transform, of("Concat", zeros, found, axis=1))
     elif transform == LOGISTIC:
         both = of("Sigmoid", of("Concat", of("Neg", found), found, axis=1))
     elif is_share or transform == PROBIT:
-        both = of("Concat", of("Sub", number(1), found), found, axis=1)
-        both = transformed(of, PROBIT, both) if transform == PROBIT else both
+        both = of("Concat", of("Sub", of.constant(1, "float32"), found), found, axis=1)
+        both = post_transformed(of, PROBIT, both) if transform == PROBIT else both
     else:
         size = of("Abs", found)
         both = of("Concat", of("Neg", size), size, axis=1)
@@ -193,8 +186,7 @@ def _greatest(scores: _Scores, ensemble: Ensemble, found: str, classes: int, *, 
     """Return the place of the greatest score of each row, among classes of which its leaves have weights."""
     of = scores.of
     if not known and not _always_voted(ensemble, classes):
-        least = of.constant(np.array(-np.inf, scores.dtype))
-        zero = of.constant(np.array(0, scores.dtype))
+        least, zero = (of.constant(number, scores.dtype) for number in (-np.inf, 0))
         found = of("Where", of("Greater", scores.presence(ensemble, classes), zero), found, least)
     return of("ArgMax", found, axis=1, keepdims=0)
 

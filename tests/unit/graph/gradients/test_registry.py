@@ -9,8 +9,8 @@ import pytest
 from opbuild.backend.evaluate import evaluate
 from opbuild.dtypes import is_float
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.frontend.onnx_examples import OperatorExample, examples, operator_types
 from opbuild.frontend.onnx_model import load_model
+from opbuild.frontend.operator_examples import OperatorExample, examples, operator_types
 from opbuild.graph.gradients.registry import CONSTANT, RULES
 from opbuild.graph.gradients.reverse import differentiate
 from opbuild.graph.passes.composite import REWRITES

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from opbuild.frontend.torch.registry import rule
-from opbuild.frontend.torch.rules.window import spread
-from opbuild.frontend.torch.writing import StepBuilder, Value, category
+from opbuild.frontend.torch.rules.window import spatial, spread
+from opbuild.frontend.torch.writing import StepBuilder, Value, category, rule
 from opbuild.graph.gradients import movement, reduction, window
 
 
@@ -47,7 +46,7 @@ def max_pool_backward(
     indices: Value,
 ) -> Value:
     """The gradient of a max pool's data: all of it where the greatest elements stood."""
-    count = 3 if "3d" in of.step.target else 2
+    count = spatial(of)
     _require(of, x, count)
     return window.max_pool_planes(of, dy, indices, x.shape, count)
 
@@ -65,7 +64,7 @@ def avg_pool_backward(
     divisor: int | None,
 ) -> Value:
     """The gradient of an average pool's data."""
-    count = 3 if "3d" in of.step.target else 2
+    count = spatial(of)
     _require(of, x, count)
     kernel = spread(kernel, count)
     sliding = window.TapWindow(spread(strides, count) if strides else kernel, spread(padding, count) * 2, (1,) * count)
@@ -75,7 +74,7 @@ def avg_pool_backward(
 @rule("_adaptive_avg_pool2d_backward.default", "_adaptive_avg_pool3d_backward.default")
 def adaptive_avg_pool_backward(of: StepBuilder, dy: Value, x: Value) -> Value:
     """The gradient of means of as many windows as were asked for, where all windows are alike."""
-    count = 3 if "3d" in of.step.target else 2
+    count = spatial(of)
     _require(of, x, count)
     if any(not size or extent % size for extent, size in zip(x.shape[2:], dy.shape[2:], strict=True)):
         of.refuse("windows of different sizes")
@@ -122,8 +121,7 @@ def layer_norm_backward(
     wanted: Sequence[bool],
 ) -> tuple[Value | None, ...]:
     """The gradients of a layer normalization's data, scale and bias."""
-    if {dy.dtype, mean.dtype} != {x.dtype}:
-        of.refuse("statistics of another element type")
+    of.refuse_if({dy.dtype, mean.dtype} != {x.dtype}, "statistics of another element type")
     axes = range(len(x.shape) - len(shape), len(x.shape))
     return _wanted(reduction.layer_norm_gradients(of, dy, x, weight, mean, inverse, axes), wanted)
 
@@ -143,8 +141,7 @@ def group_norm_backward(
     wanted: Sequence[bool],
 ) -> tuple[Value | None, ...]:
     """The gradients of a group normalization's data, scale and bias."""
-    if {dy.dtype, mean.dtype} != {x.dtype}:
-        of.refuse("statistics of another element type")
+    of.refuse_if({dy.dtype, mean.dtype} != {x.dtype}, "statistics of another element type")
     return _wanted(reduction.group_norm_gradients(of, dy, x, weight, mean, inverse, groups), wanted)
 
 
@@ -153,8 +150,7 @@ def embedding_backward(
     of: StepBuilder, dy: Value, indices: Value, rows: int, padding_idx: int, by_frequency: bool
 ) -> Value:
     """The gradient of a table: the sum of the gradients of all uses of its rows, in their order."""
-    if by_frequency:
-        of.refuse("gradients divided by how often a row is taken")
+    of.refuse_if(by_frequency, "gradients divided by how often a row is taken")
     return movement.embedding_weight(of, dy, indices, rows, padding_idx)
 
 
@@ -164,7 +160,5 @@ def _wanted(found: Sequence[Value], wanted: Sequence[bool]) -> tuple[Value | Non
 
 def _require(of: StepBuilder, x: Value, count: int) -> None:
     """Refuse images without a batch, and integers."""
-    if len(x.shape) != count + 2:
-        of.refuse("an image without a batch")
-    if category(x.dtype) < 2:
-        of.refuse("integers")
+    of.refuse_if(len(x.shape) != count + 2, "an image without a batch")
+    of.refuse_if(category(x.dtype) < 2, "integers")

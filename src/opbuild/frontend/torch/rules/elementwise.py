@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import NARROW_FLOATS
-from opbuild.frontend.torch.registry import RULES, rule
-from opbuild.frontend.torch.writing import StepBuilder, Value, category, promoted
+from opbuild.frontend.torch.writing import RULES, StepBuilder, Value, category, promoted, rule
 
 
 def scaled(of: StepBuilder, value: Any, alpha: Any) -> Any:
@@ -43,8 +42,7 @@ def mul(of: StepBuilder, x: Value, other: Any) -> Value:
 @rule("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
 def power(of: StepBuilder, x: Any, exponent: Any) -> Value:
     """``x ** exponent``."""
-    if category(of.dtype) < 2:
-        of.refuse("powers of integers wrap around")
+    of.refuse_if(category(of.dtype) < 2, "powers of integers wrap around")
     x = of.operand(x, of.dtype)
     if isinstance(exponent, (int, float)) and exponent == 2:
         return of("Mul", x, x)
@@ -162,8 +160,7 @@ def log1p(of: StepBuilder, x: Value) -> Value:
 @rule("round.decimals")
 def round_decimals(of: StepBuilder, x: Value, decimals: int = 0) -> Value:
     """Rounded to some decimals, or to tens."""
-    if category(x.dtype) < 2:
-        of.refuse("integers")
+    of.refuse_if(category(x.dtype) < 2, "integers")
     if decimals == 0:
         return of("Round", x)
     wide = "float32" if x.dtype in NARROW_FLOATS else x.dtype  # whose products have room
@@ -185,8 +182,7 @@ def extreme_number(of: StepBuilder, x: Value, other: Value) -> Value:
 @rule("elu.default")
 def elu(of: StepBuilder, x: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
     """Elu; with a scale it is Selu."""
-    if input_scale != 1:
-        of.refuse("a scale of the input")
+    of.refuse_if(input_scale != 1, "a scale of the input")
     result = of("Elu", x, alpha=float(alpha))
     return result if scale == 1 else of("Mul", result, of.constant(scale, of.dtype))
 
@@ -227,13 +223,8 @@ def ldexp(of: StepBuilder, x: Value, exponent: Value) -> Value:
     return of("Mul", of.cast(x, of.dtype), of("Pow", two, of.cast(exponent, of.dtype)))
 
 
-def _plain(op_type: str) -> Callable[..., Value]:
-    """Return the rule of an operator of one tensor whose type stays."""
-    return lambda of, x: of(op_type, x)
-
-
-def _floating(op_type: str) -> Callable[..., Value]:
-    """Return the rule of an operator of one tensor that makes floating numbers of integers."""
+def _alone(op_type: str) -> Callable[..., Value]:
+    """Return the rule of an operator of one tensor, in the result's type."""
     return lambda of, x: of(op_type, of.cast(x, of.dtype))
 
 
@@ -242,16 +233,14 @@ def _rounding(op_type: str) -> Callable[..., Value]:
     return lambda of, x: x if category(x.dtype) < 2 else of(op_type, x)
 
 
-def _binary(op_type: str, dtype: str = "") -> Callable[..., Value]:
-    """Return the rule of an operator of two tensors or numbers, of the result's type if no other is given."""
-    return lambda of, x, other: of(op_type, *(of.operand(each, dtype or of.dtype) for each in (x, other)))
+def _binary(op_type: str, dtype: str = "", *, meets: bool = False) -> Callable[..., Value]:
+    """Return the rule of an operator of two tensors or numbers.
 
+    They are of the result's type if no other is given, or of the type in which operands meet.
+    """
 
-def _comparison(op_type: str) -> Callable[..., Value]:
-    """Return the rule of a comparison, of the type in which operands meet."""
-
-    def write(of: StepBuilder, x: Value, other: Any) -> Value:
-        kind = promoted((x, other))
+    def write(of: StepBuilder, x: Any, other: Any) -> Value:
+        kind = promoted((x, other)) if meets else dtype or of.dtype
         return of(op_type, of.operand(x, kind), of.operand(other, kind))
 
     return write
@@ -264,35 +253,25 @@ def _bitwise(op_type: str) -> Callable[..., Value]:
     )
 
 
-_EQUAL = _comparison("Equal")
+_LOGICAL = ("and", "or", "xor")
+_ALONE = (
+    *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "mish", "neg"),
+    *("reciprocal", "relu", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh"),
+)
+_EQUAL = _binary("Equal", meets=True)
 
-RULES.register_all({f"{name}.default": _plain(name.capitalize()) for name in ("abs", "mish", "neg", "relu")}, "aten")
-RULES.register_all({f"{name}.default": _rounding(name.capitalize()) for name in ("ceil", "floor", "round")}, "aten")
 RULES.register_all(
     {
-        f"{name}.default": _floating(name.capitalize())
-        for name in (
-            *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "reciprocal"),
-            *("sigmoid", "sin", "sinh", "sqrt", "tan", "tanh"),
-        )
-    },
-    domain="aten",
-)
-RULES.register_all(
-    {f"logical_{name}.default": _binary(name.capitalize(), "bool") for name in ("and", "or", "xor")}, "aten"
-)
-RULES.register_all(
-    {f"bitwise_{name}.Tensor bitwise_{name}.Scalar": _bitwise(name.capitalize()) for name in ("and", "or", "xor")},
-    "aten",
-)
-RULES.register_all(
-    {
+        **{f"{name}.default": _alone(name.capitalize()) for name in _ALONE},
+        **{f"{name}.default": _rounding(name.capitalize()) for name in ("ceil", "floor", "round")},
+        **{f"logical_{name}.default": _binary(name.capitalize(), "bool") for name in _LOGICAL},
+        **{f"bitwise_{name}.Tensor bitwise_{name}.Scalar": _bitwise(name.capitalize()) for name in _LOGICAL},
         "eq.Tensor eq.Scalar": _EQUAL,
         "ne.Tensor ne.Scalar": lambda of, x, other: of("Not", _EQUAL(of, x, other)),
-        "lt.Tensor lt.Scalar": _comparison("Less"),
-        "le.Tensor le.Scalar": _comparison("LessOrEqual"),
-        "gt.Tensor gt.Scalar": _comparison("Greater"),
-        "ge.Tensor ge.Scalar": _comparison("GreaterOrEqual"),
+        "lt.Tensor lt.Scalar": _binary("Less", meets=True),
+        "le.Tensor le.Scalar": _binary("LessOrEqual", meets=True),
+        "gt.Tensor gt.Scalar": _binary("Greater", meets=True),
+        "ge.Tensor ge.Scalar": _binary("GreaterOrEqual", meets=True),
         "sub.Tensor sub.Scalar": lambda of, x, other, alpha=1: of(
             "Sub", of.operand(x, of.dtype), of.operand(scaled(of, other, alpha), of.dtype)
         ),
@@ -314,7 +293,7 @@ RULES.register_all(
         ),
         "gelu.default": lambda of, x, approximate="none": of("Gelu", x, approximate=approximate),
         "silu.default": lambda of, x: of("Mul", x, of("Sigmoid", x)),
-        "hardswish.default": _plain("HardSwish"),
+        "hardswish.default": _alone("HardSwish"),
         "hardsigmoid.default": lambda of, x: of("HardSigmoid", x, alpha=1 / 6, beta=0.5),
         "leaky_relu.default": lambda of, x, slope=0.01: of("LeakyRelu", x, alpha=slope),
         "_to_copy.default to.dtype": _to_copy,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from opbuild.frontend.torch.registry import RULES, rule
-from opbuild.frontend.torch.writing import StepBuilder, Value, category, promoted
+from opbuild.frontend.torch.writing import RULES, StepBuilder, Value, category, promoted, rule
 from opbuild.graph.extents import is_open
 
 
@@ -41,11 +40,15 @@ _FAR = 2**62
 @rule("view.default", "_unsafe_view.default", "reshape.default", "view_copy.default")
 def view(of: StepBuilder, x: Value, shape: Sequence[Any]) -> Value:
     """Another shape, of which one extent may be -1."""
-    known = [each for each in shape if not (isinstance(each, int) and each == -1)]
+    known = [each for each in shape if not _is_any(each)]
     if len(known) < len(shape):
         rest = prod(x.shape) // prod(known)
-        shape = [rest if isinstance(each, int) and each == -1 else each for each in shape]
+        shape = [rest if _is_any(each) else each for each in shape]
     return of.reshape(x, tuple(shape))
+
+
+def _is_any(extent: Any) -> bool:
+    return isinstance(extent, int) and extent == -1
 
 
 @rule("transpose.int")
@@ -78,10 +81,7 @@ def squeeze(of: StepBuilder, x: Value, axes: Any = None) -> Value:
 def expand(of: StepBuilder, x: Value, shape: Sequence[Any], implicit: bool = False) -> Value:
     """Dimensions of one element repeated; -1 keeps an extent."""
     padded = (1,) * (len(shape) - len(x.shape)) + x.shape
-    wanted = tuple(
-        own if isinstance(each, int) and each == -1 else each for own, each in zip(padded, shape, strict=True)
-    )
-    return of.expand(x, wanted)
+    return of.expand(x, tuple(own if _is_any(each) else each for own, each in zip(padded, shape, strict=True)))
 
 
 @rule("slice.Tensor")
@@ -89,12 +89,11 @@ def slice_(of: StepBuilder, x: Value, axis: int = 0, start: Any = None, end: Any
     """Every ``step``-th element from ``start`` on."""
     axis = of.axis(axis, len(x.shape))
     start = 0 if start is None else start
-    end = _FAR if end is None else end
-    if isinstance(start, int) and start == 0 and step == 1 and (end is _FAR or end == _FAR or end >= x.shape[axis]):
+    is_to_end = end is None or (isinstance(end, int) and end >= _FAR)
+    if isinstance(start, int) and start == 0 and step == 1 and (is_to_end or end >= x.shape[axis]):
         return x
-    if not isinstance(end, int) or end < _FAR:
-        return of("Slice", x, of.ints(start), of.ints(end), of.ints(axis), of.ints(step))
-    return of("Slice", x, of.ints(start), of.ints(x.shape[axis]), of.ints(axis), of.ints(step))
+    end = x.shape[axis] if is_to_end else end
+    return of("Slice", x, of.ints(start), of.ints(end), of.ints(axis), of.ints(step))
 
 
 @rule("select.int")
@@ -168,8 +167,7 @@ def repeat(of: StepBuilder, x: Value, times: Sequence[Any]) -> Value:
 @rule("pixel_shuffle.default")
 def pixel_shuffle(of: StepBuilder, x: Value, factor: int) -> Value:
     """Channels to blocks of pixels."""
-    if len(x.shape) != 4:
-        of.refuse("of other ranks than 4")
+    of.refuse_if(len(x.shape) != 4, "of other ranks than 4")
     return of("DepthToSpace", x, blocksize=factor, mode="CRD")
 
 
@@ -186,10 +184,8 @@ def flip(of: StepBuilder, x: Value, axes: Sequence[int]) -> Value:
     listed = [of.axis(each, len(x.shape)) for each in axes]
     if not x.shape or not listed:
         return x
-    count = len(listed)
-    return of(
-        "Slice", x, of.ints(*(-1,) * count), of.ints(*(-_FAR,) * count), of.ints(*listed), of.ints(*(-1,) * count)
-    )
+    last, first = (-1,) * len(listed), (-_FAR,) * len(listed)
+    return of("Slice", x, of.ints(*last), of.ints(*first), of.ints(*listed), of.ints(*last))
 
 
 @rule("diagonal.default", "diagonal_copy.default")
@@ -198,8 +194,7 @@ def diagonal(of: StepBuilder, x: Value, offset: int = 0, first: int = 0, second:
     rank = len(x.shape)
     first, second = of.axis(first, rank), of.axis(second, rank)
     rows, columns = x.shape[first], x.shape[second]
-    if is_open((rows, columns)):
-        of.refuse("sizes that are open")
+    of.refuse_if(is_open((rows, columns)), "sizes that are open")
     others = [axis for axis in range(rank) if axis not in (first, second)]
     begin = max(0, -offset) * columns + max(0, offset)
     count = max(0, min(rows - max(0, -offset), columns - max(0, offset)))
@@ -211,8 +206,7 @@ def diagonal(of: StepBuilder, x: Value, offset: int = 0, first: int = 0, second:
 @rule("unfold.default", "unfold_copy.default")
 def unfold(of: StepBuilder, x: Value, axis: int, size: int, step: int) -> Value:
     """The windows of a dimension, whose elements are a last one."""
-    if not x.shape or is_open(x.shape):
-        of.refuse("sizes that are open, or no dimensions")
+    of.refuse_if(not x.shape or is_open(x.shape), "sizes that are open, or no dimensions")
     rank, axis = len(x.shape), of.axis(axis, len(x.shape))
     places = [[begin + each for each in range(size)] for begin in range(0, x.shape[axis] - size + 1, step)]
     windows = of("Gather", x, of.constant(places, "int64"), axis=axis)
@@ -227,19 +221,15 @@ def scatter_reduce(
     of: StepBuilder, x: Value, axis: int, indices: Value, source: Value, reduce: str, include_self: bool = True
 ) -> Value:
     """Elements joined with those at the place of each index, along a dimension."""
-    if reduce not in _REDUCTIONS or not include_self:
-        of.refuse("means, or without what was there")
+    of.refuse_if(reduce not in _REDUCTIONS or not include_self, "means, or without what was there")
     return _scattered(of, x, axis, indices, source, _REDUCTIONS[reduce])
 
 
 def _scattered(of: StepBuilder, x: Value, axis: int, indices: Value, source: Any, reduction: str) -> Value:
-    if not x.shape or not indices.shape:
-        of.refuse("of tensors without dimensions")
-    if reduction != "none" and category(x.dtype) == 0:
-        of.refuse("of truth values")
+    of.refuse_if(not x.shape or not indices.shape, "of tensors without dimensions")
+    of.refuse_if(reduction != "none" and category(x.dtype) == 0, "of truth values")
     if isinstance(source, Value):
-        if is_open((*source.shape, *indices.shape)):
-            of.refuse("sizes that are open")
+        of.refuse_if(is_open((*source.shape, *indices.shape)), "sizes that are open")
         if source.shape != indices.shape:
             rank = len(indices.shape)
             source = of("Slice", source, of.ints(*(0,) * rank), of.ints(*indices.shape))
@@ -293,16 +283,12 @@ def slice_scatter(
     """A part of a dimension replaced."""
     axis = of.axis(axis, len(x.shape))
     extent = x.shape[axis]
-    if is_open([extent, start or 0, end or 0, step]) or step != 1:
-        of.refuse("sizes that are open, or steps")
+    of.refuse_if(is_open([extent, start or 0, end or 0, step]) or step != 1, "sizes that are open, or steps")
     begin, stop, _ = slice(start, end).indices(extent)
-    parts = [_part_of(of, x, axis, 0, begin), of.cast(source, x.dtype), _part_of(of, x, axis, max(begin, stop), extent)]
-    kept = [each for each in parts if each is not None]
-    return kept[0] if len(kept) == 1 else of("Concat", *kept, axis=axis)
-
-
-def _part_of(of: StepBuilder, x: Value, axis: int, begin: int, end: int) -> Value | None:
-    return None if begin >= end else of("Slice", x, of.ints(begin), of.ints(end), of.ints(axis), of.ints(1))
+    stop = max(begin, stop)
+    before = [of.part(x, axis, 0, begin)] if begin else []
+    parts = [*before, of.cast(source, x.dtype), *([of.part(x, axis, stop, extent)] if stop < extent else ())]
+    return parts[0] if len(parts) == 1 else of("Concat", *parts, axis=axis)
 
 
 @rule("copy.default")
@@ -321,8 +307,7 @@ def index_select(of: StepBuilder, x: Value, axis: int, indices: Value) -> Value:
 @rule("gather.default")
 def gather(of: StepBuilder, x: Value, axis: int, indices: Value, sparse_grad: bool = False) -> Value:
     """An element for each index, along a dimension."""
-    if not x.shape or not indices.shape:
-        of.refuse("of tensors without dimensions")
+    of.refuse_if(not x.shape or not indices.shape, "of tensors without dimensions")
     axis = of.axis(axis, len(x.shape))
     return of("GatherElements", x, of.in_range(indices, x.shape[axis]), axis=axis)
 
@@ -332,8 +317,7 @@ def index(of: StepBuilder, x: Value, indices: Sequence[Value | None]) -> Value:
     """Elements by indices along some dimensions, which meet as operands do."""
     used = [axis for axis, each in enumerate(indices) if each is not None]
     given = [each for each in indices if each is not None]
-    if any(each.dtype in ("bool", "uint8") for each in given):
-        of.refuse("truth values")
+    of.refuse_if(any(each.dtype in ("bool", "uint8") for each in given), "truth values")
     if len(used) == 1:
         return of("Gather", x, given[0], axis=used[0])
     others = [axis for axis in range(len(x.shape)) if axis not in used]
@@ -349,8 +333,7 @@ def index(of: StepBuilder, x: Value, indices: Sequence[Value | None]) -> Value:
 @rule("topk.default")
 def topk(of: StepBuilder, x: Value, k: Any, axis: int = -1, largest: bool = True, is_sorted: bool = True) -> Any:
     """The greatest or smallest elements of a dimension, and where they are."""
-    if not x.shape or category(x.dtype) == 0:
-        of.refuse("of a number, or of truth values")
+    of.refuse_if(not x.shape or category(x.dtype) == 0, "of a number, or of truth values")
     return of.several("TopK", 2, x, of.ints(k), axis=of.axis(axis, len(x.shape)), largest=int(largest), sorted=1)
 
 
@@ -359,15 +342,13 @@ def sort(of: StepBuilder, x: Value, dim: int = -1, descending: bool = False, sta
     """A dimension in order, and where its elements were; equal ones stay as they stood."""
     if not x.shape:
         return x, of.constant(0, "int64")
-    extent = x.shape[of.axis(dim, len(x.shape))]
-    return topk(of, x, extent, dim, descending)
+    return topk(of, x, x.shape[of.axis(dim, len(x.shape))], dim, descending)
 
 
 @rule("bucketize.Tensor")
 def bucketize(of: StepBuilder, x: Value, bounds: Value, out_int32: bool = False, right: bool = False) -> Value:
     """Between which bounds each element is; a NaN is after the last one."""
-    if is_open(bounds.shape) or bounds.shape == (0,):
-        of.refuse("no bounds, or how many is not known")
+    of.refuse_if(is_open(bounds.shape) or bounds.shape == (0,), "no bounds, or how many is not known")
     kind = promoted((x, bounds))
     bounds = of.cast(bounds, kind)
     element = of.cast(of.reshape(x, (*x.shape, 1)), kind)

@@ -1,4 +1,4 @@
-"""Operators that reduce dimensions: sums, norms, variances, logical ones."""
+"""Operators that reduce dimensions (sums, norms, variances, logical ones), and normalizations, as ONNX has them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from math import inf, prod
 from typing import Any
 
-from opbuild.frontend.torch.registry import RULES, rule
-from opbuild.frontend.torch.writing import StepBuilder, Value, category
+from opbuild.frontend.torch.writing import RULES, StepBuilder, Value, category, rule
 from opbuild.graph.extents import is_open
+from opbuild.graph.gradients.registry import channel_means
 
 
 def reduced(of: StepBuilder, op_type: str, x: Value, axes: Any, keep: bool) -> Value:
@@ -58,29 +58,19 @@ def mean(of: StepBuilder, x: Value, axes: Sequence[int] | None = None, keep: boo
     return reduced(of, "ReduceMean", x, axes, keep)
 
 
-@rule("_softmax.default", "_safe_softmax.default")
+@rule("_softmax.default", "_safe_softmax.default", "_log_softmax.default")
 def softmax(of: StepBuilder, x: Value, axis: int, half_to_float: Any = False) -> Value:
-    """Softmax along a dimension; the safe one is zero where all is hidden."""
-    if not x.shape:
-        of.refuse("of a tensor without dimensions")
+    """Softmax along a dimension, or its logarithm; the safe one is zero where all is hidden."""
+    of.refuse_if(not x.shape, "of a tensor without dimensions")
     x, axis = of.cast(x, of.dtype), of.axis(axis, len(x.shape))
     safe = {"zeros": "hidden"} if "safe" in of.step.target else {}
-    return of("Softmax", x, axis=axis, **safe)
-
-
-@rule("_log_softmax.default")
-def log_softmax(of: StepBuilder, x: Value, axis: int, half_to_float: bool = False) -> Value:
-    """The logarithm of softmax along a dimension."""
-    if not x.shape:
-        of.refuse("of a tensor without dimensions")
-    return of("LogSoftmax", of.cast(x, of.dtype), axis=of.axis(axis, len(x.shape)))
+    return of("LogSoftmax" if "log" in of.step.target else "Softmax", x, axis=axis, **safe)
 
 
 @rule("argmax.default", "argmin.default")
 def arg_extreme(of: StepBuilder, x: Value, axis: int | None = None, keep: bool = False) -> Value:
     """The place of the greatest or smallest element, the first one."""
-    if category(x.dtype) == 0:
-        of.refuse("of truth values")
+    of.refuse_if(category(x.dtype) == 0, "of truth values")
     op_type = "ArgMax" if "argmax" in of.step.target else "ArgMin"
     if axis is None or not x.shape:
         flat = of(op_type, of.reshape(x, (x.type.size,)), axis=0, keepdims=0)
@@ -94,9 +84,10 @@ def vector_norm(
 ) -> Value:
     """The norm of some dimensions."""
     x = of.cast(x, of.dtype)
+    if order == 0:
+        differs = of("Not", of("Equal", x, of.constant(0, x.dtype)))
+        return reduced(of, "ReduceSum", of.cast(differs, x.dtype), axes, keep)
     if not x.shape:
-        if order == 0:
-            return of.cast(of("Not", of("Equal", x, of.constant(0, x.dtype))), x.dtype)
         return of("Abs", x)
     plain = {1: "ReduceL1", 2: "ReduceL2"}.get(order)
     if plain:
@@ -104,9 +95,6 @@ def vector_norm(
     size = of("Abs", x)
     if order in (inf, -inf):
         return reduced(of, "ReduceMax" if order > 0 else "ReduceMin", size, axes, keep)
-    if order == 0:
-        differs = of("Not", of("Equal", x, of.constant(0, x.dtype)))
-        return reduced(of, "ReduceSum", of.cast(differs, x.dtype), axes, keep)
     total = reduced(of, "ReduceSum", of("Pow", size, of.constant(order, x.dtype)), axes, keep)
     return of("Pow", total, of.constant(1 / order, x.dtype))
 
@@ -119,8 +107,7 @@ def var_mean(
     rank = len(x.shape)
     listed = sorted({of.axis(each, rank) for each in axes or range(rank)})
     count = prod(x.shape[axis] for axis in listed) if rank else 1
-    if is_open([count]):
-        of.refuse("of how many is not known")
+    of.refuse_if(is_open([count]), "of how many is not known")
     middle = reduced(of, "ReduceMean", x, listed, keep=True)
     distance = of("Sub", x, middle)
     total = reduced(of, "ReduceSum", of("Mul", distance, distance), listed, keep=keepdim)
@@ -133,8 +120,7 @@ def var_mean(
 @rule("max.dim", "min.dim")
 def extreme_and_place(of: StepBuilder, x: Value, axis: int, keep: bool = False) -> tuple[Value, Value]:
     """The greatest or smallest element of a dimension, and where the first one is."""
-    if category(x.dtype) == 0:
-        of.refuse("of truth values")
+    of.refuse_if(category(x.dtype) == 0, "of truth values")
     kind, place = ("ReduceMax", "ArgMax") if ".max." in of.step.target else ("ReduceMin", "ArgMin")
     if not x.shape:
         return x, of.constant(0, "int64")
@@ -159,3 +145,101 @@ RULES.register_all(
     },
     domain="aten",
 )
+
+
+@rule("_native_batch_norm_legit_no_training.default")
+def batch_norm(
+    of: StepBuilder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    variance: Value,
+    momentum: float,
+    epsilon: float,
+) -> tuple[Value | None, ...]:
+    """Batch normalization by running statistics; those of the batch are empty."""
+    weight, bias = _affine(of, weight, bias, x.shape[1:2], mean.dtype)
+    operands = [of.cast(each, x.dtype) for each in (weight, bias, mean, variance)]
+    statistics = (of.constant([], mean.dtype) if of.is_read(index) else None for index in (1, 2))
+    return of("BatchNormalization", x, *operands, epsilon=epsilon), *statistics
+
+
+@rule("_native_batch_norm_legit_functional.default")
+def batch_norm_of_batch(
+    of: StepBuilder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    variance: Value,
+    training: bool,
+    momentum: float,
+    epsilon: float,
+) -> tuple[Value, ...]:
+    """Batch normalization by the batch's statistics: also these, and the running ones as they are then."""
+    of.refuse_if(not training or x.dtype != mean.dtype, "running statistics, or statistics of another element type")
+    wide = tuple(extent if axis == 1 else 1 for axis, extent in enumerate(x.shape))
+    count = of.operand(prod((*x.shape[:1], *x.shape[2:])), x.dtype)
+    middle = channel_means(of, x)
+    spread = channel_means(of, of("Square", of("Sub", x, middle), domain="opbuild"))
+    inverse = of("Reciprocal", of("Sqrt", of("Add", spread, of.constant(epsilon, x.dtype))))
+    weight, bias = (of.reshape(each, wide) for each in _affine(of, weight, bias, x.shape[1:2], x.dtype))
+    result = of("Add", of("Mul", of("Sub", x, middle), of("Mul", inverse, weight)), bias)
+    found_mean, found_inverse, found_variance = (of.reshape(each, mean.shape) for each in (middle, inverse, spread))
+    unbiased = of("Mul", found_variance, of("Div", count, of("Sub", count, of.constant(1, x.dtype))))
+
+    def running(old: Value, new: Value) -> Value:
+        kept = of("Mul", old, of.constant(1 - momentum, x.dtype))
+        return of("Add", kept, of("Mul", new, of.constant(momentum, x.dtype)))
+
+    return result, found_mean, found_inverse, running(mean, found_mean), running(variance, unbiased)
+
+
+@rule("native_layer_norm.default")
+def layer_norm(
+    of: StepBuilder, x: Value, shape: Sequence[Any], weight: Value | None, bias: Value | None, epsilon: float
+) -> tuple[Value | None, ...]:
+    """Layer normalization of the last dimensions."""
+    weight, bias = _affine(of, weight, bias, tuple(shape), x.dtype)
+    attrs: dict[str, Any] = {"axis": -len(shape), "epsilon": epsilon}
+    if any(map(of.is_read, (1, 2))):
+        of.refuse_if(0 in shape or x.dtype == "float64", "statistics of nothing, or of float64")
+        return of.several("LayerNormalization", 3, x, weight, bias, **attrs)
+    return of("LayerNormalization", x, weight, bias, **attrs), None, None
+
+
+@rule("native_group_norm.default")
+def group_norm(
+    of: StepBuilder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    batch: Any,
+    channels: Any,
+    space: Any,
+    groups: int,
+    epsilon: float,
+) -> tuple[Value | None, ...]:
+    """Group normalization."""
+    weight, bias = _affine(of, weight, bias, (channels,), x.dtype)
+    shaped = x if len(x.shape) > 2 else of.reshape(x, (*x.shape, 1))
+    result = of("GroupNormalization", shaped, weight, bias, num_groups=groups, epsilon=epsilon)
+    if not any(map(of.is_read, (1, 2))):
+        return of.reshape(result, x.shape), None, None
+    of.refuse_if(is_open([batch, channels, space]), "statistics of open sizes")
+    grouped = of.reshape(x, (batch, groups, channels * space // groups))
+    mean = reduced(of, "ReduceMean", grouped, (2,), keep=True)
+    distance = of("Sub", grouped, mean)
+    variance = reduced(of, "ReduceMean", of("Mul", distance, distance), (2,), keep=True)
+    inverse = of("Reciprocal", of("Sqrt", of("Add", variance, of.constant(epsilon, x.dtype))))
+    return of.reshape(result, x.shape), of.reshape(mean, (batch, groups)), of.reshape(inverse, (batch, groups))
+
+
+def _affine(
+    of: StepBuilder, weight: Value | None, bias: Value | None, shape: tuple[Any, ...], dtype: str
+) -> tuple[Value, Value]:
+    """Return the scale and the shift of a normalization: ones and zeros where there are none."""
+    ones, zeros = (of.constant([number] * prod(shape), dtype) for number in (1, 0))
+    weight = of.reshape(ones, shape) if weight is None else weight
+    return weight, of.reshape(zeros, shape) if bias is None else bias

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.torch.registry import RULES, rule
 from opbuild.frontend.torch.rules.movement import slice_
-from opbuild.frontend.torch.writing import StepBuilder, Value, category
+from opbuild.frontend.torch.writing import RULES, StepBuilder, Value, category, rule
 from opbuild.graph.extents import is_open
 from opbuild.graph.tables import places_of
 from opbuild.graph.types import Array, Node
+
+_SPATIAL = re.compile(r"(\d)d")
 
 _MOST_WINDOWS = 32
 """Windows of a dimension that are written one by one."""
@@ -54,9 +56,9 @@ def _picked_by_onnx(extent: int, wanted: int, factor: float | None, by_factors: 
 
 def _smooth(of: StepBuilder, x: Value, sizes: Any, corners: bool, factors: Sequence[float | None]) -> Value:
     mode = "linear" if "bilinear" in of.step.target else "cubic"
-    if corners:  # the size of the result counts, which a factor gives rounded down
-        return _resized(of, x, _extents(x, sizes, factors), (), mode, "align_corners", cubic_coeff_a=-0.75)
     wanted = _extents(x, sizes, factors)
+    if corners:  # the size of the result counts, which a factor gives rounded down
+        return _resized(of, x, wanted, (), mode, "align_corners", cubic_coeff_a=-0.75)
     if mode == "linear" and factors and not is_open((*x.shape, *wanted)):  # what keeps its extent stays as it is
         factors = [1.0 if own == new else each for own, new, each in zip(x.shape[2:], wanted, factors, strict=True)]
     return _resized(of, x, sizes, factors, mode, "half_pixel", cubic_coeff_a=-0.75)
@@ -71,13 +73,11 @@ def _resized(
     of: StepBuilder, x: Value, sizes: Any, factors: Sequence[float | None], mode: str, transform: str, **attrs: Any
 ) -> Value:
     attrs |= {"mode": mode, "coordinate_transformation_mode": transform}
-    if factors and all(factors):
-        scales = of.constant([1.0, 1.0, *factors], "float32")
-        found = of("Resize", x, None, scales, **attrs)
-        if not sizes or found.shape[2:] == tuple(sizes):
-            return found
-        of.refuse("a factor beside another size")
-    return of("Resize", x, None, None, of.ints(*x.shape[:2], *sizes), **attrs)
+    if not factors or not all(factors):
+        return of("Resize", x, None, None, of.ints(*x.shape[:2], *sizes), **attrs)
+    found = of("Resize", x, None, of.constant([1.0, 1.0, *factors], "float32"), **attrs)
+    of.refuse_if(sizes and found.shape[2:] != tuple(sizes), "a factor beside another size")
+    return found
 
 
 def _grid_attributes(mode: int, padding: int, corners: bool) -> dict[str, Any]:
@@ -96,18 +96,15 @@ def grid_sampler_backward(
     from opbuild.graph.gradients.registry import Backward
     from opbuild.graph.gradients.sampling import grid_sample
 
-    if is_open((*x.shape, *grid.shape)):
-        of.refuse("sizes that are open")
+    of.refuse_if(is_open((*x.shape, *grid.shape)), "sizes that are open")
     node = Node("GridSample", (x.name, grid.name), ("",), _grid_attributes(mode, padding, corners), of.name)
     return (*grid_sample(Backward(f"{of.name}/gradient", of.scope, node, (dy,), wanted)), None)[:2]
 
 
-@rule("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
-@rule("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
+@rule(*(f"{kind}_pad{rank}d.default" for kind in ("reflection", "replication") for rank in (1, 2, 3)))
 def pad(of: StepBuilder, x: Value, pads: Sequence[Any]) -> Value:
     """Elements around that mirror the inner ones, or are those of the border; a negative number takes some away."""
-    if is_open(pads):
-        of.refuse("pads that are open")
+    of.refuse_if(is_open(pads), "pads that are open")
     begins, ends = _sides(x, pads)
     sides = [max(each, 0) for each in (*begins, *ends)]
     x = of("Pad", x, of.ints(*sides), mode=_repetition(of)) if any(sides) else x
@@ -130,15 +127,13 @@ def _repetition(of: StepBuilder) -> str:
     return "reflect" if "reflection" in of.step.target else "edge"
 
 
-@rule("reflection_pad1d_backward.default", "reflection_pad2d_backward.default", "reflection_pad3d_backward.default")
-@rule("replication_pad1d_backward.default", "replication_pad2d_backward.default", "replication_pad3d_backward.default")
+@rule(*(f"{kind}_pad{rank}d_backward.default" for kind in ("reflection", "replication") for rank in (1, 2, 3)))
 def pad_backward(of: StepBuilder, dy: Value, x: Value, pads: Sequence[Any]) -> Value | None:
     """The gradient of padding: elements and those that repeat them add up."""
     from opbuild.graph.gradients.movement import pad
     from opbuild.graph.gradients.registry import Backward
 
-    if is_open((*x.shape, *pads)):
-        of.refuse("sizes that are open")
+    of.refuse_if(is_open((*x.shape, *pads)), "sizes that are open")
     begins, ends = _sides(x, pads)
     cut = [max(-each, 0) for each in (*begins, *ends)]
     dy = of("Pad", dy, of.ints(*cut)) if any(cut) else dy  # what was taken away behind the padding got nothing
@@ -164,10 +159,21 @@ def pooled(of: StepBuilder, op_type: str, x: Value, sizes: Sequence[Any]) -> Val
     return x
 
 
+def spatial(of: StepBuilder) -> int:
+    """Return the number of spatial dimensions that an operator's name tells, such as ``avg_pool2d``."""
+    return int(_SPATIAL.findall(of.step.target)[0])
+
+
 def spread(values: Any, count: int) -> tuple[int, ...]:
     """Return a number for each spatial dimension, where one may stand for all."""
     listed = (values,) if isinstance(values, int) else tuple(values)
     return listed * count if len(listed) == 1 else listed
+
+
+def _sliding(count: int, kernel: Sequence[Any], strides: Any, padding: Any) -> dict[str, Any]:
+    """Return the attributes of a window that slides; without strides windows lie side by side."""
+    steps = spread(strides, count) if strides else kernel
+    return {"kernel_shape": kernel, "strides": steps, "pads": spread(padding, count) * 2}
 
 
 @rule("convolution.default")
@@ -185,20 +191,12 @@ def convolution(
 ) -> Value:
     """A convolution, or its transpose."""
     count = len(weight.shape) - 2
-    if len(x.shape) != len(weight.shape):
-        of.refuse("an image without a batch")
-    if category(x.dtype) < 2:
-        of.refuse("convolutions of integers")
-    attrs: dict[str, Any] = {
-        "kernel_shape": weight.shape[2:],
-        "strides": spread(strides, count),
-        "pads": spread(padding, count) * 2,
-        "dilations": spread(dilations, count),
-        "group": groups,
-    }
+    of.refuse_if(len(x.shape) != len(weight.shape), "an image without a batch")
+    of.refuse_if(category(x.dtype) < 2, "convolutions of integers")
+    attrs = _sliding(count, weight.shape[2:], strides, padding)
+    attrs |= {"dilations": spread(dilations, count), "group": groups}
     kind = of.step.types[0]
-    if kind is not None and 0 in kind.shape:
-        of.refuse("an empty result")
+    of.refuse_if(kind is not None and 0 in kind.shape, "an empty result")
     if transposed:
         attrs["output_padding"] = spread(output_padding, count)
     return of("ConvTranspose" if transposed else "Conv", x, weight, bias, **attrs)
@@ -209,25 +207,16 @@ def max_pool(
     of: StepBuilder, x: Value, kernel: Any, strides: Any = (), padding: Any = 0, dilations: Any = 1, ceil: bool = False
 ) -> tuple[Value, Value | None]:
     """The greatest element of each window, and where it stands in its image if that is asked for."""
-    count = 3 if "3d" in of.step.target else 2
-    if len(x.shape) != count + 2:
-        of.refuse("an image without a batch")
-    if category(x.dtype) < 2:
-        of.refuse("pooling of integers")
-    kernel = spread(kernel, count)
-    attrs: dict[str, Any] = {
-        "kernel_shape": kernel,
-        "strides": spread(strides, count) if strides else kernel,
-        "pads": spread(padding, count) * 2,
-        "dilations": spread(dilations, count),
-        "ceil_mode": int(ceil),
-    }
+    count = spatial(of)
+    of.refuse_if(len(x.shape) != count + 2, "an image without a batch")
+    of.refuse_if(category(x.dtype) < 2, "pooling of integers")
+    attrs = _sliding(count, spread(kernel, count), strides, padding)
+    attrs |= {"dilations": spread(dilations, count), "ceil_mode": int(ceil)}
     if not of.is_read(1):
         return of("MaxPool", x, **attrs), None
     found, places = of.several("MaxPool", 2, x, **attrs)
     size = prod(x.shape[2:])
-    if is_open([size]):
-        of.refuse("where elements stand in images of open sizes")
+    of.refuse_if(is_open([size]), "where elements stand in images of open sizes")
     return found, of("Mod", places, of.constant(size, "int64"))
 
 
@@ -243,21 +232,11 @@ def avg_pool(
     divisor: int | None = None,
 ) -> Value:
     """The mean of each window."""
-    count = int(of.step.target.split("avg_pool")[1][0])
-    if len(x.shape) != count + 2:
-        of.refuse("an image without a batch")
-    if category(x.dtype) < 2 or divisor is not None:
-        of.refuse("another divisor, or integers")
-    kernel = spread(kernel, count)
-    return of(
-        "AveragePool",
-        x,
-        kernel_shape=kernel,
-        strides=spread(strides, count) if strides else kernel,
-        pads=spread(padding, count) * 2,
-        ceil_mode=int(ceil),
-        count_include_pad=int(count_padding),
-    )
+    count = spatial(of)
+    of.refuse_if(len(x.shape) != count + 2, "an image without a batch")
+    of.refuse_if(category(x.dtype) < 2 or divisor is not None, "another divisor, or integers")
+    attrs = _sliding(count, spread(kernel, count), strides, padding)
+    return of("AveragePool", x, **attrs, ceil_mode=int(ceil), count_include_pad=int(count_padding))
 
 
 @rule("_adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default", "_adaptive_avg_pool3d.default")
