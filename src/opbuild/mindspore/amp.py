@@ -11,17 +11,28 @@ from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, o
 from opbuild.mindspore.dtype import float16, float32, int32, to_type
 from opbuild.mindspore.nn.basic import Dense
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.convolution import Conv1d, Conv1dTranspose, Conv2d, Conv2dTranspose, Conv3d, Conv3dTranspose
-from opbuild.mindspore.nn.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d, LayerNorm
+from opbuild.mindspore.nn.convolution import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    Conv1d,
+    Conv1dTranspose,
+    Conv2d,
+    Conv2dTranspose,
+    Conv3d,
+    Conv3dTranspose,
+    LayerNorm,
+)
 from opbuild.mindspore.nn.optimizer import Optimizer
-from opbuild.mindspore.nn.scaling import (
+from opbuild.mindspore.nn.training import (
     DynamicLossScaleUpdateCell,
     FixedLossScaleUpdateCell,
+    TrainOneStepCell,
     TrainOneStepWithLossScaleCell,
+    WithLossCell,
     all_finite,
     changed_scale,
 )
-from opbuild.mindspore.nn.training import TrainOneStepCell, WithLossCell
 from opbuild.mindspore.ops.arithmetic import div, mul
 from opbuild.mindspore.ops.assignment import assign
 from opbuild.mindspore.parameter import Parameter

@@ -8,10 +8,10 @@ import numpy as np
 
 from opbuild.errors import InvalidModelError
 from opbuild.frontend.cell import current, location
+from opbuild.mindspore import ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.execution import emit
-from opbuild.mindspore.ops.gathering import gather, gather_nd
-from opbuild.mindspore.ops.shaping import broadcast_to, cut, reshaped, stack
+from opbuild.mindspore.ops.shaping import cut, reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -153,11 +153,11 @@ class _Reader:
             kept = [extent for axis, extent in enumerate(tensor.shape) if axis not in self.dropped]
             tensor = reshaped(tensor, tuple(kept))
         if len(axes) == 1:
-            return gather(tensor, self.advanced[0][1], axes[0])
+            return ops.gather(tensor, self.advanced[0][1], axes[0])
         if axes[0] != 0:
             raise ArgumentValueError(
                 f"several tensors that index axes {axes}{location()}", "transpose these axes to the front"
             )
         shape = np.broadcast_shapes(*(indices.shape for _, indices in self.advanced))
-        columns = [broadcast_to(emit("Cast", indices, to=7), shape) for _, indices in self.advanced]
-        return gather_nd(tensor, stack(columns, len(shape)))
+        columns = [ops.broadcast_to(emit("Cast", indices, to=7), shape) for _, indices in self.advanced]
+        return ops.gather_nd(tensor, ops.stack(columns, len(shape)))

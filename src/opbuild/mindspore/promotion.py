@@ -7,15 +7,12 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.cell import location
-from opbuild.graph.types import Array
 from opbuild.mindspore.arguments import ArgumentTypeError, TensorTypeError
 from opbuild.mindspore.tensor import Tensor
 
 _SIGNED = ("int8", "int16", "int32", "int64")
 _FLOATS = ("bfloat16", "float16", "float32", "float64")
 _WIDE_UNSIGNED = ("uint16", "uint32", "uint64")
-
-Operand = Tensor | Array
 
 
 def promote(first: str, second: str) -> str:

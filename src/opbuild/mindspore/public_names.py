@@ -8,7 +8,7 @@ from typing import Any
 
 from opbuild.platform.paths import Path
 
-_FILE = Path(__file__).with_suffix(".json")
+_FILE = Path(__file__).with_name("public_names.json")
 
 _MODULES = {
     "amp": "training", "boost": "training", "dataset": "data", "experimental": "training", "mindrecord": "data",

@@ -1,26 +1,171 @@
-"""Dense, Linear, Flatten, Dropout, Embedding, Identity."""
+"""Cells that hold cells; Dense, Embedding, Dropout and their kind; cells that wrap others."""
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, positive
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, initializer
-from opbuild.mindspore.nn.activation import get_activation
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.convolution import BatchNorm1d, BatchNorm2d, Conv2d
+from opbuild.mindspore.nn.declaration import cell as declared
 from opbuild.mindspore.nn.declaration import layer
-from opbuild.mindspore.ops.gathering import embedding, one_hot
+from opbuild.mindspore.nn.layers import ClipByNorm, LeakyReLU, get_activation
+from opbuild.mindspore.ops.arithmetic import greater_equal, less, logical_and, where
+from opbuild.mindspore.ops.gathering import embedding, gather, one_hot
 from opbuild.mindspore.ops.linear import bias_add, dense, matmul, product
 from opbuild.mindspore.ops.primitive import Primitive
-from opbuild.mindspore.ops.random import dropout
-from opbuild.mindspore.ops.shaping import flatten, reshaped
+from opbuild.mindspore.ops.random import dropout, dropout1d, dropout2d, dropout3d
+from opbuild.mindspore.ops.shaping import expand_dims, flatten, reshape, reshaped, stack, unstack
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
+
+
+class _Numbered(Cell):
+    """Cells in order, named by number or by the keys of an ``OrderedDict``."""
+
+    def _register(self, name: str, value: Any) -> None:
+        prefix = self._prefix() if isinstance(value, Cell) and self._auto_prefix else ""
+        super()._register(name, value)
+        if prefix:
+            value.update_parameters_name(f"{prefix}{name}.")
+
+    def _prefix(self) -> str:
+        """Return the prefix of names of parameters here: another cell has been given these, so its parts have too."""
+        for path, parameter in self.parameters_and_names():
+            if parameter.name.endswith(path):
+                return parameter.name.removesuffix(path)
+        return ""
+
+    def _add(self, cells: Iterable[Any]) -> None:
+        for cell in cells:
+            self.append(cell)
+
+    def append(self, cell: Cell) -> Any:
+        """Add a cell at the end."""
+        self.insert_child_to_cell(str(len(self._cells)), _checked(cell, type(self).__name__))
+        return self
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(list(self._cells.values()))
+
+    def __getitem__(self, index: int | slice) -> Any:
+        cells = list(self._cells.values())
+        if isinstance(index, slice):
+            return type(self)(*([cells[index]] if isinstance(self, CellList) else cells[index]))
+        return cells[index]
+
+    def __setitem__(self, index: int, cell: Cell) -> None:
+        setattr(self, list(self._cells)[index], _checked(cell, type(self).__name__))
+
+    def __delitem__(self, index: int | slice) -> None:
+        cells = list(self._cells.values())
+        del cells[index]
+        self._replace(cells)
+
+    def _replace(self, cells: list[Cell]) -> None:
+        for name in list(self._cells):
+            delattr(self, name)
+        self._add(cells)
+
+
+class SequentialCell(_Numbered):
+    """Cells of which each takes the result of the one before.
+
+    Args:
+        args: Cells, one list of cells, or one ``OrderedDict`` of named cells.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], (OrderedDict, dict)):
+            for name, cell in args[0].items():
+                self.insert_child_to_cell(name, _checked(cell, "SequentialCell"))
+            return
+        self._add(args[0] if len(args) == 1 and isinstance(args[0], list) else args)
+
+    def construct(self, input_data: Any) -> Any:
+        """Apply the cells in order."""
+        for cell in self._cells.values():
+            input_data = cell(input_data)
+        return input_data
+
+
+class CellList(_Numbered):
+    """A list of cells; it holds them and computes nothing.
+
+    Args:
+        args: One list of cells, or cells.
+        kwargs: ``auto_prefix`` as in ``Cell``.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(kwargs.get("auto_prefix", True))
+        self._add(args[0] if len(args) == 1 and isinstance(args[0], (list, tuple)) else args)
+
+    def extend(self, cells: Iterable[Cell]) -> CellList:
+        """Add cells at the end."""
+        self._add(cells)
+        return self
+
+    def insert(self, index: int, cell: Cell) -> None:
+        """Add a cell before another."""
+        cells = list(self._cells.values())
+        cells.insert(index, _checked(cell, "CellList"))
+        self._replace(cells)
+
+
+class CellDict(Cell):
+    """Cells by name.
+
+    Args:
+        cells: A mapping of names to cells, or None.
+    """
+
+    def __init__(self, cells: Mapping[str, Cell] | None = None) -> None:
+        super().__init__()
+        for name, cell in (cells or {}).items():
+            self.insert_child_to_cell(name, _checked(cell, "CellDict"))
+
+    def __getitem__(self, name: str) -> Cell:
+        return self._cells[name]
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._cells))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._cells
+
+    def keys(self) -> Any:
+        """Return the names."""
+        return self._cells.keys()
+
+    def values(self) -> Any:
+        """Return the cells."""
+        return self._cells.values()
+
+    def items(self) -> Any:
+        """Return names and cells."""
+        return self._cells.items()
+
+
+def _checked(cell: Any, owner: str) -> Cell:
+    if not isinstance(cell, Cell):
+        raise ArgumentTypeError(f"{owner} was given a {type(cell).__name__}", "give cells")
+    return cell
 
 
 class Dense(Cell):
@@ -170,6 +315,147 @@ class Embedding(Cell):
             return embedding(ids, self.embedding_table)
         chosen = one_hot(reshaped(ids, (ids.size,)), self.vocab_size, 1.0, 0.0)
         return reshaped(matmul(chosen, self.embedding_table), (*ids.shape, self.embedding_size))
+
+
+class EmbeddingLookup(Cell):
+    """Rows of a table, by index; an index that is out of range gives zeros.
+
+    Args:
+        vocab_size: Number of rows.
+        embedding_size: Extent of a row.
+        param_init: Initial table.
+        target: ``CPU`` or ``DEVICE``: there is one device.
+        slice_mode: Kept for programs that give it.
+        manual_shapes: Kept for programs that give it.
+        max_norm: The greatest Euclidean norm of a row, or None.
+        sparse: Kept for programs that give it.
+        dtype: Element type of the table.
+    """
+
+    def __init__(self, vocab_size: int, embedding_size: int, param_init: Any = "normal", target: str = "CPU",
+                 slice_mode: str = "batch_slice", manual_shapes: Any = None, max_norm: float | None = None,
+                 sparse: bool = True, dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self.vocab_size = positive(vocab_size, "vocab_size of EmbeddingLookup")
+        self.embedding_size = positive(embedding_size, "embedding_size of EmbeddingLookup")
+        self.target = one_of(target, ("CPU", "DEVICE"), "target of EmbeddingLookup")
+        shape = (vocab_size, embedding_size)
+        self.embedding_table = Parameter(initializer(param_init, shape, dtype), "embedding_table")
+        self.max_norm = max_norm
+
+    def construct(self, indices: Tensor) -> Tensor:
+        """Return a tensor of shape (..., embedding_size)."""
+        inside = logical_and(greater_equal(indices, 0), less(indices, self.vocab_size))
+        rows = gather(self.embedding_table, where(inside, indices, 0), 0)
+        rows = where(expand_dims(inside, -1), rows, 0.0)
+        return rows if self.max_norm is None else ClipByNorm(rows.ndim - 1)(rows, float(self.max_norm))
+
+
+class _ChannelDropout(Cell):
+    """In training whole channels are zeroed with probability ``p``; else nothing happens."""
+
+    _shown = "p"
+    _dropout: Callable[..., Tensor]
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        if not 0 <= p <= 1:
+            raise ArgumentValueError(f"p of {type(self).__name__} is {p}", "give a number from 0 to 1")
+        self.p = p
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return ``x``, in training with zeros."""
+        return self._dropout(x, self.p, self.training)
+
+
+class Dropout1d(_ChannelDropout):
+    """Dropout of channels of shape (N, C, L)."""
+
+    _dropout = staticmethod(dropout1d)
+
+
+class Dropout2d(_ChannelDropout):
+    """Dropout of channels of shape (N, C, H, W)."""
+
+    _dropout = staticmethod(dropout2d)
+
+
+class Dropout3d(_ChannelDropout):
+    """Dropout of channels of shape (N, C, D, H, W)."""
+
+    _dropout = staticmethod(dropout3d)
+
+
+class Conv2dBnAct(Cell):
+    """A convolution, batch normalization if ``has_bn``, and an activation if one is given."""
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+                 pad_mode: str = "same", padding: Any = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False,
+                 weight_init: Any = "normal", bias_init: Any = "zeros", has_bn: bool = False,
+                 momentum: float = 0.997, eps: float = 1e-5, activation: Any = None, alpha: float = 0.2,
+                 after_fake: bool = True) -> None:  # fmt: skip
+        super().__init__()
+        self.conv = Conv2d(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group,
+                           has_bias, weight_init, bias_init)  # fmt: skip
+        self.has_bn = has_bn
+        if has_bn:
+            self.batchnorm = BatchNorm2d(out_channels, eps, momentum)
+        self.activation = _activation(activation, alpha)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the result."""
+        x = self.conv(x)
+        x = self.batchnorm(x) if self.has_bn else x
+        return x if self.activation is None else self.activation(x)
+
+
+class DenseBnAct(Cell):
+    """A dense layer, batch normalization if ``has_bn``, and an activation if one is given."""
+
+    def __init__(self, in_channels: int, out_channels: int, weight_init: Any = "normal", bias_init: Any = "zeros",
+                 has_bias: bool = True, has_bn: bool = False, momentum: float = 0.9, eps: float = 1e-5,
+                 activation: Any = None, alpha: float = 0.2, after_fake: bool = True) -> None:  # fmt: skip
+        super().__init__()
+        self.dense = Dense(in_channels, out_channels, weight_init, bias_init, has_bias)
+        self.has_bn = has_bn
+        if has_bn:
+            self.batchnorm = BatchNorm1d(out_channels, eps, momentum)
+        self.activation = _activation(activation, alpha)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the result."""
+        x = self.dense(x)
+        x = self.batchnorm(x) if self.has_bn else x
+        return x if self.activation is None else self.activation(x)
+
+
+@declared()
+def TimeDistributed(inputs: Tensor, *, layer: Any, time_axis: int, reshape_with_axis: int | None = None) -> Tensor:
+    """A cell or a primitive applied to every step along ``time_axis``.
+
+    Args:
+        inputs: The steps.
+        layer: What is applied.
+        time_axis: The axis of steps.
+        reshape_with_axis: The axis that the steps are joined to while the layer is applied once; by default it is
+            applied to one step after another.
+    """
+    axis = time_axis % inputs.ndim
+    if reshape_with_axis is None:
+        return stack([layer(step) for step in unstack(inputs, axis)], axis)
+    other = reshape_with_axis % inputs.ndim
+    if abs(axis - other) != 1:
+        raise ArgumentValueError(f"TimeDistributed over axis {axis} with reshape_with_axis={other}", "name a neighbour")
+    first, shape = min(axis, other), inputs.shape
+    joined = reshape(inputs, (*shape[:first], shape[first] * shape[first + 1], *shape[first + 2 :]))
+    result = layer(joined)
+    return reshape(result, (*result.shape[:first], *shape[first : first + 2], *result.shape[first + 1 :]))
+
+
+def _activation(name: Any, alpha: float) -> Any:
+    if name == "leakyrelu":
+        return LeakyReLU(alpha)
+    return get_activation(name) if isinstance(name, str) else name
 
 
 __all__ = names.public(vars(), Cell)

@@ -7,9 +7,9 @@ from typing import Any
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.execution import cast
-from opbuild.mindspore.nn.activation import get_activation
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import cell, layer
+from opbuild.mindspore.nn.layers import get_activation
 from opbuild.mindspore.ops import loss
 from opbuild.mindspore.ops.activation import log_softmax
 from opbuild.mindspore.ops.arithmetic import abs as absolute

@@ -8,7 +8,8 @@ import numpy as np
 
 from opbuild.frontend.cell import location
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
-from opbuild.mindspore.execution import cast, emit
+from opbuild.mindspore.execution import cast as _cast
+from opbuild.mindspore.execution import emit
 from opbuild.mindspore.ops.declaration import formula, need_tensor, of_tensor, spelled
 from opbuild.mindspore.ops.shaping import ints, ravel, reshaped
 from opbuild.mindspore.tensor import Tensor
@@ -24,7 +25,7 @@ take = formula("take", "the elements of the flattened tensor that ``index`` name
                lambda input, index: gather(ravel(input), index, 0))  # fmt: skip
 gather_nd = formula(
     "gather_nd", "the slices that the vectors along the last axis of ``indices`` name",
-    of_tensor(lambda input_x, indices: emit("GatherND", input_x, cast(_indices(indices, "gather_nd"), "int64"))),
+    of_tensor(lambda input_x, indices: emit("GatherND", input_x, _cast(_indices(indices, "gather_nd"), "int64"))),
 )  # fmt: skip
 in_range = formula(
     "in_range", "indices of one of ``count`` elements; what is outside is an error",
@@ -34,7 +35,7 @@ in_range = formula(
 
 def _indices(value: Any, name: str) -> Tensor:
     tensor = Tensor(value) if isinstance(value, (int, list, tuple)) else need_tensor(value, name)
-    return tensor if tensor.type.dtype in ("int32", "int64") else cast(tensor, "int64")
+    return tensor if tensor.type.dtype in ("int32", "int64") else _cast(tensor, "int64")
 
 
 def gather(input_params: Any, input_indices: Any, axis: int, batch_dims: int = 0) -> Tensor:
@@ -64,13 +65,13 @@ def scatter_nd(indices: Any, updates: Any, shape: Any) -> Tensor:
     """Return zeros of ``shape`` with ``updates`` added at ``indices``."""
     values = need_tensor(updates, "scatter_nd")
     zeros = np.zeros(ints(shape, "the shape of scatter_nd"), values.type.dtype)
-    return emit("ScatterND", zeros, cast(_indices(indices, "scatter_nd"), "int64"), values, reduction="add")
+    return emit("ScatterND", zeros, _cast(_indices(indices, "scatter_nd"), "int64"), values, reduction="add")
 
 
 def tensor_scatter_update(input_x: Any, indices: Any, updates: Any) -> Tensor:
     """Return the tensor with ``updates`` at ``indices``."""
     tensor = need_tensor(input_x, "tensor_scatter_update")
-    places = cast(_indices(indices, "tensor_scatter_update"), "int64")
+    places = _cast(_indices(indices, "tensor_scatter_update"), "int64")
     return emit("ScatterND", tensor, places, need_tensor(updates, "tensor_scatter_update"))
 
 

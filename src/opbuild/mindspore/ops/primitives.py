@@ -32,7 +32,7 @@ from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.linear import bias_add, product
 from opbuild.mindspore.ops.pooling import only_nchw
 from opbuild.mindspore.ops.primitive import Primitive, operator, primitive, primitives
-from opbuild.mindspore.ops.reduction import sum
+from opbuild.mindspore.ops.reduction import sum as total
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.tensor import Tensor
 
@@ -137,7 +137,7 @@ BatchMatMul = primitive(
 def NLLLoss(x: Any, y: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100) -> tuple[Tensor, Tensor]:
     """Return the loss and the weights that count."""
     used = gather(weight, y, 0)
-    return loss.nll_loss(x, y, weight, ignore_index, reduction), sum(used)
+    return loss.nll_loss(x, y, weight, ignore_index, reduction), total(used)
 
 
 BCEWithLogitsLoss = primitive(

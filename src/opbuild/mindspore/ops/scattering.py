@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from typing import Any
 
@@ -359,7 +360,7 @@ def slice_scatter(input: Any, src: Any, axis: int = 0, start: Any = None, end: A
     """Return the tensor with a slice along ``axis`` replaced by ``src``."""
     tensor = need_tensor(input, "slice_scatter")
     place = axis_in(axis, tensor.ndim, "slice_scatter")
-    rows = list(range(*slice(start, end, step).indices(tensor.shape[place])))
+    rows = list(builtins.range(*slice(start, end, step).indices(tensor.shape[place])))
     if not rows:
         return tensor
     return along(tensor, place, rows, src, "none", "slice_scatter")
