@@ -34,7 +34,7 @@ from opbuild.mindspore.nn.training import (
     changed_scale,
 )
 from opbuild.mindspore.ops.arithmetic import div, mul
-from opbuild.mindspore.ops.assignment import assign
+from opbuild.mindspore.ops.control import assign
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 

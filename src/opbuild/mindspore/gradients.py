@@ -14,7 +14,7 @@ from opbuild.mindspore.execution import emit, symbol_of
 from opbuild.mindspore.networks import Networks
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops.arithmetic import mul
-from opbuild.mindspore.ops.assignment import stop_gradient
+from opbuild.mindspore.ops.control import stop_gradient
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.states import need_states
 from opbuild.mindspore.tensor import Tensor

@@ -11,8 +11,8 @@ from opbuild.mindspore import ops
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.indexing import get_item, set_item
+from opbuild.mindspore.ops.arranging import replaced
 from opbuild.mindspore.ops.declaration import formula
-from opbuild.mindspore.ops.scattering import replaced
 from opbuild.mindspore.ops.shaping import ints
 from opbuild.mindspore.overloads import IN_PLACE, OVERLOADS, PROPERTIES, transpose
 from opbuild.mindspore.tensor import Tensor

@@ -87,6 +87,13 @@ def public(space: Mapping[str, Any], base: type | None = None) -> list[str]:
     return [name for name, value in space.items() if not name.startswith("_") and given_out(value)]
 
 
+def functions(space: Mapping[str, Any], but: str = "") -> list[str]:
+    """Return the names for the ``__all__`` of a module of functions: all that it defines ``but`` those for inside."""
+    own, inside = space["__name__"], but.split()
+    return sorted(name for name, value in space.items() if not name.startswith("_") and name not in inside
+                  and callable(value) and value.__module__ == own)  # fmt: skip
+
+
 class Named(type):
     """The type of ``Tensor``: a name that the class does not have gets the sentence too."""
 

@@ -11,7 +11,7 @@ from opbuild.mindspore import ops
 from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.dtype import Type, to_type
 from opbuild.mindspore.host import on_data
-from opbuild.mindspore.ops import matrices, reduction, scattering
+from opbuild.mindspore.ops import arranging, matrices, reduction
 from opbuild.mindspore.ops.declaration import formula
 from opbuild.mindspore.ops.random import drawn, shape_of
 from opbuild.mindspore.ops.shaping import ints, reshaped
@@ -19,7 +19,7 @@ from opbuild.mindspore.tensor import Tensor
 
 index_copy = formula(
     "index_copy", "the tensor with the slices along ``dim`` that ``index`` names replaced",
-    lambda self, dim, index, tensor: scattering.along(self, dim, index, tensor, "none", "index_copy"),
+    lambda self, dim, index, tensor: arranging.along(self, dim, index, tensor, "none", "index_copy"),
 )  # fmt: skip
 bernoulli_of = formula("bernoulli_of", "1 with probability ``p`` and 0 otherwise, in the shape and type of the tensor",
                        lambda self, p=0.5, *, generator=None: ops.bernoulli(self, p))  # fmt: skip
@@ -82,7 +82,7 @@ def index_add(self: Tensor, indices: Any, y: Any, axis: Any, use_lock: bool = Tr
     """Return the tensor with slices added: ``(indices, y, axis)`` or ``(dim, index, source)``."""
     if isinstance(indices, int):
         indices, y, axis = y, axis, indices
-    return scattering.along(self, axis, indices, y if alpha == 1 else ops.mul(y, alpha), "add", "index_add")
+    return arranging.along(self, axis, indices, y if alpha == 1 else ops.mul(y, alpha), "add", "index_add")
 
 
 def gather(self: Tensor, input_indices: Any, axis: Any, batch_dims: int = 0) -> Tensor:
@@ -94,7 +94,7 @@ def gather(self: Tensor, input_indices: Any, axis: Any, batch_dims: int = 0) -> 
 
 def searchsorted(self: Tensor, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
     """Return the place where each value would be inserted so that the tensor stays in order."""
-    return scattering.searchsorted(self, v, side=side, sorter=sorter, out_int32=True)  # type: ignore[no-any-return]
+    return arranging.searchsorted(self, v, side=side, sorter=sorter, out_int32=True)  # type: ignore[no-any-return]
 
 
 def trace(self: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Tensor:
@@ -240,7 +240,7 @@ OVERLOADS: dict[str, Callable[..., Any]] = {
     **{each.__name__: each for each in (
         allclose, bernoulli, cauchy, choose, clone, fill, fill_diagonal, gather, get_bytes, index_add, init_data,
         is_signed, log_normal, matrices.triangular_solve, new_empty, new_full, new_ones, new_zeros, permute,
-        qr, reduction.ptp, resize, scatter_add, scattering.index_put, scattering.kthvalue, scattering.masked_scatter,
+        qr, reduction.ptp, resize, scatter_add, arranging.index_put, arranging.kthvalue, arranging.masked_scatter,
         searchsorted, select, squeeze, storage_offset, stride, sum_to_size, to, trace, transpose, uniform, unique,
         value,
     )},
@@ -258,7 +258,7 @@ IN_PLACE: dict[str, Callable[..., Any]] = {
     **{f"{each.__name__}_": each for each in (
         add, exponential, fill, fill_diagonal, index_add, index_copy, normal, ops.addmm, ops.clamp, ops.div, ops.erfinv,
         ops.exp, ops.floor, ops.floor_divide, ops.index_fill, ops.log, ops.masked_fill, ops.mul, ops.remainder,
-        ops.scatter, ops.sigmoid, ops.sign, ops.tanh, scatter_add, scattering.index_put, scattering.masked_scatter,
+        ops.scatter, ops.sigmoid, ops.sign, ops.tanh, scatter_add, arranging.index_put, arranging.masked_scatter,
         uniform,
     )},
     "bernoulli_": bernoulli_of, "copy_": copy_from, "random_": random_integers, "sub_": ops.subtract,

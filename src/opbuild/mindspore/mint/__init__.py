@@ -14,7 +14,7 @@ import numpy as np
 from opbuild.mindspore import names, ops
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.mint.nn.functional import conv2d
-from opbuild.mindspore.ops import matrices, scattering
+from opbuild.mindspore.ops import arranging, matrices
 from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.ops.random import drawn
 from opbuild.mindspore.overloads import add, clone, fill_diagonal, index_add, scatter_add, unique
@@ -142,7 +142,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "add": add,
     "addcdiv": lambda input, tensor1, tensor2, *, value=1: ops.addcdiv(input, tensor1, tensor2, value),
     "addcmul": lambda input, tensor1, tensor2, *, value=1: ops.addcmul(input, tensor1, tensor2, value),
-    "addr_": lambda input, vec1, vec2, beta=1, alpha=1: scattering.replaced(
+    "addr_": lambda input, vec1, vec2, beta=1, alpha=1: arranging.replaced(
         input, matrices.addr(input, vec1, vec2, beta=beta, alpha=alpha), "addr_"),
     "allclose": lambda input, other, rtol=1e-05, atol=1e-08, equal_nan=False: bool(
         ops.all(ops.isclose(input, other, rtol, atol, equal_nan))),
@@ -167,7 +167,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "gather": ops.gather_elements, "index_add": index_add, "isnan": spelled(ops.isnan, "isnan", tensor="input"),
     "permute": spelled(ops.permute, "permute", dims="axis"),
     "transpose": spelled(ops.swapaxes, "transpose", dim0="axis0", dim1="axis1"),
-    "kthvalue": scattering.kthvalue,
+    "kthvalue": arranging.kthvalue,
     "linspace": lambda start, end, steps, *, dtype=None: _typed(ops.linspace(start, end, steps), dtype),
     "max": _extreme(ops.amax, ops.maximum, ops.max),
     "mean": _reduced(ops.mean),

@@ -19,11 +19,20 @@ from opbuild.mindspore.nn.declaration import cell as declared
 from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.nn.layers import ClipByNorm, LeakyReLU, get_activation
 from opbuild.mindspore.ops.arithmetic import greater_equal, less, logical_and, where
-from opbuild.mindspore.ops.gathering import embedding, gather, one_hot
-from opbuild.mindspore.ops.linear import bias_add, dense, matmul, product
-from opbuild.mindspore.ops.primitive import Primitive
+from opbuild.mindspore.ops.declaration import Primitive
 from opbuild.mindspore.ops.random import dropout, dropout1d, dropout2d, dropout3d
-from opbuild.mindspore.ops.shaping import expand_dims, flatten, reshape, reshaped, stack, unstack
+from opbuild.mindspore.ops.reduction import bias_add, dense, matmul, product
+from opbuild.mindspore.ops.shaping import (
+    embedding,
+    expand_dims,
+    flatten,
+    gather,
+    one_hot,
+    reshape,
+    reshaped,
+    stack,
+    unstack,
+)
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 

@@ -11,7 +11,6 @@ from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import cell, layer
 from opbuild.mindspore.nn.layers import get_activation
 from opbuild.mindspore.ops import loss
-from opbuild.mindspore.ops.activation import log_softmax
 from opbuild.mindspore.ops.arithmetic import abs as absolute
 from opbuild.mindspore.ops.arithmetic import (
     add,
@@ -20,6 +19,7 @@ from opbuild.mindspore.ops.arithmetic import (
     exp,
     greater,
     log,
+    log_softmax,
     minimum,
     mul,
     neg,
@@ -29,9 +29,8 @@ from opbuild.mindspore.ops.arithmetic import (
     where,
 )
 from opbuild.mindspore.ops.arithmetic import pow as power
-from opbuild.mindspore.ops.gathering import gather_elements, in_range, one_hot
 from opbuild.mindspore.ops.reduction import mean, sum
-from opbuild.mindspore.ops.shaping import ravel, reshaped, squeeze
+from opbuild.mindspore.ops.shaping import gather_elements, in_range, one_hot, ravel, reshaped, squeeze
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 

@@ -33,10 +33,9 @@ from opbuild.mindspore.ops.arithmetic import (
 )
 from opbuild.mindspore.ops.arithmetic import pow as power
 from opbuild.mindspore.ops.arithmetic import pow as raised
-from opbuild.mindspore.ops.assignment import assign, assign_add, assign_sub
-from opbuild.mindspore.ops.gathering import gather
+from opbuild.mindspore.ops.control import assign, assign_add, assign_sub
 from opbuild.mindspore.ops.reduction import reduce
-from opbuild.mindspore.ops.shaping import reshaped
+from opbuild.mindspore.ops.shaping import gather, reshaped
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
 from opbuild.mindspore.tensor import Tensor
 

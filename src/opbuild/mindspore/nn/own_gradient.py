@@ -9,8 +9,8 @@ from opbuild.dtypes import is_float
 from opbuild.frontend.cell import Symbol, Trace
 from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.execution import emit, symbol_of
-from opbuild.mindspore.ops.assignment import stop_gradient
-from opbuild.mindspore.ops.creation import zeros_like
+from opbuild.mindspore.ops.control import stop_gradient
+from opbuild.mindspore.ops.shaping import zeros_like
 from opbuild.mindspore.tensor import Tensor
 
 

@@ -19,11 +19,9 @@ from opbuild.mindspore.nn.basic import CellList, Dense, Dropout
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.convolution import LayerNorm
 from opbuild.mindspore.nn.layers import GELU, ReLU
-from opbuild.mindspore.ops.activation import gelu, relu, sigmoid, softmax
-from opbuild.mindspore.ops.arithmetic import add, logical_or, mul, sub, tanh, where
-from opbuild.mindspore.ops.linear import dense, matmul
+from opbuild.mindspore.ops.arithmetic import add, gelu, logical_or, mul, relu, sigmoid, softmax, sub, tanh, where
 from opbuild.mindspore.ops.random import dropout
-from opbuild.mindspore.ops.reduction import mean
+from opbuild.mindspore.ops.reduction import dense, matmul, mean
 from opbuild.mindspore.ops.shaping import (
     chunk,
     concat,

@@ -28,8 +28,7 @@ from opbuild.mindspore.ops.arithmetic import (
     mul,
     where,
 )
-from opbuild.mindspore.ops.assignment import assign, depend, stop_gradient
-from opbuild.mindspore.ops.communication import AllReduce, Broadcast
+from opbuild.mindspore.ops.control import AllReduce, Broadcast, assign, depend, stop_gradient
 from opbuild.mindspore.ops.reduction import all as all_of
 from opbuild.mindspore.ops.shaping import concat, reshaped, split
 from opbuild.mindspore.parallel_context import fusion, get_auto_parallel_context, is_data_parallel

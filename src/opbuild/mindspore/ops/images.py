@@ -9,6 +9,7 @@ import numpy as np
 
 from opbuild.frontend.cell import location
 from opbuild.graph.types import Array
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, integers, one_of
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.host import on_data
@@ -33,17 +34,17 @@ from opbuild.mindspore.ops.arithmetic import (
 )
 from opbuild.mindspore.ops.arithmetic import floor_mod as modulo
 from opbuild.mindspore.ops.arithmetic import round as rounded
-from opbuild.mindspore.ops.declaration import formula, need_tensor, spelled
-from opbuild.mindspore.ops.gathering import gather, gather_elements
-from opbuild.mindspore.ops.linear import matmul
+from opbuild.mindspore.ops.arranging import along
+from opbuild.mindspore.ops.declaration import formula, need_tensor, primitive, spelled
 from opbuild.mindspore.ops.pooling import interpolate
-from opbuild.mindspore.ops.primitive import primitive
 from opbuild.mindspore.ops.reduction import all as all_of
-from opbuild.mindspore.ops.scattering import along
+from opbuild.mindspore.ops.reduction import matmul
 from opbuild.mindspore.ops.shaping import (
     broadcast_to,
     cut,
     expand_dims,
+    gather,
+    gather_elements,
     pad,
     reshaped,
     squeeze,
@@ -53,12 +54,6 @@ from opbuild.mindspore.ops.shaping import (
     unstack,
 )
 from opbuild.mindspore.tensor import Tensor
-
-__all__ = [
-    "HSVToRGB", "RGBToHSV", "affine_grid", "batch_to_space_nd", "bounding_box_decode", "bounding_box_encode",
-    "channel_shuffle", "check_valid", "col2im", "fold", "grid_sample", "iou", "mirror_pad", "padding", "pixel_shuffle",
-    "pixel_unshuffle", "space_to_batch_nd", "unfold", "upsample",
-]  # fmt: skip
 
 depth_to_space = formula(
     "depth_to_space", "blocks of channels as larger images: channels of one place are next to each other last",
@@ -413,3 +408,6 @@ def _hsv_to_rgb(images: Any) -> Any:
 
 
 RGBToHSV, HSVToRGB = primitive("RGBToHSV", _rgb_to_hsv), primitive("HSVToRGB", _hsv_to_rgb)
+
+
+__all__ = names.functions(vars(), but="depth_to_space im2col nms_with_mask space_to_depth")

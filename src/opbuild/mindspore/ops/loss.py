@@ -9,9 +9,9 @@ import numpy as np
 
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.frontend.cell import location
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.activation import log_softmax
 from opbuild.mindspore.ops.arithmetic import abs as absolute
 from opbuild.mindspore.ops.arithmetic import (
     add,
@@ -21,6 +21,7 @@ from opbuild.mindspore.ops.arithmetic import (
     greater,
     less,
     log,
+    log_softmax,
     masked_fill,
     maximum,
     minimum,
@@ -33,17 +34,9 @@ from opbuild.mindspore.ops.arithmetic import (
 )
 from opbuild.mindspore.ops.arithmetic import pow as power
 from opbuild.mindspore.ops.declaration import formula, need_tensor
-from opbuild.mindspore.ops.gathering import gather, gather_elements, in_range, one_hot
 from opbuild.mindspore.ops.reduction import mean, sum
-from opbuild.mindspore.ops.shaping import expand_dims, reshaped, squeeze
+from opbuild.mindspore.ops.shaping import expand_dims, gather, gather_elements, in_range, one_hot, reshaped, squeeze
 from opbuild.mindspore.tensor import Tensor
-
-__all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
-    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
-    "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "smooth_l1_loss",
-    "soft_margin_loss", "triplet_margin_loss",
-]  # fmt: skip
 
 REDUCTIONS = ("mean", "sum", "none")
 LEAST = 1e-12
@@ -315,3 +308,6 @@ def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
     losses = add(right, mul(sub(1, target), emit("Softplus", x)))
     losses = losses if weight is None else mul(losses, weight)
     return reduced(mean(losses, -1), reduction, "multilabel_soft_margin_loss")
+
+
+__all__ = names.functions(vars(), but="multilabel_margin reduced softmax_cross_entropy sparse_softmax_cross_entropy")

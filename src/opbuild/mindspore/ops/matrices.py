@@ -9,6 +9,7 @@ import numpy as np
 
 from opbuild.frontend.cell import location
 from opbuild.graph.types import Array
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
@@ -30,22 +31,23 @@ from opbuild.mindspore.ops.arithmetic import (
     where,
 )  # fmt: skip
 from opbuild.mindspore.ops.arranging import diagonal
-from opbuild.mindspore.ops.creation import eye, ones_like
 from opbuild.mindspore.ops.declaration import floating, formula, need_tensor, of_tensor, spelled
-from opbuild.mindspore.ops.gathering import gather
-from opbuild.mindspore.ops.linear import bmm, matmul, mv, outer, scaled_sum
-from opbuild.mindspore.ops.reduction import Axis, axes_of, reduce
+from opbuild.mindspore.ops.reduction import Axis, axes_of, bmm, matmul, mv, outer, reduce, scaled_sum
 from opbuild.mindspore.ops.reduction import sum as total
-from opbuild.mindspore.ops.shaping import broadcast_to, concat, expand_dims, ravel, reshaped, roll, swapaxes, transpose
+from opbuild.mindspore.ops.shaping import (
+    broadcast_to,
+    concat,
+    expand_dims,
+    eye,
+    gather,
+    ones_like,
+    ravel,
+    reshaped,
+    roll,
+    swapaxes,
+    transpose,
+)
 from opbuild.mindspore.tensor import Tensor
-
-__all__ = [
-    "addbmm", "addmv", "addr", "batch_dot", "bidense", "cdist", "cholesky", "cholesky_inverse", "cholesky_solve",
-    "clip_by_global_norm", "clip_by_norm", "cond", "cosine_similarity", "cross", "det", "dist", "einsum", "geqrf",
-    "inverse", "kron", "log_matrix_determinant", "logdet", "lstsq", "lu_solve", "lu_unpack", "matrix_determinant",
-    "matrix_exp", "matrix_norm", "matrix_power", "matrix_solve", "norm", "orgqr", "ormqr", "pdist", "pinv", "qr",
-    "renorm", "slogdet", "svd", "trace", "vecdot", "vector_norm",
-]  # fmt: skip
 
 addbmm = formula(
     "addbmm", "``beta * input + alpha * sum(batch1 @ batch2)``",
@@ -466,3 +468,6 @@ def matrix_exp(input: Any) -> Any:
     for _ in range(halvings):
         result = result @ result
     return result
+
+
+__all__ = names.functions(vars(), but="euclidean_norm matrix_inverse normalize nuclear_norm triangular_solve")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from opbuild.mindspore.arguments import defaults_of
-from opbuild.mindspore.ops.primitive import Primitive, primitive
+from opbuild.mindspore.ops.declaration import Primitive, primitive
 
 __all__: list[str] = []
 

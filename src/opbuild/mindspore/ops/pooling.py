@@ -10,22 +10,15 @@ import numpy as np
 
 from opbuild.frontend.cell import location
 from opbuild.graph.types import Array
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of
 from opbuild.mindspore.execution import emit
 from opbuild.mindspore.ops.arithmetic import add, mul, pow
+from opbuild.mindspore.ops.arranging import tensor_scatter_elements
 from opbuild.mindspore.ops.declaration import formula, named, need_tensor, spelled
-from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.reduction import index_of, reduce
-from opbuild.mindspore.ops.scattering import tensor_scatter_elements
-from opbuild.mindspore.ops.shaping import concat, cut, expand_dims, ints, reshaped, squeeze
+from opbuild.mindspore.ops.shaping import concat, cut, expand_dims, gather, ints, reshaped, squeeze
 from opbuild.mindspore.tensor import Tensor
-
-__all__ = [
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-    "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "conv1d", "conv2d", "conv3d", "conv3d_transpose",
-    "conv_transpose2d", "interpolate", "lp_pool1d", "lp_pool2d", "max_pool2d", "max_pool3d", "max_unpool1d",
-    "max_unpool2d", "max_unpool3d",
-]  # fmt: skip
 
 Padding = int | tuple[int, ...] | list[int]
 PAD_MODES = ("valid", "same", "pad")
@@ -421,3 +414,12 @@ def conv3d_transpose(inputs: Any, weight: Any, pad_mode: str = "valid", padding:
                      dilation: Any = 1, group: int = 1, output_padding: Any = 0) -> Tensor:  # fmt: skip
     """Return a transposed convolution over three spatial axes."""
     return conv_transpose(inputs, weight, None, stride, pad_mode, padding, output_padding, dilation, group, 3)
+
+
+__all__ = names.functions(
+    vars(),
+    but="""
+    adaptive adaptive_with_indices averaged conv conv_transpose greatest only_nchw pads_of per_axis pool resized
+    with_indices
+""",
+)

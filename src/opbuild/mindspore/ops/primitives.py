@@ -15,29 +15,16 @@ from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import float32, int32, int64, to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.host import on_data
-from opbuild.mindspore.ops import (
-    activation,
-    arithmetic,
-    creation,
-    loss,
-    matrices,
-    random,
-    reduction,
-    scattering,
-    shaping,
-    special,
-)
-from opbuild.mindspore.ops.declaration import need_tensor
-from opbuild.mindspore.ops.gathering import gather
-from opbuild.mindspore.ops.linear import bias_add, product
+from opbuild.mindspore.ops import arithmetic, arranging, loss, matrices, random, reduction, shaping, special
+from opbuild.mindspore.ops.declaration import Primitive, need_tensor, operator, primitive, primitives
 from opbuild.mindspore.ops.pooling import only_nchw
-from opbuild.mindspore.ops.primitive import Primitive, operator, primitive, primitives
+from opbuild.mindspore.ops.reduction import bias_add, product
 from opbuild.mindspore.ops.reduction import sum as total
-from opbuild.mindspore.ops.shaping import reshaped
+from opbuild.mindspore.ops.shaping import gather, reshaped
 from opbuild.mindspore.tensor import Tensor
 
 # Activations
-HShrink = primitive("HShrink", activation.hardshrink, lambd=0.5)
+HShrink = primitive("HShrink", arithmetic.hardshrink, lambd=0.5)
 
 
 @operator
@@ -47,10 +34,10 @@ def Softmax(logits: Any, *, axis: int | tuple[int, ...] = -1) -> Tensor:
         if len(axis) != 1:
             raise ArgumentValueError(f"Softmax along the axes {axis}", "give one axis; flatten the others first")
         axis = axis[0]
-    return activation.softmax(logits, axis)
+    return arithmetic.softmax(logits, axis)
 
 
-GeLU = Gelu = primitive("GeLU", lambda x: activation.gelu(x, "tanh"),
+GeLU = Gelu = primitive("GeLU", lambda x: arithmetic.gelu(x, "tanh"),
                         "Return the GELU with tanh, which is MindSpore's primitive.")  # fmt: skip
 
 
@@ -187,7 +174,7 @@ def CumProd(x: Any, axis: Any, *, exclusive: bool = False, reverse: bool = False
 @operator
 def Bincount(array: Any, size: Any, weights: Any) -> Tensor:
     """Return the sums of the weights of each integer below ``size``."""
-    result: Tensor = scattering.bincount(array, weights, int(size))
+    result: Tensor = arranging.bincount(array, weights, int(size))
     return result[: int(size)]  # type: ignore[index,no-any-return]
 
 
@@ -214,8 +201,8 @@ CountNonZero = primitive(
     "Return how many elements over ``dims`` are not zero, as int64.",
 )  # fmt: skip
 EuclideanNorm = primitive("EuclideanNorm", matrices.euclidean_norm, keep_dims=False)
-Histogram = primitive("Histogram", scattering.histc, bins=100, min=0.0, max=0.0)
-HistogramFixedWidth = primitive("HistogramFixedWidth", scattering.histogram_fixed_width, "", "nbins",
+Histogram = primitive("Histogram", arranging.histc, bins=100, min=0.0, max=0.0)
+HistogramFixedWidth = primitive("HistogramFixedWidth", arranging.histogram_fixed_width, "", "nbins",
                                 nbins=..., dtype="int32")  # fmt: skip
 ReduceStd = primitive(
     "ReduceStd", lambda x, *, axis=(), unbiased=True, keep_dims=False:
@@ -356,15 +343,15 @@ def CumulativeLogsumexp(x: Any, axis: Any, *, exclusive: bool = False, reverse: 
 
 
 # Windows, assignment, marks
-BartlettWindow = primitive("BartlettWindow", creation.bartlett_window, periodic=True, dtype=float32)
-BlackmanWindow = primitive("BlackmanWindow", creation.blackman_window, periodic=True, dtype=float32)
-HammingWindow = primitive("HammingWindow", creation.hamming_window, periodic=True, alpha=0.54, beta=0.46, dtype=float32)
-LogSpace = primitive("LogSpace", creation.logspace, steps=10, base=10, dtype=float32)
+BartlettWindow = primitive("BartlettWindow", shaping.bartlett_window, periodic=True, dtype=float32)
+BlackmanWindow = primitive("BlackmanWindow", shaping.blackman_window, periodic=True, dtype=float32)
+HammingWindow = primitive("HammingWindow", shaping.hamming_window, periodic=True, alpha=0.54, beta=0.46, dtype=float32)
+LogSpace = primitive("LogSpace", shaping.logspace, steps=10, base=10, dtype=float32)
 
 # Without attributes
 globals().update(primitives(
     AccumulateNV2=arithmetic.accumulate_n, Betainc=special.betainc, DivNoNan=arithmetic.div_no_nan,
-    HSigmoid=activation.hardsigmoid, HSwish=activation.hardswish, Invert=arithmetic.bitwise_not,
+    HSigmoid=arithmetic.hardsigmoid, HSwish=arithmetic.hardswish, Invert=arithmetic.bitwise_not,
     LeftShift=arithmetic.bitwise_left_shift, LerpScalar=arithmetic.lerp, Mod=arithmetic.fmod,
     MulNoNan=arithmetic.mul_no_nan, RealDiv=arithmetic.div, RightShift=arithmetic.bitwise_right_shift,
     Rint=arithmetic.round, SquaredDifference=arithmetic.squared_difference,

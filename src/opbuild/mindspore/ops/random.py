@@ -12,26 +12,17 @@ import numpy as np
 
 from opbuild.frontend.cell import current
 from opbuild.graph.types import Array, TensorType
-from opbuild.mindspore import initializer
+from opbuild.mindspore import initializer, names
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.host import not_traced, on_data
-from opbuild.mindspore.ops.activation import softmax
-from opbuild.mindspore.ops.arithmetic import add, div, greater, less, mul, where
+from opbuild.mindspore.ops.arithmetic import add, div, greater, less, mul, softmax, where
 from opbuild.mindspore.ops.declaration import formula, need_tensor, spelled
-from opbuild.mindspore.ops.gathering import one_hot
 from opbuild.mindspore.ops.reduction import argmax
-from opbuild.mindspore.ops.shaping import broadcast_to, ints
+from opbuild.mindspore.ops.shaping import broadcast_to, ints, one_hot
 from opbuild.mindspore.states import Drawn, need_states
 from opbuild.mindspore.tensor import Tensor
-
-__all__ = [
-    "bernoulli", "choice_with_mask", "dropout", "dropout1d", "dropout2d", "dropout3d", "gamma", "gumbel_softmax",
-    "laplace", "multinomial", "multinomial_with_replacement", "normal", "poisson", "rand", "rand_like", "randint",
-    "randint_like", "randn", "randn_like", "random_categorical", "random_gamma", "random_poisson", "randperm", "rrelu",
-    "shuffle", "standard_laplace", "standard_normal", "uniform",
-]  # fmt: skip
 
 shape_of = formula("shape_of", "a shape given as integers or as a sequence of them",
                    lambda size: ints(size[0] if len(size) == 1 else size, "the size") if size else ())  # fmt: skip
@@ -302,3 +293,6 @@ def _kept(tensor: Tensor, shape: Sequence[int], p: float, seed: int | None = Non
     if current() is not None:
         return Tensor.of(need_states().draw(drawn))
     return Tensor.of(drawn.asnumpy())
+
+
+__all__ = names.functions(vars(), but="drawn dropped shape_of")

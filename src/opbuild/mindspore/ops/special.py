@@ -9,15 +9,10 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.types import Array
+from opbuild.mindspore import names
 from opbuild.mindspore.host import in_floats, on_data
 from opbuild.mindspore.ops.arithmetic import div, exp, mul, neg, where
 from opbuild.mindspore.ops.declaration import formula, named, spelled
-
-__all__ = [
-    "bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "bessel_j0", "bessel_j1", "bessel_k0", "bessel_k0e",
-    "bessel_k1", "bessel_k1e", "bessel_y0", "bessel_y1", "digamma", "erfinv", "gcd", "i0", "igamma", "igammac",
-    "lcm", "lgamma", "mvlgamma", "nextafter", "polygamma", "population_count", "zeta",
-]  # fmt: skip
 
 _ANGLES = (np.arange(256) + 0.5) * math.pi / 256
 _STEPS = np.linspace(0, 1, 1025)
@@ -233,3 +228,6 @@ def population_count(input_x: Any) -> Any:
     """Return the number of set bits of each integer, as uint8."""
     octets = np.ascontiguousarray(input_x).view(np.uint8).reshape(*input_x.shape, input_x.itemsize)
     return np.unpackbits(octets, axis=-1).sum(-1).astype(np.uint8)
+
+
+__all__ = names.functions(vars(), but="betainc")

@@ -14,19 +14,8 @@ from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import int32, int64, to_type
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.host import on_data
-from opbuild.mindspore.ops import (
-    arithmetic,
-    arranging,
-    creation,
-    images,
-    normalization,
-    pooling,
-    reduction,
-    scattering,
-    shaping,
-)
-from opbuild.mindspore.ops.declaration import need_tensor
-from opbuild.mindspore.ops.gathering import gather
+from opbuild.mindspore.ops import arithmetic, arranging, images, normalization, pooling, reduction, shaping
+from opbuild.mindspore.ops.declaration import Primitive, need_tensor, operator, primitive, primitives
 from opbuild.mindspore.ops.pooling import (
     averaged,
     conv,
@@ -35,8 +24,8 @@ from opbuild.mindspore.ops.pooling import (
     only_nchw,
     pool,
 )
-from opbuild.mindspore.ops.primitive import Primitive, operator, primitive, primitives
 from opbuild.mindspore.ops.random import dropped
+from opbuild.mindspore.ops.shaping import gather
 from opbuild.mindspore.tensor import Tensor
 
 
@@ -145,7 +134,7 @@ Unstack = Unpack = primitive("Unstack", shaping.unstack, "", "axis", axis=0, num
 
 
 # Gather, scatter, creation
-Range = primitive("Range", creation.arange, "", "", maxlen=1000000)
+Range = primitive("Range", shaping.arange, "", "", maxlen=1000000)
 
 
 # Shapes
@@ -156,7 +145,7 @@ BatchToSpaceNDV2 = primitive(
 )
 ChannelShuffle = primitive("ChannelShuffle", images.channel_shuffle, "", "group", group=...)
 DepthToSpace = primitive("DepthToSpace", images.depth_to_space, block_size=...)
-FillV2 = primitive("FillV2", lambda shape, value: creation.full(shape, value, dtype=value.dtype))
+FillV2 = primitive("FillV2", lambda shape, value: shaping.full(shape, value, dtype=value.dtype))
 MatrixDiagPartV3 = primitive("MatrixDiagPartV3", arranging.matrix_diag_part, align="RIGHT_LEFT")
 MatrixDiagV3 = primitive("MatrixDiagV3", arranging.matrix_diag, align="RIGHT_LEFT")
 MatrixSetDiagV3 = primitive("MatrixSetDiagV3", arranging.matrix_set_diag, align="RIGHT_LEFT")
@@ -228,27 +217,27 @@ def EmbeddingLookup(input_params: Any, input_indices: Any, offset: int = 0) -> T
     return gather(input_params, input_indices - offset if offset else input_indices, 0)
 
 
-IndexAdd = primitive("IndexAdd", scattering.index_add, "", "axis", axis=..., use_lock=True, check_index_bound=True)
+IndexAdd = primitive("IndexAdd", arranging.index_add, "", "axis", axis=..., use_lock=True, check_index_bound=True)
 IndexPut = primitive(
-    "IndexPut", lambda x, v, indices, *, accumulate=0: scattering.index_put(x, indices, v, bool(accumulate)),
+    "IndexPut", lambda x, v, indices, *, accumulate=0: arranging.index_put(x, indices, v, bool(accumulate)),
 )  # fmt: skip
-InplaceUpdateV2 = primitive("InplaceUpdateV2", lambda x, indices, v: scattering.inplace_update(x, v, indices))
+InplaceUpdateV2 = primitive("InplaceUpdateV2", lambda x, indices, v: arranging.inplace_update(x, v, indices))
 globals().update({
     f"Scatter{places}{how}": primitive(
-        f"Scatter{places}{how}", getattr(scattering, f"scatter_{nd}{how.lower()}"), "", "", use_locking=how == "Update")
+        f"Scatter{places}{how}", getattr(arranging, f"scatter_{nd}{how.lower()}"), "", "", use_locking=how == "Update")
     for places, nd in (("", ""), ("Nd", "nd_")) for how in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")
 })  # fmt: skip
-ScatterAddWithAxis = primitive("ScatterAddWithAxis", scattering.scatter_add_with_axis, axis=0)
+ScatterAddWithAxis = primitive("ScatterAddWithAxis", arranging.scatter_add_with_axis, axis=0)
 
 # Selection and segments
 Bucketize = primitive(
-    "Bucketize", lambda x, *, boundaries: scattering.bucketize(x, np.asarray(boundaries, np.float64), right=True),
+    "Bucketize", lambda x, *, boundaries: arranging.bucketize(x, np.asarray(boundaries, np.float64), right=True),
 )  # fmt: skip
-ListDiff = primitive("ListDiff", scattering.list_diff, out_idx=int32)
+ListDiff = primitive("ListDiff", arranging.list_diff, out_idx=int32)
 LowerBound = primitive("LowerBound", lambda x, values, *, out_type=int32: _bound(x, values, out_type, False))
 SearchSorted = primitive(
     "SearchSorted", lambda sequence, values, sorter=None, *, dtype=int64, right=False:
-        cast(scattering.searchsorted(sequence, values, right=right, sorter=sorter), to_type(dtype).name),
+        cast(arranging.searchsorted(sequence, values, right=right, sorter=sorter), to_type(dtype).name),
 )  # fmt: skip
 UniqueConsecutive = primitive(
     "UniqueConsecutive", lambda x, *, return_inverse=False, return_counts=False, dim=None:
@@ -258,11 +247,11 @@ UpperBound = primitive("UpperBound", lambda x, values, *, out_type=int32: _bound
 
 
 def _bound(sequence: Any, values: Any, out_type: Any, right: bool) -> Tensor:
-    return cast(scattering.searchsorted(sequence, values, right=right), to_type(out_type).name)
+    return cast(arranging.searchsorted(sequence, values, right=right), to_type(out_type).name)
 
 
 def _consecutive(x: Any, return_inverse: bool, return_counts: bool, dim: int | None) -> Any:
-    values, inverse, counts = scattering.unique_consecutive(x, True, True, dim)
+    values, inverse, counts = arranging.unique_consecutive(x, True, True, dim)
     empty = Tensor.of(np.zeros(0, np.int64))
     return values, inverse if return_inverse else empty, counts if return_counts else empty
 
@@ -365,11 +354,11 @@ ResizeLinear1D = primitive(
 
 # Without attributes
 globals().update(primitives(
-    ConjugateTranspose=shaping.transpose, DiagPart=arranging.diag_part, InvertPermutation=scattering.invert_permutation,
-    MaskedScatter=scattering.masked_scatter, ParallelConcat=shaping.concat,
-    ScatterNonAliasingAdd=scattering.scatter_nd_add, SegmentMax=scattering.segment_max,
-    SegmentMean=scattering.segment_mean, SegmentMin=scattering.segment_min, SegmentProd=scattering.segment_prod,
-    SegmentSum=scattering.segment_sum,
+    ConjugateTranspose=shaping.transpose, DiagPart=arranging.diag_part, InvertPermutation=arranging.invert_permutation,
+    MaskedScatter=arranging.masked_scatter, ParallelConcat=shaping.concat,
+    ScatterNonAliasingAdd=arranging.scatter_nd_add, SegmentMax=arranging.segment_max,
+    SegmentMean=arranging.segment_mean, SegmentMin=arranging.segment_min, SegmentProd=arranging.segment_prod,
+    SegmentSum=arranging.segment_sum,
 ))  # fmt: skip
 
 __all__ = names.public(vars(), Primitive)

@@ -9,9 +9,9 @@ from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.ops import images, matrices, pooling
+from opbuild.mindspore.ops.arranging import replaced
 from opbuild.mindspore.ops.declaration import formula, spelled
 from opbuild.mindspore.ops.pooling import conv
-from opbuild.mindspore.ops.scattering import replaced
 from opbuild.mindspore.tensor import Tensor
 
 
