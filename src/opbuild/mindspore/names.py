@@ -1,20 +1,57 @@
-"""The error for a name that opbuild does not have: whose name it is, what to do, and the nearest name.
+"""MindSpore's public names, and the error for one that opbuild does not have: whose it is, what to do, the nearest.
 
-Modules of this package take ``__getattr__ = names.getter(__name__)``; ``Tensor`` asks ``missing_method``.
+``public_names.json``, which ``tools/mindspore_names.py`` writes, has them with their kinds. Modules here take
+``__getattr__ = names.getter(__name__)``; ``Tensor`` asks ``missing_method``.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import json
 import opcode
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from types import FrameType, ModuleType
 from typing import Any
 
 from opbuild.errors import ModelError
-from opbuild.mindspore.public_names import kind_of
+from opbuild.platform.paths import Path
+
+_FILE = Path(__file__).with_name("public_names.json")
+
+_MODULES = {
+    "amp": "training", "boost": "training", "dataset": "data", "experimental": "training", "mindrecord": "data",
+    "parallel": "parallel", "profiler": "device", "runtime": "device", "hal": "device", "train": "training",
+    "device_context": "device", "device_manager": "device",
+}  # fmt: skip
+"""Kinds of MindSpore's modules; the others are used inside it."""
+
+
+@lru_cache(maxsize=1)
+def content() -> dict[str, Any]:
+    """Return the content of the file: ``version``, ``modules``, and ``names`` by module and kind."""
+    read: dict[str, Any] = json.loads(_FILE.read_text())
+    return read
+
+
+@lru_cache(maxsize=32)
+def kinds(owner: str) -> dict[str, list[str]]:
+    """Return the public names of a module or class of MindSpore by kind; empty if it is not listed."""
+    return {kind: names.split() for kind, names in content()["names"].get(owner, {}).items()}
+
+
+def kind_of(owner: str, name: str) -> str:
+    """Return the kind of a name or module of MindSpore, or an empty text if it has none of that name."""
+    for kind, names in kinds(owner).items():
+        if name in names:
+            return kind
+    top = f"{owner}.{name}".split(".")
+    if top[0] == "mindspore" and len(top) > 1 and top[1] in _MODULES:
+        return _MODULES[top[1]]
+    return "internal" if owner == "mindspore" and name in content()["modules"].split() else ""
+
 
 _MODULES_HERE = ("amp", "common", "communication", "context", "dataset", "mint", "nn", "numpy", "ops", "train")
 _CLOSE = 0.75
@@ -87,11 +124,14 @@ def public(space: Mapping[str, Any], base: type | None = None) -> list[str]:
     return [name for name, value in space.items() if not name.startswith("_") and given_out(value)]
 
 
-def functions(space: Mapping[str, Any], but: str = "") -> list[str]:
-    """Return the names for the ``__all__`` of a module of functions: all that it defines ``but`` those for inside."""
+def export(space: dict[str, Any], but: str = "") -> None:
+    """Give a module of functions its ``__all__``: all that it defines ``but`` those that other modules use inside.
+
+    Type checkers see no ``__all__``, and so the functions with their types.
+    """
     own, inside = space["__name__"], but.split()
-    return sorted(name for name, value in space.items() if not name.startswith("_") and name not in inside
-                  and callable(value) and value.__module__ == own)  # fmt: skip
+    space["__all__"] = sorted(name for name, value in space.items() if not name.startswith("_")
+                              and name not in inside and callable(value) and value.__module__ == own)  # fmt: skip
 
 
 class Named(type):

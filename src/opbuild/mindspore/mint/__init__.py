@@ -13,11 +13,11 @@ import numpy as np
 
 from opbuild.mindspore import names, ops
 from opbuild.mindspore.dtype import to_type
+from opbuild.mindspore.methods import add, clone, fill_diagonal, index_add, scatter_add, unique
 from opbuild.mindspore.mint.nn.functional import conv2d
 from opbuild.mindspore.ops import arranging, matrices
 from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.ops.random import drawn
-from opbuild.mindspore.overloads import add, clone, fill_diagonal, index_add, scatter_add, unique
 from opbuild.mindspore.tensor import Tensor
 
 _SAME = [

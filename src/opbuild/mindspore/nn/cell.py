@@ -134,7 +134,7 @@ class Cell:
             with trace.scope(self._scope), trace.region() if self._recomputes else nullcontext():
                 if not hasattr(self, "bprop"):
                     return computed(self, self.construct, args, kwargs)
-                from opbuild.mindspore.nn.own_gradient import with_own_gradient  # few cells have one
+                from opbuild.mindspore.functions import with_own_gradient  # few cells have one
 
                 return with_own_gradient(
                     trace, self, lambda *args, **kwargs: computed(self, self.construct, args, kwargs), args, kwargs

@@ -13,8 +13,9 @@ from opbuild.frontend.cell import current
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.communication import GlobalComm, get_group_size
+from opbuild.mindspore.context import fusion, get_auto_parallel_context, is_data_parallel
 from opbuild.mindspore.dtype import float32, int32
-from opbuild.mindspore.gradients import value_and_grad
+from opbuild.mindspore.functions import value_and_grad
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.optimizer import Optimizer
 from opbuild.mindspore.ops.arithmetic import (
@@ -31,7 +32,6 @@ from opbuild.mindspore.ops.arithmetic import (
 from opbuild.mindspore.ops.control import AllReduce, Broadcast, assign, depend, stop_gradient
 from opbuild.mindspore.ops.reduction import all as all_of
 from opbuild.mindspore.ops.shaping import concat, reshaped, split
-from opbuild.mindspore.parallel_context import fusion, get_auto_parallel_context, is_data_parallel
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.states import need_states
 from opbuild.mindspore.tensor import Tensor

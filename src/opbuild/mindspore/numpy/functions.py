@@ -11,11 +11,10 @@ import numpy as np
 
 from opbuild.mindspore import ops
 from opbuild.mindspore.dtype import Type, float32, int32, to_type
-from opbuild.mindspore.host import on_data, tensors
+from opbuild.mindspore.execution import on_data, promote, tensors
 from opbuild.mindspore.ops import matrices, reduction
 from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.ops.shaping import ints
-from opbuild.mindspore.promotion import promote
 from opbuild.mindspore.tensor import Tensor
 
 

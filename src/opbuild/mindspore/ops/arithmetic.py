@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import float_limits, is_float
-from opbuild.mindspore import names, promotion
+from opbuild.mindspore import execution, names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, Attributes, axis_in, one_of
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
@@ -29,7 +29,7 @@ def as_operand(value: Any, dtype: str) -> Any:
 
 def binary(op_type: str, first: Any, second: Any, domain: str = "", dtype: str = "") -> Tensor:
     """Apply an operator of two operands in their common type, or in ``dtype``."""
-    common, first, second = promotion.operands(first, second, op_type)
+    common, first, second = execution.operands(first, second, op_type)
     common = dtype or common
     return emit(op_type, as_operand(first, common), as_operand(second, common), domain=domain)
 
@@ -49,7 +49,7 @@ def pairwise(name: str, op_type: str, what: str, domain: str = "", *, dtype: str
     """
 
     def function(input: Any, other: Any) -> Tensor:
-        common, first, second = promotion.operands(input, other, op_type)
+        common, first, second = execution.operands(input, other, op_type)
         if common == "bool" and of_bool:
             return binary(of_bool, first, second)
         return binary(op_type, first, second, domain, bool_as if common == "bool" and bool_as else dtype)
@@ -122,7 +122,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """
     if rounding_mode == "floor":
         return floor_divide(input, other)
-    common, first, second = promotion.operands(input, other, "Div")
+    common, first, second = execution.operands(input, other, "Div")
     if rounding_mode == "trunc":
         return trunc(binary("Div", first, second))
     if rounding_mode is not None:
@@ -141,7 +141,7 @@ minimum = pairwise("minimum", "Min", "the smaller of two elements; NaN where eit
 
 def floor_mod(x: Any, y: Any) -> Tensor:
     """Return the remainder of ``floor_div``; it has the sign of ``y``."""
-    common, first, second = promotion.operands(x, y, "FloorMod")
+    common, first, second = execution.operands(x, y, "FloorMod")
     return binary("Mod", first, second, OWN if is_float(common) else "")
 
 
@@ -150,13 +150,13 @@ remainder = spelled(floor_mod, "remainder", input="x", other="y")
 
 def fmod(input: Any, other: Any) -> Tensor:
     """Return the remainder of a division rounded towards zero; it has the sign of ``input``."""
-    common, first, second = promotion.operands(input, other, "fmod")
+    common, first, second = execution.operands(input, other, "fmod")
     return emit("Mod", as_operand(first, common), as_operand(second, common), fmod=1)
 
 
 def atan2(input: Any, other: Any) -> Tensor:
     """Return the angle of the point (``other``, ``input``)."""
-    common, first, second = promotion.operands(input, other, "atan2")
+    common, first, second = execution.operands(input, other, "atan2")
     return binary("Atan2", first, second, OWN, common if is_float(common) else "float32")
 
 
@@ -205,7 +205,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
     numbers = [item for item in (min, max) if isinstance(item, (int, float))]
     dtype = tensor.type.dtype
     for number in numbers:
-        dtype = promotion.with_number(dtype, number)
+        dtype = execution.with_number(dtype, number)
     if len(numbers) == (min is not None) + (max is not None):
         none = (None, None) if not is_float(dtype) else (-np.inf, np.inf)  # ONNX's own are finite
         limits = (other if item is None else item for item, other in zip((min, max), none, strict=True))
@@ -265,7 +265,7 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
 def where(condition: Any, input: Any, other: Any) -> Tensor:
     """Return elements of ``input`` where ``condition`` is true and of ``other`` elsewhere."""
     chosen = cast(need_tensor(condition, "where"), "bool")
-    common, first, second = promotion.operands(input, other, "where")
+    common, first, second = execution.operands(input, other, "where")
     return emit("Where", chosen, as_operand(first, common), as_operand(second, common))
 
 
@@ -353,7 +353,7 @@ def float_power(input: Any, exponent: Any) -> Tensor:
 
 def _of_numbers(name: str, function: Callable[[Any, Any], Tensor], which: str) -> Callable[[Any, Any], Tensor]:
     def chosen(input: Any, other: Any) -> Tensor:
-        common, first, second = promotion.operands(input, other, name)
+        common, first, second = execution.operands(input, other, name)
         result = function(first, second)
         if not is_float(common):
             return result
@@ -416,7 +416,7 @@ def sinc(input: Any) -> Tensor:
 
 
 def _zero_where_first_is(first: Any, second: Any, function: Any) -> Tensor:
-    common, first, second = promotion.operands(first, second, "xlogy")
+    common, first, second = execution.operands(first, second, "xlogy")
     common = common if is_float(common) else "float32"
     left, right = (
         item if isinstance(item, Tensor) else Tensor.of(item)
@@ -562,5 +562,4 @@ def _halves(value: Any, axis: int, name: str) -> tuple[Tensor, Tensor]:
 
 soft_shrink = spelled(softshrink, "soft_shrink")
 
-
-__all__ = names.functions(vars(), but="as_operand binary div_no_nan mul_no_nan pairwise squared_difference")
+names.export(vars(), but="as_operand binary div_no_nan mul_no_nan pairwise squared_difference")

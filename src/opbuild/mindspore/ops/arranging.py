@@ -16,8 +16,7 @@ from opbuild.graph.types import Array
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in, one_of
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.execution import cast, emit, symbol_of
-from opbuild.mindspore.host import need_array, on_data
+from opbuild.mindspore.execution import cast, emit, need_array, on_data, symbol_of
 from opbuild.mindspore.ops.arithmetic import as_operand, div, less, maximum, mul, neg, where
 from opbuild.mindspore.ops.declaration import formula, named, need_tensor, of_tensor, spelled
 from opbuild.mindspore.ops.shaping import (
@@ -747,12 +746,8 @@ unsorted_segment_prod = _unsorted("mul", lambda dtype: 1, "unsorted_segment_prod
 unsorted_segment_max = _unsorted("max", lambda dtype: _limit(dtype, False), "unsorted_segment_max")
 unsorted_segment_min = _unsorted("min", lambda dtype: _limit(dtype, True), "unsorted_segment_min")
 
-
-__all__ = names.functions(
-    vars(),
-    but="""
+names.export(vars(), but="""
     along at_vectors diag_part histogram_fixed_width index_put invert_permutation kthvalue list_diff
     masked_scatter replaced scatter_add_with_axis scatter_sub segment segment_max segment_mean segment_min
     segment_prod segment_sum
-""",
-)
+""")  # fmt: skip

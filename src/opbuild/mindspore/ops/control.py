@@ -299,4 +299,4 @@ class Partial(Primitive):
         return partial(*operands, **kwargs)
 
 
-__all__ = names.functions(vars())
+names.export(vars())

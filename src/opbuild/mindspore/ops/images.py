@@ -11,8 +11,7 @@ from opbuild.frontend.cell import location
 from opbuild.graph.types import Array
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, integers, one_of
-from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.host import on_data
+from opbuild.mindspore.execution import cast, emit, on_data
 from opbuild.mindspore.ops.arithmetic import abs as absolute
 from opbuild.mindspore.ops.arithmetic import (
     add,
@@ -409,5 +408,4 @@ def _hsv_to_rgb(images: Any) -> Any:
 
 RGBToHSV, HSVToRGB = primitive("RGBToHSV", _rgb_to_hsv), primitive("HSVToRGB", _hsv_to_rgb)
 
-
-__all__ = names.functions(vars(), but="depth_to_space im2col nms_with_mask space_to_depth")
+names.export(vars(), but="depth_to_space im2col nms_with_mask space_to_depth")

@@ -310,4 +310,4 @@ def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
     return reduced(mean(losses, -1), reduction, "multilabel_soft_margin_loss")
 
 
-__all__ = names.functions(vars(), but="multilabel_margin reduced softmax_cross_entropy sparse_softmax_cross_entropy")
+names.export(vars(), but="multilabel_margin reduced softmax_cross_entropy sparse_softmax_cross_entropy")

@@ -12,8 +12,7 @@ from opbuild.graph.types import Array
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.host import in_floats
+from opbuild.mindspore.execution import cast, emit, in_floats
 from opbuild.mindspore.ops.arithmetic import (
     abs,
     add,
@@ -470,4 +469,4 @@ def matrix_exp(input: Any) -> Any:
     return result
 
 
-__all__ = names.functions(vars(), but="euclidean_norm matrix_inverse normalize nuclear_norm triangular_solve")
+names.export(vars(), but="euclidean_norm matrix_inverse normalize nuclear_norm triangular_solve")

@@ -166,4 +166,4 @@ def lrn(x: Any, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, be
     return emit("LRN", need_tensor(x, "lrn"), size=size, alpha=float(alpha) * size, beta=float(beta), bias=float(bias))
 
 
-__all__ = names.functions(vars(), but="batch_norm_of_ranks instance_norm normalized")
+names.export(vars(), but="batch_norm_of_ranks instance_norm normalized")

@@ -13,8 +13,7 @@ import numpy as np
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import float32, int32, int64, to_type
-from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.host import on_data
+from opbuild.mindspore.execution import cast, emit, on_data
 from opbuild.mindspore.ops import arithmetic, arranging, loss, matrices, random, reduction, shaping, special
 from opbuild.mindspore.ops.declaration import Primitive, need_tensor, operator, primitive, primitives
 from opbuild.mindspore.ops.pooling import only_nchw

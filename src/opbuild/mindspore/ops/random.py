@@ -15,8 +15,7 @@ from opbuild.graph.types import Array, TensorType
 from opbuild.mindspore import initializer, names
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.execution import cast
-from opbuild.mindspore.host import not_traced, on_data
+from opbuild.mindspore.execution import cast, not_traced, on_data
 from opbuild.mindspore.ops.arithmetic import add, div, greater, less, mul, softmax, where
 from opbuild.mindspore.ops.declaration import formula, need_tensor, spelled
 from opbuild.mindspore.ops.reduction import argmax
@@ -295,4 +294,4 @@ def _kept(tensor: Tensor, shape: Sequence[int], p: float, seed: int | None = Non
     return Tensor.of(drawn.asnumpy())
 
 
-__all__ = names.functions(vars(), but="drawn dropped shape_of")
+names.export(vars(), but="drawn dropped shape_of")

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.cell import location
-from opbuild.mindspore import names, promotion
+from opbuild.mindspore import execution, names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, axis_in
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.execution import cast, emit, emit_many
-from opbuild.mindspore.host import in_floats, on_data
+from opbuild.mindspore.execution import cast, emit, emit_many, in_floats, on_data
 from opbuild.mindspore.ops.arithmetic import (
     OWN,
     add,
@@ -54,7 +53,7 @@ baddbmm = formula(
 def matmul(input: Any, other: Any) -> Tensor:
     """Return the matrix product, with numpy's rules for vectors and stacks of matrices."""
     first, second = need_tensor(input, "matmul"), need_tensor(other, "matmul")
-    common = promotion.promote(first.type.dtype, second.type.dtype)
+    common = execution.promote(first.type.dtype, second.type.dtype)
     return emit("MatMul", cast(first, common), cast(second, common))
 
 
@@ -507,4 +506,4 @@ def intopk(x1: Any, x2: Any, k: int) -> Tensor:
     return any(equal(found, expand_dims(cast(x2, "int32"), -1)), -1)
 
 
-__all__ = names.functions(vars(), but="axes_of index_of l2_normalize product ptp reduce scaled_sum")
+names.export(vars(), but="axes_of index_of l2_normalize product ptp reduce scaled_sum")

@@ -15,9 +15,8 @@ from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, axis_in, one_of
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast as _cast
-from opbuild.mindspore.execution import emit, emit_many
+from opbuild.mindspore.execution import emit, emit_many, promote
 from opbuild.mindspore.ops.declaration import formula, need_tensor, of_tensor, spelled
-from opbuild.mindspore.promotion import promote
 from opbuild.mindspore.tensor import Tensor
 
 ravel = formula("ravel", "all elements as a vector", of_tensor(lambda input: reshaped(input, (input.size,))))
@@ -536,5 +535,4 @@ def _shift(name: str, direction: int, what: str) -> Callable[..., Tensor]:
 fftshift = _shift("fftshift", 1, "frequency 0 moved to the middle")
 ifftshift = _shift("ifftshift", -1, "the middle moved to the front: what undoes ``fftshift``")
 
-
-__all__ = names.functions(vars(), but="cut in_range ints reshaped")
+names.export(vars(), but="cut in_range ints reshaped")

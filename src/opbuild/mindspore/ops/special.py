@@ -10,7 +10,7 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.mindspore import names
-from opbuild.mindspore.host import in_floats, on_data
+from opbuild.mindspore.execution import in_floats, on_data
 from opbuild.mindspore.ops.arithmetic import div, exp, mul, neg, where
 from opbuild.mindspore.ops.declaration import formula, named, spelled
 
@@ -230,4 +230,4 @@ def population_count(input_x: Any) -> Any:
     return np.unpackbits(octets, axis=-1).sum(-1).astype(np.uint8)
 
 
-__all__ = names.functions(vars(), but="betainc")
+names.export(vars(), but="betainc")

@@ -12,8 +12,7 @@ import numpy as np
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import int32, int64, to_type
-from opbuild.mindspore.execution import cast
-from opbuild.mindspore.host import on_data
+from opbuild.mindspore.execution import cast, on_data
 from opbuild.mindspore.ops import arithmetic, arranging, images, normalization, pooling, reduction, shaping
 from opbuild.mindspore.ops.declaration import Primitive, need_tensor, operator, primitive, primitives
 from opbuild.mindspore.ops.pooling import (

@@ -10,10 +10,10 @@ from typing import Any
 
 from opbuild.mindspore.amp import build_train_network
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.context import get_auto_parallel_context
 from opbuild.mindspore.dataset.pipeline import Dataset, Rows
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.training import WithEvalCell
-from opbuild.mindspore.parallel_context import get_auto_parallel_context
 from opbuild.mindspore.tensor import Tensor
 from opbuild.mindspore.train.callback import Callbacks, RunContext
 from opbuild.mindspore.train.metrics import Loss, get_metrics
