@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.mindspore import names
+from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.dtype import float16, float32, int32, to_type
 from opbuild.mindspore.nn.basic import Dense
@@ -33,8 +33,6 @@ from opbuild.mindspore.nn.training import (
     all_finite,
     changed_scale,
 )
-from opbuild.mindspore.ops.arithmetic import div, mul
-from opbuild.mindspore.ops.control import assign
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -138,11 +136,11 @@ class StaticLossScaler(LossScaler):
 
     def scale(self, inputs: Any) -> Any:
         """Return a tensor or several, multiplied by the scale."""
-        return _each(inputs, lambda value: mul(value, self.scale_value))
+        return _each(inputs, lambda value: ops.mul(value, self.scale_value))
 
     def unscale(self, inputs: Any) -> Any:
         """Return a tensor or several, divided by the scale."""
-        return _each(inputs, lambda value: div(value, self.scale_value))
+        return _each(inputs, lambda value: ops.div(value, self.scale_value))
 
     def adjust(self, grads_finite: Any) -> bool:
         """Return False: the scale stays."""
@@ -170,8 +168,8 @@ class DynamicLossScaler(StaticLossScaler):
         """Change the scale; ``grads_finite`` is the result of ``all_finite``."""
         scale, counter = changed_scale(self.scale_value, self.counter, grads_finite, self.scale_factor,
                                        self.scale_window)  # fmt: skip
-        assign(self.scale_value, scale)
-        assign(self.counter, counter)
+        ops.assign(self.scale_value, scale)
+        ops.assign(self.counter, counter)
         return True
 
 

@@ -16,9 +16,6 @@ from opbuild.mindspore.context import get_context
 from opbuild.mindspore.execution import emit, symbol_of
 from opbuild.mindspore.networks import Networks
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.ops.arithmetic import mul
-from opbuild.mindspore.ops.control import stop_gradient
-from opbuild.mindspore.ops.shaping import zeros_like
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.states import need_states
 from opbuild.mindspore.tensor import Tensor
@@ -166,8 +163,8 @@ def _weighted(fn: Callable[..., Any]) -> Callable[..., Any]:
     def weighted(*args: Any) -> Any:
         result = fn(*args[:-1])
         if isinstance(result, (tuple, list)):
-            return tuple(mul(each, stop_gradient(sens)) for each, sens in zip(result, args[-1], strict=True))
-        return mul(result, stop_gradient(args[-1]))
+            return tuple(ops.mul(each, ops.stop_gradient(sens)) for each, sens in zip(result, args[-1], strict=True))
+        return ops.mul(result, ops.stop_gradient(args[-1]))
 
     return weighted if isinstance(fn, Cell) else functools.wraps(fn)(weighted)
 
@@ -293,7 +290,7 @@ def with_own_gradient(
         args: Its arguments.
         kwargs: Its arguments by name.
     """
-    result = construct(*[stop_gradient(each) if isinstance(each, Tensor) else each for each in args], **kwargs)
+    result = construct(*[ops.stop_gradient(each) if isinstance(each, Tensor) else each for each in args], **kwargs)
     outputs = list(result) if isinstance(result, (tuple, list)) else [result]
     tensors = [each for each in args if isinstance(each, Tensor)]
     marked: list[Any] = []
@@ -316,7 +313,9 @@ def _flowing(
     """
 
     def flow(gradient: Symbol) -> list[Symbol | None]:
-        given: list[Any] = [Tensor.of(gradient) if at == place else zeros_like(each) for at, each in enumerate(outputs)]
+        given: list[Any] = [
+            Tensor.of(gradient) if at == place else ops.zeros_like(each) for at, each in enumerate(outputs)
+        ]
         dout = given[0] if isinstance(result, Tensor) else tuple(given)
         found = cell.bprop(*args, result, dout)
         parts = list(found) if isinstance(found, (tuple, list)) else [found]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.mindspore import names
+from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, initializer
@@ -18,21 +18,9 @@ from opbuild.mindspore.nn.convolution import BatchNorm1d, BatchNorm2d, Conv2d
 from opbuild.mindspore.nn.declaration import cell as declared
 from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.nn.layers import ClipByNorm, LeakyReLU, get_activation
-from opbuild.mindspore.ops.arithmetic import greater_equal, less, logical_and, where
 from opbuild.mindspore.ops.declaration import Primitive
-from opbuild.mindspore.ops.random import dropout, dropout1d, dropout2d, dropout3d
-from opbuild.mindspore.ops.reduction import bias_add, dense, matmul, product
-from opbuild.mindspore.ops.shaping import (
-    embedding,
-    expand_dims,
-    flatten,
-    gather,
-    one_hot,
-    reshape,
-    reshaped,
-    stack,
-    unstack,
-)
+from opbuild.mindspore.ops.reduction import product
+from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -211,7 +199,7 @@ class Dense(Cell):
         rows = x if x.ndim == 2 else reshaped(x, (x.size // max(x.shape[-1], 1), x.shape[-1]))
         result = product(rows, self.weight, False, True, "Dense", 2)
         if self.bias is not None:
-            result = bias_add(result, self.bias)
+            result = ops.bias_add(result, self.bias)
         if self.activation is not None:
             result = self.activation(result)
         return result if x.ndim == 2 else reshaped(result, (*x.shape[:-1], self.out_channels))
@@ -239,10 +227,12 @@ class Linear(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return a tensor of shape (..., out_features)."""
-        return dense(x, self.weight, self.bias)
+        return ops.dense(x, self.weight, self.bias)
 
 
-Flatten = layer("Flatten", flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1)
+Flatten = layer(
+    "Flatten", ops.flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1
+)
 
 
 class Identity(Cell):
@@ -279,7 +269,7 @@ class Dropout(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return ``x``, in training with zeros."""
-        return dropout(x, 1.0 - self.keep_prob if self.p is None else self.p, self.training)
+        return ops.dropout(x, 1.0 - self.keep_prob if self.p is None else self.p, self.training)
 
     def extend_repr(self) -> str:
         """Return the layer's arguments."""
@@ -321,9 +311,9 @@ class Embedding(Cell):
     def construct(self, ids: Tensor) -> Tensor:
         """Return a tensor of shape (*ids.shape, embedding_size)."""
         if not self.use_one_hot:
-            return embedding(ids, self.embedding_table)
-        chosen = one_hot(reshaped(ids, (ids.size,)), self.vocab_size, 1.0, 0.0)
-        return reshaped(matmul(chosen, self.embedding_table), (*ids.shape, self.embedding_size))
+            return ops.embedding(ids, self.embedding_table)
+        chosen = ops.one_hot(reshaped(ids, (ids.size,)), self.vocab_size, 1.0, 0.0)
+        return reshaped(ops.matmul(chosen, self.embedding_table), (*ids.shape, self.embedding_size))
 
 
 class EmbeddingLookup(Cell):
@@ -354,9 +344,9 @@ class EmbeddingLookup(Cell):
 
     def construct(self, indices: Tensor) -> Tensor:
         """Return a tensor of shape (..., embedding_size)."""
-        inside = logical_and(greater_equal(indices, 0), less(indices, self.vocab_size))
-        rows = gather(self.embedding_table, where(inside, indices, 0), 0)
-        rows = where(expand_dims(inside, -1), rows, 0.0)
+        inside = ops.logical_and(ops.greater_equal(indices, 0), ops.less(indices, self.vocab_size))
+        rows = ops.gather(self.embedding_table, ops.where(inside, indices, 0), 0)
+        rows = ops.where(ops.expand_dims(inside, -1), rows, 0.0)
         return rows if self.max_norm is None else ClipByNorm(rows.ndim - 1)(rows, float(self.max_norm))
 
 
@@ -380,19 +370,19 @@ class _ChannelDropout(Cell):
 class Dropout1d(_ChannelDropout):
     """Dropout of channels of shape (N, C, L)."""
 
-    _dropout = staticmethod(dropout1d)
+    _dropout = staticmethod(ops.dropout1d)
 
 
 class Dropout2d(_ChannelDropout):
     """Dropout of channels of shape (N, C, H, W)."""
 
-    _dropout = staticmethod(dropout2d)
+    _dropout = staticmethod(ops.dropout2d)
 
 
 class Dropout3d(_ChannelDropout):
     """Dropout of channels of shape (N, C, D, H, W)."""
 
-    _dropout = staticmethod(dropout3d)
+    _dropout = staticmethod(ops.dropout3d)
 
 
 class Conv2dBnAct(Cell):
@@ -451,14 +441,14 @@ def TimeDistributed(inputs: Tensor, *, layer: Any, time_axis: int, reshape_with_
     """
     axis = time_axis % inputs.ndim
     if reshape_with_axis is None:
-        return stack([layer(step) for step in unstack(inputs, axis)], axis)
+        return ops.stack([layer(step) for step in ops.unstack(inputs, axis)], axis)
     other = reshape_with_axis % inputs.ndim
     if abs(axis - other) != 1:
         raise ArgumentValueError(f"TimeDistributed over axis {axis} with reshape_with_axis={other}", "name a neighbour")
     first, shape = min(axis, other), inputs.shape
-    joined = reshape(inputs, (*shape[:first], shape[first] * shape[first + 1], *shape[first + 2 :]))
+    joined = ops.reshape(inputs, (*shape[:first], shape[first] * shape[first + 1], *shape[first + 2 :]))
     result = layer(joined)
-    return reshape(result, (*result.shape[:first], *shape[first : first + 2], *result.shape[first + 1 :]))
+    return ops.reshape(result, (*result.shape[:first], *shape[first : first + 2], *result.shape[first + 1 :]))
 
 
 def _activation(name: Any, alpha: float) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from opbuild.mindspore import names
+from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -20,12 +20,10 @@ from opbuild.mindspore.initializer import HeUniform, Uniform, fans, initializer
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops import pooling
-from opbuild.mindspore.ops.normalization import batch_norm, batch_norm_of_ranks, group_norm, instance_norm
+from opbuild.mindspore.ops.normalization import batch_norm_of_ranks, instance_norm
 from opbuild.mindspore.ops.pooling import (
     PAD_MODES,
     Padding,
-    adaptive_avg_pool2d,
-    adaptive_max_pool2d,
     averaged,
     conv,
     conv_transpose,
@@ -34,8 +32,7 @@ from opbuild.mindspore.ops.pooling import (
     per_axis,
     pool,
 )
-from opbuild.mindspore.ops.shaping import pad, reshaped
-from opbuild.mindspore.ops.structure_primitives import LayerNorm as _LayerNorm
+from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -179,7 +176,7 @@ class Conv2dTranspose(_Conv):
         """Return the transposed convolution of a tensor of shape (N, in_channels, height, width)."""
         # MindSpore adds these rows and columns as zeros after the bias.
         rows, columns = self.output_padding
-        return pad(super().construct(x), (0, columns, 0, rows))
+        return ops.pad(super().construct(x), (0, columns, 0, rows))
 
 
 class Conv3dTranspose(_Conv):
@@ -355,9 +352,11 @@ AdaptiveMaxPool1d = layer(
 _MEANS = "Means over windows chosen so that the output has ``output_size``; None keeps a dimension."
 _GREATEST = "The greatest elements of windows chosen so that the output has ``output_size``; None keeps a dimension."
 
-AdaptiveAvgPool2d = layer("AdaptiveAvgPool2d", adaptive_avg_pool2d, _MEANS, output_size=...)
+AdaptiveAvgPool2d = layer("AdaptiveAvgPool2d", ops.adaptive_avg_pool2d, _MEANS, output_size=...)
 AdaptiveAvgPool3d = layer("AdaptiveAvgPool3d", pooling.adaptive_avg_pool3d, _MEANS, output_size=...)
-AdaptiveMaxPool2d = layer("AdaptiveMaxPool2d", adaptive_max_pool2d, _GREATEST, output_size=..., return_indices=False)
+AdaptiveMaxPool2d = layer(
+    "AdaptiveMaxPool2d", ops.adaptive_max_pool2d, _GREATEST, output_size=..., return_indices=False
+)
 AdaptiveMaxPool3d = layer(
     "AdaptiveMaxPool3d", pooling.adaptive_max_pool3d, _GREATEST, output_size=..., return_indices=False
 )
@@ -420,7 +419,7 @@ class _BatchNorm(_ChannelNorm):
         dtype: Element type of the parameters.
     """
 
-    _normalized = staticmethod(batch_norm)
+    _normalized = staticmethod(ops.batch_norm)
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.9, affine: bool = True,
                  gamma_init: Any = "ones", beta_init: Any = "zeros", moving_mean_init: Any = "zeros",
@@ -571,7 +570,7 @@ class LayerNorm(Cell):
         self.epsilon = epsilon
         self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), "gamma")
         self.beta = Parameter(initializer(beta_init, self.normalized_shape, dtype), "beta")
-        self.layer_norm = _LayerNorm(begin_norm_axis, begin_params_axis, epsilon)
+        self.layer_norm = ops.LayerNorm(begin_norm_axis, begin_params_axis, epsilon)
 
     def construct(self, input_x: Tensor) -> Tensor:
         """Return the normalized tensor."""
@@ -599,7 +598,7 @@ class GroupNorm(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the normalized tensor."""
-        return group_norm(x, self.num_groups, self.gamma, self.beta, self.eps)
+        return ops.group_norm(x, self.num_groups, self.gamma, self.beta, self.eps)
 
 
 __all__ = names.public(vars(), Cell)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.types import Array
-from opbuild.mindspore import names
+from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -24,27 +24,9 @@ from opbuild.mindspore.initializer import Uniform, initializer
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import cell, derived, layer
 from opbuild.mindspore.ops import arithmetic, images
-from opbuild.mindspore.ops.arithmetic import add, div, log10, maximum, mul, sqrt, square, sub, where
-from opbuild.mindspore.ops.images import mirror_pad
-from opbuild.mindspore.ops.matrices import det, inverse
-from opbuild.mindspore.ops.normalization import lrn
-from opbuild.mindspore.ops.pooling import conv, interpolate, pads_of
-from opbuild.mindspore.ops.random import rrelu
-from opbuild.mindspore.ops.reduction import axes_of, logsumexp, matmul, mean, reduce, sum
-from opbuild.mindspore.ops.shaping import (
-    arange,
-    concat,
-    cut,
-    one_hot,
-    pad,
-    reshape,
-    reshaped,
-    roll,
-    swapaxes,
-    tril,
-    triu,
-)
-from opbuild.mindspore.ops.special import digamma, igamma, lgamma
+from opbuild.mindspore.ops.pooling import conv, pads_of
+from opbuild.mindspore.ops.reduction import axes_of, reduce
+from opbuild.mindspore.ops.shaping import cut, reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -85,7 +67,7 @@ Softmin = layer("Softmin", arithmetic.softmin, "Softmax of the negative along ``
 Threshold = layer("Threshold", lambda input_x, *, threshold, value: arithmetic.threshold(input_x, threshold, value),
                   "Elements above ``threshold``, and ``value`` elsewhere.")  # fmt: skip
 GLU = layer("GLU", arithmetic.glu, "The first half along ``axis`` times the sigmoid of the second.", axis=-1)
-LRN = layer("LRN", lrn, "Elements divided by the squares of neighbouring channels: ``ops.lrn``.", "input_x",
+LRN = layer("LRN", ops.lrn, "Elements divided by the squares of neighbouring channels: ``ops.lrn``.", "input_x",
             depth_radius=5, bias=1.0, alpha=1.0, beta=0.5, norm_region="ACROSS_CHANNELS")  # fmt: skip
 
 
@@ -99,8 +81,8 @@ def _widens(low: float, high: float, what: str) -> None:
         raise ArgumentValueError(f"Hardtanh from {low} to {high}", "the first must be below the second")
 
 
-RReLU = layer("RReLU", rrelu, "``x`` where it is not negative, elsewhere times slopes that each call draws anew.", "x",
-              checks={"lower upper": _rises}, lower=1 / 8, upper=1 / 3)  # fmt: skip
+RReLU = layer("RReLU", ops.rrelu, "``x`` where it is not negative, elsewhere times slopes that each call draws anew.",
+              "x", checks={"lower upper": _rises}, lower=1 / 8, upper=1 / 3)  # fmt: skip
 PReLU = layer(
     "PReLU", lambda self, x: arithmetic.prelu(x, self.w),
     "``x`` where it is positive, ``w * x`` elsewhere, with one ``w`` for all channels or one for each.",
@@ -163,37 +145,37 @@ class BiDense(Cell):
         rows = input1.size // self.in1_channels
         first = reshaped(input1, (1, rows, self.in1_channels))
         second = reshaped(input2, (1, rows, self.in2_channels))
-        result = swapaxes(sum(mul(matmul(first, self.weight), second), 2), 0, 1)
-        result = result if self.bias is None else add(result, self.bias)
+        result = ops.swapaxes(ops.sum(ops.mul(ops.matmul(first, self.weight), second), 2), 0, 1)
+        result = result if self.bias is None else ops.add(result, self.bias)
         return reshaped(result, (*input1.shape[:-1], self.out_channels))
 
 
 @cell()
 def ClipByNorm(x: Tensor, clip_norm: Any, *, axis: Any = None) -> Tensor:
     """A tensor scaled down so that its Euclidean norm over ``axis`` is ``clip_norm`` at most."""
-    norm = sqrt(sum(square(x), axis, True))
-    return div(mul(x, clip_norm), maximum(norm, clip_norm))
+    norm = ops.sqrt(ops.sum(ops.square(x), axis, True))
+    return ops.div(ops.mul(x, clip_norm), ops.maximum(norm, clip_norm))
 
 
 @cell()
 def OneHot(indices: Tensor, *, axis: int = -1, depth: int = 1, on_value: float = 1.0, off_value: float = 0.0,
            dtype: Any = float32) -> Tensor:  # fmt: skip
     """``off_value``, and ``on_value`` at each index."""
-    return cast(one_hot(indices, depth, float(on_value), float(off_value), axis), to_type(dtype).name)
+    return cast(ops.one_hot(indices, depth, float(on_value), float(off_value), axis), to_type(dtype).name)
 
 
 @cell()
 def MatrixDiag(input_x: Tensor) -> Tensor:
     """Matrices with vectors on their diagonals."""
     columns = reshaped(input_x, (*input_x.shape, 1))
-    return mul(columns, Tensor.of(np.eye(input_x.shape[-1], dtype=input_x.type.dtype)))
+    return ops.mul(columns, Tensor.of(np.eye(input_x.shape[-1], dtype=input_x.type.dtype)))
 
 
 @cell()
 def MatrixDiagPart(input_x: Tensor) -> Tensor:
     """The diagonals of matrices."""
     rows, columns = input_x.shape[-2:]
-    found = sum(mul(input_x, Tensor.of(np.eye(rows, columns, dtype=input_x.type.dtype))), -1)
+    found = ops.sum(ops.mul(input_x, Tensor.of(np.eye(rows, columns, dtype=input_x.type.dtype))), -1)
     least = min(rows, columns)
     return found if least == rows else cut(found, [0], [least], [-1], [1])
 
@@ -204,24 +186,24 @@ def MatrixSetDiag(input_x: Tensor, diagonal: Tensor) -> Tensor:
     rows, columns = input_x.shape[-2:]
     front, least = diagonal.shape[:-1], diagonal.shape[-1]
     spread = reshaped(diagonal, (*front, least, 1) if rows <= columns else (*front, 1, least))
-    return where(Tensor.of(np.eye(rows, columns, dtype=bool)), spread, input_x)
+    return ops.where(Tensor.of(np.eye(rows, columns, dtype=bool)), spread, input_x)
 
 
 @cell()
 def MatMul(x1: Tensor, x2: Tensor, *, transpose_x1: bool = False, transpose_x2: bool = False) -> Tensor:
     """The product of matrices, each transposed first if asked."""
-    x1 = swapaxes(x1, -1, -2) if transpose_x1 and x1.ndim > 1 else x1
-    x2 = swapaxes(x2, -1, -2) if transpose_x2 and x2.ndim > 1 else x2
-    return matmul(x1, x2)
+    x1 = ops.swapaxes(x1, -1, -2) if transpose_x1 and x1.ndim > 1 else x1
+    x2 = ops.swapaxes(x2, -1, -2) if transpose_x2 and x2.ndim > 1 else x2
+    return ops.matmul(x1, x2)
 
 
-Norm = layer("Norm", lambda x, *, axis=(), keep_dims=False: sqrt(sum(square(x), axis, keep_dims)),
+Norm = layer("Norm", lambda x, *, axis=(), keep_dims=False: ops.sqrt(ops.sum(ops.square(x), axis, keep_dims)),
              "The Euclidean norm over ``axis``.")  # fmt: skip
-Roll = layer("Roll", lambda input_x, *, shift, axis: roll(input_x, shift, axis),
+Roll = layer("Roll", lambda input_x, *, shift, axis: ops.roll(input_x, shift, axis),
              "Elements moved around by ``shift`` along ``axis``.")  # fmt: skip
-Tril = layer("Tril", lambda x, k=0: tril(x, k), "The matrix with 0 above a diagonal.")
-Triu = layer("Triu", lambda x, k=0: triu(x, k), "The matrix with 0 below a diagonal.")
-ReduceLogSumExp = layer("ReduceLogSumExp", lambda x, *, axis, keep_dims=False: logsumexp(x, axis, keep_dims),
+Tril = layer("Tril", lambda x, k=0: ops.tril(x, k), "The matrix with 0 above a diagonal.")
+Triu = layer("Triu", lambda x, k=0: ops.triu(x, k), "The matrix with 0 below a diagonal.")
+ReduceLogSumExp = layer("ReduceLogSumExp", lambda x, *, axis, keep_dims=False: ops.logsumexp(x, axis, keep_dims),
                         "The logarithm of the sum of exponentials over ``axis``.")  # fmt: skip
 
 
@@ -234,7 +216,7 @@ def _a_tuple(value: Any, what: str) -> None:
 def Unflatten(input_x: Tensor, *, axis: int, unflattened_size: Any) -> Tensor:
     """An axis as several, whose extents are ``unflattened_size``."""
     place = axis_in(axis, input_x.ndim, "Unflatten")
-    return reshape(input_x, (*input_x.shape[:place], *unflattened_size, *input_x.shape[place + 1 :]))
+    return ops.reshape(input_x, (*input_x.shape[:place], *unflattened_size, *input_x.shape[place + 1 :]))
 
 
 @cell()
@@ -242,8 +224,8 @@ def Moments(x: Tensor, *, axis: Any = None, keep_dims: bool | None = None) -> tu
     """The mean and the variance over ``axis``."""
     axes = axes_of(() if axis is None else axis, x.ndim, "Moments")
     wide = cast(x, "float32")
-    center = mean(wide, axes, True)
-    spread = mean(square(sub(wide, center)), axes, bool(keep_dims))
+    center = ops.mean(wide, axes, True)
+    spread = ops.mean(ops.square(ops.sub(wide, center)), axes, bool(keep_dims))
     center = center if keep_dims else reduce("ReduceMean", center, axes, False)
     return cast(center, x.type.dtype), cast(spread, x.type.dtype)
 
@@ -251,22 +233,22 @@ def Moments(x: Tensor, *, axis: Any = None, keep_dims: bool | None = None) -> tu
 @cell(checks={"delta": allowed(lambda delta: delta != 0, "give another number")})
 def Range(*, start: Any, limit: Any = None, delta: Any = 1) -> Tensor:
     """The numbers from ``start`` to below ``limit``, ``delta`` apart."""
-    numbers = arange(*((0, start, delta) if limit is None else (start, limit, delta)))
+    numbers = ops.arange(*((0, start, delta) if limit is None else (start, limit, delta)))
     return numbers if numbers.is_floating_point() else cast(numbers, "int32")
 
 
 L1Regularizer = layer(
-    "L1Regularizer", lambda weights, *, scale: mul(sum(emit("Abs", weights)), scale),
+    "L1Regularizer", lambda weights, *, scale: ops.mul(ops.sum(emit("Abs", weights)), scale),
     "``scale`` times the sum of the absolute values.",
     checks={"scale": allowed(lambda scale: 0 < scale < math.inf, "give a number above 0")},
 )  # fmt: skip
-LBeta = layer("LBeta", lambda x, y: sub(add(lgamma(x), lgamma(y)), lgamma(add(x, y))),
+LBeta = layer("LBeta", lambda x, y: ops.sub(ops.add(ops.lgamma(x), ops.lgamma(y)), ops.lgamma(ops.add(x, y))),
               "The logarithm of the beta function.")  # fmt: skip
-LGamma = layer("LGamma", lgamma, "The logarithm of the absolute value of the gamma function.", "x")
-DiGamma = layer("DiGamma", digamma, "The derivative of the logarithm of the gamma function.", "x")
-IGamma = layer("IGamma", igamma, "The lower regularized incomplete gamma function.", "a x")
-MatDet = layer("MatDet", det, "The determinant of symmetric, positive definite matrices.", "x")
-MatInverse = layer("MatInverse", inverse, "The inverse of symmetric, positive definite matrices.", "x")
+LGamma = layer("LGamma", ops.lgamma, "The logarithm of the absolute value of the gamma function.", "x")
+DiGamma = layer("DiGamma", ops.digamma, "The derivative of the logarithm of the gamma function.", "x")
+IGamma = layer("IGamma", ops.igamma, "The lower regularized incomplete gamma function.", "a x")
+MatDet = layer("MatDet", ops.det, "The determinant of symmetric, positive definite matrices.", "x")
+MatInverse = layer("MatInverse", ops.inverse, "The inverse of symmetric, positive definite matrices.", "x")
 
 
 def _pairs(paddings: Any, what: str) -> None:
@@ -286,9 +268,9 @@ def Pad(x: Tensor, *, paddings: tuple[tuple[int, int], ...], mode: str = "CONSTA
         mode: ``CONSTANT`` (zeros), ``REFLECT`` (without the edge) or ``SYMMETRIC`` (with it).
     """
     if mode == "SYMMETRIC":
-        return mirror_pad(x, paddings, mode)
+        return ops.mirror_pad(x, paddings, mode)
     flat = [amount for pair in reversed(paddings) for amount in pair]
-    return pad(x, flat, "constant" if mode == "CONSTANT" else "reflect")
+    return ops.pad(x, flat, "constant" if mode == "CONSTANT" else "reflect")
 
 
 class _Padding(Cell):
@@ -317,7 +299,7 @@ class _Padding(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """Return the padded tensor."""
         added = [max(amount, 0) for amount in self.padding]
-        result = pad(x, added, self.mode, self.value if self.mode == "constant" else None)
+        result = ops.pad(x, added, self.mode, self.value if self.mode == "constant" else None)
         pairs = zip(self.padding[::2], self.padding[1::2], strict=True)
         for place, (before, after) in enumerate(pairs, 1):
             if before < 0 or after < 0:
@@ -358,7 +340,7 @@ ReplicationPad3d = derived(
 _ABOVE_ZERO = allowed(lambda value: value > 0, "give a number above 0")
 
 Upsample = layer(
-    "Upsample", interpolate, "A tensor resized to ``size`` or by ``scale_factor``: ``ops.interpolate``.", "x",
+    "Upsample", ops.interpolate, "A tensor resized to ``size`` or by ``scale_factor``: ``ops.interpolate``.", "x",
     size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
 )  # fmt: skip
 PixelShuffle = layer(
@@ -387,7 +369,7 @@ def CentralCrop(image: Tensor, *, central_fraction: float) -> Tensor:
 def _along(images: Tensor, axis: int) -> Tensor:
     extent = images.shape[axis]
     later, earlier = (cut(images, [start], [start + extent - 1], [axis], [1]) for start in (1, 0))
-    return pad(sub(later, earlier), (0, 0, 0, 1) if axis == 2 else (0, 1))
+    return ops.pad(ops.sub(later, earlier), (0, 0, 0, 1) if axis == 2 else (0, 1))
 
 
 ImageGradients = layer("ImageGradients", lambda images: (_along(images, 2), _along(images, 3)),
@@ -415,7 +397,7 @@ def Unfold(input_x: Tensor, *, ksizes: Any, strides: Any, rates: Any, padding: s
     """
     kernel, stride, rate = (tuple(each[1:3]) for each in (ksizes, strides, rates))
     top, left, bottom, right = pads_of(padding.lower(), 0, input_x.shape[2:], kernel, stride, rate, "Unfold")
-    padded = pad(input_x, (left, right, top, bottom))
+    padded = ops.pad(input_x, (left, right, top, bottom))
     spans = [extent - (size - 1) * gap for extent, size, gap in zip(padded.shape[2:], kernel, rate, strict=True)]
     parts = []
     for row in range(kernel[0]):
@@ -423,20 +405,20 @@ def Unfold(input_x: Tensor, *, ksizes: Any, strides: Any, rates: Any, padding: s
             start = (row * rate[0], column * rate[1])
             ends = [place + span for place, span in zip(start, spans, strict=True)]
             parts.append(cut(padded, start, ends, (2, 3), stride))
-    return concat(parts, 1)
+    return ops.concat(parts, 1)
 
 
 def _scaled(image: Tensor, max_val: float) -> Tensor:
     wide = cast(image, "float32")
-    return mul(wide, 1 / max_val) if max_val > 1 else wide
+    return ops.mul(wide, 1 / max_val) if max_val > 1 else wide
 
 
 @cell(checks={"max_val": _ABOVE_ZERO})
 def PSNR(img1: Tensor, img2: Tensor, *, max_val: float = 1.0) -> Tensor:
     """The peak signal-to-noise ratio of two batches of images of shape (N, C, H, W)."""
     first, second = (_scaled(image, float(max_val)) for image in (img1, img2))
-    noise = mean(square(sub(first, second)), (-3, -2, -1))
-    return mul(log10(div(min(float(max_val), 1.0) ** 2, noise)), 10.0)
+    noise = ops.mean(ops.square(ops.sub(first, second)), (-3, -2, -1))
+    return ops.mul(ops.log10(ops.div(min(float(max_val), 1.0) ** 2, noise)), 10.0)
 
 
 @cell(checks={"max_val": _ABOVE_ZERO, "filter_size": positive, "filter_sigma": _ABOVE_ZERO})
@@ -457,13 +439,13 @@ def SSIM(img1: Tensor, img2: Tensor, *, max_val: float = 1.0, filter_size: int =
     peak, window = min(float(max_val), 1.0), _window(filter_size, float(filter_sigma))
     c1, c2 = (k1 * peak) ** 2, (k2 * peak) ** 2
     mean1, mean2 = _blurred(first, window), _blurred(second, window)
-    product = mul(mean1, mean2)
-    squares = add(square(mean1), square(mean2))
-    luminance = div(add(mul(product, 2.0), c1), add(squares, c1))
-    covariance = sub(_blurred(mul(first, second), window), product)
-    variances = sub(_blurred(add(square(first), square(second)), window), squares)
-    contrast = div(add(mul(covariance, 2.0), c2), add(variances, c2))
-    return mean(mean(mul(luminance, contrast), (2, 3)), -1)
+    product = ops.mul(mean1, mean2)
+    squares = ops.add(ops.square(mean1), ops.square(mean2))
+    luminance = ops.div(ops.add(ops.mul(product, 2.0), c1), ops.add(squares, c1))
+    covariance = ops.sub(_blurred(ops.mul(first, second), window), product)
+    variances = ops.sub(_blurred(ops.add(ops.square(first), ops.square(second)), window), squares)
+    contrast = ops.div(ops.add(ops.mul(covariance, 2.0), c2), ops.add(variances, c2))
+    return ops.mean(ops.mean(ops.mul(luminance, contrast), (2, 3)), -1)
 
 
 def _window(size: int, sigma: float) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.cell import current, location
-from opbuild.mindspore import names
+from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, one_of, positive
 from opbuild.mindspore.dtype import float32, to_type
 from opbuild.mindspore.execution import cast, emit_many
@@ -19,21 +19,7 @@ from opbuild.mindspore.nn.basic import CellList, Dense, Dropout
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.convolution import LayerNorm
 from opbuild.mindspore.nn.layers import GELU, ReLU
-from opbuild.mindspore.ops.arithmetic import add, gelu, logical_or, mul, relu, sigmoid, softmax, sub, tanh, where
-from opbuild.mindspore.ops.random import dropout
-from opbuild.mindspore.ops.reduction import dense, matmul, mean
-from opbuild.mindspore.ops.shaping import (
-    chunk,
-    concat,
-    expand_dims,
-    pad,
-    reshaped,
-    split,
-    squeeze,
-    swapaxes,
-    tile,
-    transpose,
-)
+from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
 from opbuild.mindspore.tensor import Tensor
 
@@ -109,7 +95,7 @@ class _Recurrent(Cell):
         """
         states = self._states(x, hx)
         lengths = None if seq_length is None else cast(seq_length, "int32")
-        result = transpose(x, (1, 0, 2)) if self.batch_first else x
+        result = ops.transpose(x, (1, 0, 2)) if self.batch_first else x
         last: list[States] = []
         for layer in range(self.num_layers):
             here = tuple(state[layer] for state in states)
@@ -117,8 +103,8 @@ class _Recurrent(Cell):
             last.append(ends)
             if layer < self.num_layers - 1:
                 result = self.dropout_op(result)
-        final = tuple(part[0] if len(part) == 1 else concat(part, 0) for part in zip(*last, strict=True))
-        output = transpose(result, (1, 0, 2)) if self.batch_first else result
+        final = tuple(part[0] if len(part) == 1 else ops.concat(part, 0) for part in zip(*last, strict=True))
+        output = ops.transpose(result, (1, 0, 2)) if self.batch_first else result
         return output, final if self.kind == "LSTM" else final[0]
 
     def _states(self, x: Tensor, hx: Any) -> list[tuple[Tensor, ...]]:
@@ -140,7 +126,7 @@ class _Recurrent(Cell):
         for item in given:
             if item.shape != shape:
                 raise TensorShapeError(f"{name} with a first state of shape {item.shape}{location()}", f"give {shape}")
-        return [split(cast(item, x.type.dtype), self._directions, 0) for item in given]
+        return [ops.split(cast(item, x.type.dtype), self._directions, 0) for item in given]
 
     def _layer(self, layer: int, x: Tensor, states: States, lengths: Tensor | None) -> tuple[Tensor, States]:
         w, r, b = self._weights(layer, x.type.dtype)
@@ -151,7 +137,7 @@ class _Recurrent(Cell):
         steps, directions, batch, hidden = every.shape
         if directions == 1:
             return reshaped(every, (steps, batch, hidden)), tuple(last)
-        return reshaped(transpose(every, (0, 2, 1, 3)), (steps, batch, directions * hidden)), tuple(last)
+        return reshaped(ops.transpose(every, (0, 2, 1, 3)), (steps, batch, directions * hidden)), tuple(last)
 
     def _attributes(self) -> dict[str, Any]:
         return {}
@@ -165,7 +151,7 @@ class _Recurrent(Cell):
         halves = [self._ordered(each[places], dtype) for each in (self.b_ih_list, self.b_hh_list)]
         if current() is None:
             return w, r, Tensor.of(np.concatenate([half.asnumpy() for half in halves], 1))
-        return w, r, concat(halves, 1)
+        return w, r, ops.concat(halves, 1)
 
     def _ordered(self, parameters: Sequence[Parameter], dtype: str) -> Tensor:
         """Return parameters of the directions in one tensor, which a network joins: it follows each of them."""
@@ -174,8 +160,8 @@ class _Recurrent(Cell):
             split_up = (np.split(each.asnumpy(), len(order)) for each in parameters)
             whole = np.stack([np.concatenate([parts[gate] for gate in order]) for parts in split_up])
             return Tensor.of(whole.astype(to_type(dtype).name))
-        joined = [concat([chunk(each, len(order))[gate] for gate in order]) for each in parameters]
-        return cast(concat([reshaped(each, (1, *each.shape)) for each in joined]), dtype)
+        joined = [ops.concat([ops.chunk(each, len(order))[gate] for gate in order]) for each in parameters]
+        return cast(ops.concat([reshaped(each, (1, *each.shape)) for each in joined]), dtype)
 
 
 class RNN(_Recurrent):
@@ -234,10 +220,10 @@ class _RecurrentCell(Cell):
             self.bias_hh = Parameter(initializer(start, (rows,), dtype))
 
     def _of_input(self, x: Tensor) -> Tensor:
-        return dense(x, self.weight_ih, self.bias_ih)
+        return ops.dense(x, self.weight_ih, self.bias_ih)
 
     def _of_state(self, hx: Tensor) -> Tensor:
-        return dense(hx, self.weight_hh, self.bias_hh)
+        return ops.dense(hx, self.weight_hh, self.bias_hh)
 
 
 class RNNCell(_RecurrentCell):
@@ -250,8 +236,8 @@ class RNNCell(_RecurrentCell):
 
     def construct(self, x: Tensor, hx: Tensor) -> Tensor:
         """Return the next hidden state."""
-        total = add(self._of_input(x), self._of_state(hx))
-        return tanh(total) if self.nonlinearity == "tanh" else relu(total)
+        total = ops.add(self._of_input(x), self._of_state(hx))
+        return ops.tanh(total) if self.nonlinearity == "tanh" else ops.relu(total)
 
 
 class GRUCell(_RecurrentCell):
@@ -261,11 +247,11 @@ class GRUCell(_RecurrentCell):
 
     def construct(self, x: Tensor, hx: Tensor) -> Tensor:
         """Return the next hidden state."""
-        reset_x, update_x, new_x = chunk(self._of_input(x), 3, 1)
-        reset_h, update_h, new_h = chunk(self._of_state(hx), 3, 1)
-        reset, update = sigmoid(add(reset_x, reset_h)), sigmoid(add(update_x, update_h))
-        new = tanh(add(new_x, mul(reset, new_h)))
-        return add(new, mul(update, sub(hx, new)))
+        reset_x, update_x, new_x = ops.chunk(self._of_input(x), 3, 1)
+        reset_h, update_h, new_h = ops.chunk(self._of_state(hx), 3, 1)
+        reset, update = ops.sigmoid(ops.add(reset_x, reset_h)), ops.sigmoid(ops.add(update_x, update_h))
+        new = ops.tanh(ops.add(new_x, ops.mul(reset, new_h)))
+        return ops.add(new, ops.mul(update, ops.sub(hx, new)))
 
 
 class LSTMCell(_RecurrentCell):
@@ -278,9 +264,9 @@ class LSTMCell(_RecurrentCell):
         if not isinstance(hx, (tuple, list)) or len(hx) != 2:
             raise ArgumentTypeError(f"LSTMCell was given the state {type(hx).__name__}", "give the tuple (h, c)")
         hidden, cell = hx
-        into, forget, new, out = chunk(add(self._of_input(x), self._of_state(hidden)), 4, 1)
-        cell = add(mul(sigmoid(forget), cell), mul(sigmoid(into), tanh(new)))
-        return mul(sigmoid(out), tanh(cell)), cell
+        into, forget, new, out = ops.chunk(ops.add(self._of_input(x), self._of_state(hidden)), 4, 1)
+        cell = ops.add(ops.mul(ops.sigmoid(forget), cell), ops.mul(ops.sigmoid(into), ops.tanh(new)))
+        return ops.mul(ops.sigmoid(out), ops.tanh(cell)), cell
 
 
 NEVER = float("-inf")
@@ -354,16 +340,16 @@ class MultiheadAttention(Cell):
         batched = query.ndim == 3
         tensors = [self._steps_first(item, batched) for item in (query, key, value)]
         if key_padding_mask is not None and not batched:
-            key_padding_mask = expand_dims(key_padding_mask, 0)
+            key_padding_mask = ops.expand_dims(key_padding_mask, 0)
         q, k, v = self._projected(*tensors)
         masks = [attn_mask, key_padding_mask]
         k, v, masks = self._extended(k, v, masks)
         output, weights = self._attended(q, k, v, self._mask(masks, q, k))
-        output = squeeze(output, 1) if not batched else swapaxes(output, 0, 1) if self.batch_first else output
+        output = ops.squeeze(output, 1) if not batched else ops.swapaxes(output, 0, 1) if self.batch_first else output
         if not need_weights:
             return (output,)
-        weights = mean(weights, 1) if average_attn_weights else weights
-        return output, weights if batched else squeeze(weights, 0)
+        weights = ops.mean(weights, 1) if average_attn_weights else weights
+        return output, weights if batched else ops.squeeze(weights, 0)
 
     def _steps_first(self, tensor: Tensor, batched: bool) -> Tensor:
         if tensor.ndim != (3 if batched else 2):
@@ -372,16 +358,16 @@ class MultiheadAttention(Cell):
                 "query, key and value all have 3 dimensions, or all 2",
             )
         if not batched:
-            return expand_dims(tensor, 1)
-        return swapaxes(tensor, 0, 1) if self.batch_first else tensor
+            return ops.expand_dims(tensor, 1)
+        return ops.swapaxes(tensor, 0, 1) if self.batch_first else tensor
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)  # type: ignore[attr-defined]
         if self.in_proj_weight is not None:
-            weights = split(self.in_proj_weight, self.embed_dim, 0)
-        biases: Any = (None,) * 3 if self.in_proj_bias is None else split(self.in_proj_bias, self.embed_dim, 0)
+            weights = ops.split(self.in_proj_weight, self.embed_dim, 0)
+        biases: Any = (None,) * 3 if self.in_proj_bias is None else ops.split(self.in_proj_bias, self.embed_dim, 0)
         return [
-            dense(tensor, weight, bias)
+            ops.dense(tensor, weight, bias)
             for tensor, weight, bias in zip((query, key, value), weights, biases, strict=True)
         ]
 
@@ -389,10 +375,13 @@ class MultiheadAttention(Cell):
         """Return keys, values and masks with the learned step and the step of zeros, where they are asked for."""
         batch = k.shape[1]
         if self.bias_k is not None and self.bias_v is not None:
-            k, v = concat((k, tile(self.bias_k, (1, batch, 1)))), concat((v, tile(self.bias_v, (1, batch, 1))))
+            k, v = (
+                ops.concat((k, ops.tile(self.bias_k, (1, batch, 1)))),
+                ops.concat((v, ops.tile(self.bias_v, (1, batch, 1)))),
+            )
             masks = [_wider(mask) for mask in masks]
         if self.add_zero_attn:
-            k, v = pad(k, (0, 0, 0, 0, 0, 1)), pad(v, (0, 0, 0, 0, 0, 1))
+            k, v = ops.pad(k, (0, 0, 0, 0, 0, 1)), ops.pad(v, (0, 0, 0, 0, 0, 1))
             masks = [_wider(mask) for mask in masks]
         return k, v, masks
 
@@ -420,13 +409,13 @@ class MultiheadAttention(Cell):
     def _attended(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         steps, batch, _ = q.shape
         heads = [reshaped(item, (item.shape[0], batch, self.num_heads, self.head_dim)) for item in (q, k, v)]
-        q = transpose(heads[0], (1, 2, 0, 3))
-        k = transpose(heads[1], (1, 2, 3, 0))
-        v = transpose(heads[2], (1, 2, 0, 3))
-        scores = matmul(mul(q, 1 / math.sqrt(self.head_dim)), k)
-        weights = softmax(scores if mask is None else add(scores, mask), -1)
-        weights = dropout(weights, self.dropout, self.training)
-        joined = transpose(matmul(weights, v), (2, 0, 1, 3))
+        q = ops.transpose(heads[0], (1, 2, 0, 3))
+        k = ops.transpose(heads[1], (1, 2, 3, 0))
+        v = ops.transpose(heads[2], (1, 2, 0, 3))
+        scores = ops.matmul(ops.mul(q, 1 / math.sqrt(self.head_dim)), k)
+        weights = ops.softmax(scores if mask is None else ops.add(scores, mask), -1)
+        weights = ops.dropout(weights, self.dropout, self.training)
+        joined = ops.transpose(ops.matmul(weights, v), (2, 0, 1, 3))
         return self.out_proj(reshaped(joined, (steps, batch, self.embed_dim))), weights
 
 
@@ -443,7 +432,7 @@ def _wider(mask: Tensor | None) -> Tensor | None:
     """Return the mask with one more key, which is not passed over."""
     if mask is None:
         return None
-    return concat((mask, Tensor.of(np.zeros((*mask.shape[:-1], 1), mask.type.dtype))), -1)
+    return ops.concat((mask, Tensor.of(np.zeros((*mask.shape[:-1], 1), mask.type.dtype))), -1)
 
 
 def _combined(first: Tensor | None, second: Tensor | None, dtype: str) -> Tensor | None:
@@ -451,16 +440,16 @@ def _combined(first: Tensor | None, second: Tensor | None, dtype: str) -> Tensor
     if not masks:
         return None
     if len(masks) == 2 and all(mask.type.dtype == "bool" for mask in masks):
-        masks = [logical_or(*masks)]
+        masks = [ops.logical_or(*masks)]
     added = [_added(mask, dtype) for mask in masks]
-    return added[0] if len(added) == 1 else add(*added)
+    return added[0] if len(added) == 1 else ops.add(*added)
 
 
 def _added(mask: Tensor, dtype: str) -> Tensor:
     if mask.type.dtype != "bool":
         return mask
     never, zero = (Tensor.of(np.asarray(value, dtype)) for value in (NEVER, 0))
-    return where(mask, never, zero)
+    return ops.where(mask, never, zero)
 
 
 Mask = Tensor | None
@@ -511,8 +500,8 @@ class _Layer(Cell):
         """Return ``x`` plus a block of it, normalized before the block or after the sum."""
         norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
         if self.norm_first:
-            return add(x, dropout(function(norm(x))))
-        result: Tensor = norm(add(x, dropout(function(x))))
+            return ops.add(x, dropout(function(norm(x))))
+        result: Tensor = norm(ops.add(x, dropout(function(x))))
         return result
 
     def _feed_forward(self, x: Tensor) -> Any:
@@ -660,10 +649,10 @@ def _dense(into: int, out: int, dtype: Any) -> Dense:
 
 
 def _activation(given: Any) -> Any:
-    named = {"relu": relu, "gelu": gelu}
+    named = {"relu": ops.relu, "gelu": ops.gelu}
     if isinstance(given, str) and given in named:
         return named[given]
-    if isinstance(given, (ReLU, GELU)) or given in (relu, gelu):
+    if isinstance(given, (ReLU, GELU)) or given in (ops.relu, ops.gelu):
         return given
     raise ArgumentValueError(f"activation of a transformer layer is {given!r}", "give 'relu' or 'gelu'")
 

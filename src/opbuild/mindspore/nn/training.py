@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.cell import current
-from opbuild.mindspore import names
+from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.context import fusion, get_auto_parallel_context, is_data_parallel
@@ -18,20 +18,7 @@ from opbuild.mindspore.dtype import float32, int32
 from opbuild.mindspore.functions import value_and_grad
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.optimizer import Optimizer
-from opbuild.mindspore.ops.arithmetic import (
-    add,
-    div,
-    greater_equal,
-    isfinite,
-    logical_and,
-    logical_not,
-    maximum,
-    mul,
-    where,
-)
-from opbuild.mindspore.ops.control import AllReduce, Broadcast, assign, depend, stop_gradient
-from opbuild.mindspore.ops.reduction import all as all_of
-from opbuild.mindspore.ops.shaping import concat, reshaped, split
+from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.states import need_states
 from opbuild.mindspore.tensor import Tensor
@@ -64,7 +51,7 @@ class DistributedGradReducer(Cell):
             raise ArgumentValueError(f"device_num is {told}", f"the job has {size} ranks: leave it out")
         self.degree = size if degree is None else degree
         self.count = len(parameters)
-        self.all_reduce = AllReduce(group=group)
+        self.all_reduce = ops.AllReduce(group=group)
 
     def construct(self, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the gradients of all ranks combined, in their order."""
@@ -75,10 +62,10 @@ class DistributedGradReducer(Cell):
 
     def _together(self, grads: Sequence[Tensor], places: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
         flat = [reshaped(grads[place], (grads[place].size,)) for place in places]
-        whole = self.all_reduce(concat(flat) if len(flat) > 1 else flat[0])
+        whole = self.all_reduce(ops.concat(flat) if len(flat) > 1 else flat[0])
         if self.mean and self.degree > 1:
-            whole = mul(whole, 1.0 / self.degree)
-        parts = split(whole, [each.size for each in flat]) if len(flat) > 1 else [whole]
+            whole = ops.mul(whole, 1.0 / self.degree)
+        parts = ops.split(whole, [each.size for each in flat]) if len(flat) > 1 else [whole]
         for place, part in zip(places, parts, strict=True):
             yield place, reshaped(part, grads[place].shape)
 
@@ -91,7 +78,7 @@ def combining(parameters: Sequence[Any], network: Cell) -> Callable[[Any], Any]:
     if not is_data_parallel():
         return tuple
     if get_auto_parallel_context("parameter_broadcast"):
-        first = Broadcast(0)
+        first = ops.Broadcast(0)
         for parameter in network.get_parameters():
             parameter.set_data(first((parameter,))[0])
     return DistributedGradReducer(parameters)
@@ -189,7 +176,7 @@ class ForwardValueAndGrad(Cell):
 
         def weighted(*args: Any) -> tuple[Any, Any]:
             loss = self.network(*args)
-            return (loss if sens is None else mul(loss, stop_gradient(sens))), loss
+            return (loss if sens is None else ops.mul(loss, ops.stop_gradient(sens))), loss
 
         position = tuple(range(len(given))) if self.get_all else None if self.get_by_list else 0
         weights = self._weights if self.get_by_list else None
@@ -229,7 +216,7 @@ class TrainOneStepCell(Cell):
         """Return the loss before the step."""
         (_, loss), gradients = value_and_grad(self._scaled, None, self.weights, has_aux=True)(*inputs)
         gradients = self.grad_reducer(gradients)
-        loss = depend(loss, self.optimizer(gradients))
+        loss = ops.depend(loss, self.optimizer(gradients))
         if not self.return_grad:
             return loss
         return loss, {each.name: part for each, part in zip(self.weights, gradients, strict=True)}
@@ -247,15 +234,15 @@ def all_finite(inputs: Any, status: Any = None) -> Tensor:
         status: Kept for programs that give it.
     """
     tensors = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    return reduce(logical_and, [all_of(isfinite(each)) for each in tensors])
+    return reduce(ops.logical_and, [ops.all(ops.isfinite(each)) for each in tensors])
 
 
 def changed_scale(scale: Any, count: Any, finite: Any, factor: float, window: int) -> tuple[Tensor, Tensor]:
     """Return a loss scale after a step, and the number of steps without overflow since it changed last."""
-    counted = where(finite, add(count, 1), 0)
-    grows = greater_equal(counted, window)
-    kept = where(grows, mul(scale, factor), scale)
-    return where(finite, kept, maximum(div(scale, factor), 1.0)), where(grows, 0, counted)
+    counted = ops.where(finite, ops.add(count, 1), 0)
+    grows = ops.greater_equal(counted, window)
+    kept = ops.where(grows, ops.mul(scale, factor), scale)
+    return ops.where(finite, kept, ops.maximum(ops.div(scale, factor), 1.0)), ops.where(grows, 0, counted)
 
 
 class DynamicLossScaleUpdateCell(Cell):
@@ -284,10 +271,10 @@ class DynamicLossScaleUpdateCell(Cell):
 
     def construct(self, loss_scale: Any, overflow: Any) -> Any:
         """Change the scale, a parameter, by whether there was an overflow; return that."""
-        finite = logical_not(overflow)
+        finite = ops.logical_not(overflow)
         scale, count = changed_scale(loss_scale, self.cur_iter, finite, self.scale_factor, self.scale_window)
-        assign(loss_scale, scale)
-        assign(self.cur_iter, count)
+        ops.assign(loss_scale, scale)
+        ops.assign(self.cur_iter, count)
         return overflow
 
 
@@ -330,16 +317,16 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
 
         def scaled(*given: Any) -> tuple[Any, Any]:
             loss = self.network(*given)
-            return mul(loss, scale), loss
+            return ops.mul(loss, scale), loss
 
         (_, loss), gradients = value_and_grad(scaled, None, self.weights, has_aux=True)(*inputs)
-        gradients = self.grad_reducer(tuple(div(each, scale) for each in gradients))
+        gradients = self.grad_reducer(tuple(ops.div(each, scale) for each in gradients))
         finite = all_finite(gradients)
-        used = mul(scale, 1.0)
+        used = ops.mul(scale, 1.0)
         changed_where(finite, lambda: self.optimizer(gradients))
-        overflow = logical_not(finite)
+        overflow = ops.logical_not(finite)
         if self.loss_scaling_manager is not None:
-            overflow = depend(overflow, self.loss_scaling_manager(scale, overflow))
+            overflow = ops.depend(overflow, self.loss_scaling_manager(scale, overflow))
         return loss, overflow, used
 
     def set_sense_scale(self, sens: Any) -> None:
@@ -355,7 +342,7 @@ def changed_where(condition: Tensor, change: Callable[[], Any]) -> None:
     for parameter, symbol in states.outputs:
         old = before.get(id(parameter), states.first(parameter))
         if old is not symbol:
-            kept = where(condition, Tensor.of(symbol), Tensor.of(old))
+            kept = ops.where(condition, Tensor.of(symbol), Tensor.of(old))
             states.write(parameter, kept.symbol)  # type: ignore[arg-type]
 
 
