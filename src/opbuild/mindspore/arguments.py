@@ -92,7 +92,7 @@ class Attributes:
     """
 
     def __init__(self, owner: str, defaults: Mapping[str, Any]) -> None:
-        self._owner = owner
+        self.owner = owner
         self.defaults = defaults
 
     def __str__(self) -> str:
@@ -123,6 +123,6 @@ class Attributes:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise ArgumentTypeError(f"{self._owner}(): {error}", f"it takes {self}") from None
+            raise ArgumentTypeError(f"{self.owner}(): {error}", f"it takes {self}") from None
         bound.apply_defaults()
         return bound.arguments

@@ -11,7 +11,7 @@ import numpy as np
 
 from opbuild.errors import InvalidModelError
 from opbuild.frontend.cell import current, location
-from opbuild.mindspore import ops
+from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.dtype import Type, to_type
 from opbuild.mindspore.execution import emit, on_data
@@ -172,47 +172,44 @@ class _Reader:
 
 
 index_copy = formula(
-    "index_copy", "the tensor with the slices along ``dim`` that ``index`` names replaced",
+    "the tensor with the slices along ``dim`` that ``index`` names replaced",
     lambda self, dim, index, tensor: arranging.along(self, dim, index, tensor, "none", "index_copy"),
 )  # fmt: skip
-bernoulli_of = formula("bernoulli_of", "1 with probability ``p`` and 0 otherwise, in the shape and type of the tensor",
+bernoulli_of = formula("1 with probability ``p`` and 0 otherwise, in the shape and type of the tensor",
                        lambda self, p=0.5, *, generator=None: ops.bernoulli(self, p))  # fmt: skip
-new_zeros = formula("new_zeros", "zeros of a shape, in the tensor's element type by default",
+new_zeros = formula("zeros of a shape, in the tensor's element type by default",
                     lambda self, *size, dtype=None: ops.zeros(shape_of(size), dtype or self.dtype))  # fmt: skip
-new_ones = formula("new_ones", "ones of a shape, in the tensor's element type by default",
+new_ones = formula("ones of a shape, in the tensor's element type by default",
                    lambda self, *size, dtype=None: ops.ones(shape_of(size), dtype or self.dtype))  # fmt: skip
 new_full = formula(
-    "new_full", "one number in every element of a shape, in the tensor's element type by default",
+    "one number in every element of a shape, in the tensor's element type by default",
     lambda self, size, fill_value, *, dtype=None: ops.full(size, fill_value, dtype=dtype or self.dtype),
 )  # fmt: skip
-new_empty = formula("new_empty", "a tensor of a shape, of zeros, in the tensor's element type by default",
+new_empty = formula("a tensor of a shape, of zeros, in the tensor's element type by default",
                     lambda self, *size, dtype=None, device=None: new_zeros(self, *size, dtype=dtype))  # fmt: skip
-fill = formula("fill", "one number in the shape and type of the tensor",
+fill = formula("one number in the shape and type of the tensor",
                lambda self, value: ops.full_like(self, 0 if value is None else value))  # fmt: skip
 fill_diagonal = formula(
-    "fill_diagonal", "the tensor with a number on its diagonal",
+    "the tensor with a number on its diagonal",
     lambda self, fill_value, wrap=False: ops.FillDiagonal(float(fill_value), wrap)(self),
 )  # fmt: skip
-clone = formula("clone", "a copy", lambda self: self.copy())
-init_data = formula("init_data", "the tensor: an initializer's numbers are drawn at once",
+clone = formula("a copy", lambda self: self.copy())
+init_data = formula("the tensor: an initializer's numbers are drawn at once",
                     lambda self, slice_index=None, shape=None, opt_shard_group=None: self)  # fmt: skip
-value = formula("value", "the tensor", lambda self: self)
-is_signed = formula("is_signed", "whether the element type has a sign",
-                    lambda self: self.type.dtype.startswith(("int", "float")))  # fmt: skip
-get_bytes = formula("get_bytes", "the data as bytes", lambda self: self.asnumpy().tobytes())
-storage_offset = formula("storage_offset", "0: tensors are dense", lambda self: 0)
-qr = formula("qr", "an orthogonal and an upper triangular factor",
+value = formula("the tensor", lambda self: self)
+is_signed = formula("whether the element type has a sign", lambda self: self.type.dtype.startswith(("int", "float")))
+get_bytes = formula("the data as bytes", lambda self: self.asnumpy().tobytes())
+storage_offset = formula("0: tensors are dense", lambda self: 0)
+qr = formula("an orthogonal and an upper triangular factor",
              lambda self, some=True: matrices.qr(self, "reduced" if some else "complete"))  # fmt: skip
-permute = formula("permute", "the tensor with its axes in an order",
-                  lambda self, *dims: ops.transpose(self, shape_of(dims)))  # fmt: skip
-turned = formula("turned", "matrices transposed; vectors as they are",
-                 lambda self: ops.adjoint(self) if self.ndim > 1 else self)  # fmt: skip
+permute = formula("the tensor with its axes in an order", lambda self, *dims: ops.transpose(self, shape_of(dims)))
+turned = formula("matrices transposed; vectors as they are", lambda self: ops.adjoint(self) if self.ndim > 1 else self)
 add = formula(
-    "add", "``self + alpha * other``",
+    "``self + alpha * other``",
     lambda self, other, *, alpha=1: ops.add(self, other if alpha == 1 else ops.mul(other, alpha)),
 )  # fmt: skip
 copy_from = formula(
-    "copy_from", "the elements of another tensor in the shape and type of the tensor",
+    "the elements of another tensor in the shape and type of the tensor",
     lambda self, src, non_blocking=False: ops.broadcast_to(ops.cast(src, self.dtype), self.shape),
 )  # fmt: skip
 
@@ -263,13 +260,12 @@ def uniform(self: Tensor, from_: Any = 0.0, to: Any = 1.0, generator: Any = None
     return drawn("uniform", lambda random: random.uniform(low, high, self.shape), self.dtype)
 
 
-normal = formula("normal", "numbers drawn from a normal distribution, in the shape and type of the tensor",
+normal = formula("numbers drawn from a normal distribution, in the shape and type of the tensor",
                  lambda self, mean=0, std=1, *, generator=None: _drawn(self, "normal", mean, std))  # fmt: skip
-log_normal = formula("log_normal", "numbers drawn from a log-normal distribution, in the shape and type of the tensor",
+log_normal = formula("numbers drawn from a log-normal distribution, in the shape and type of the tensor",
                      lambda self, mean=1.0, std=2.0: drawn(
                          "log_normal", lambda random: random.lognormal(mean, std, self.shape), self.dtype))  # fmt: skip
-exponential = formula("exponential",
-                      "numbers drawn from an exponential distribution, in the shape and type of the tensor",
+exponential = formula("numbers drawn from an exponential distribution, in the shape and type of the tensor",
                       lambda self, lambd=1, *, generator=None: _drawn(self, "exponential", 1 / lambd))  # fmt: skip
 
 
@@ -303,7 +299,7 @@ def choose(self: Any, choices: Any, mode: Any = "clip") -> Any:
 
 
 allclose = formula(
-    "allclose", "whether all elements are close to those of another tensor",
+    "whether all elements are close to those of another tensor",
     lambda self, other, rtol=1e-05, atol=1e-08, equal_nan=False: bool(
         ops.all(ops.isclose(self, other, rtol, atol, equal_nan))),
 )  # fmt: skip
@@ -390,6 +386,27 @@ def device(self: Tensor) -> str:
     return "CPU"
 
 
+reshape = formula("the elements in another shape, given as integers or as a tuple",
+                  lambda self, *shape: ops.reshape(self, _variadic(shape[0], shape[1:]) if shape else ()))  # fmt: skip
+expand = formula("the tensor repeated to a shape",
+                 lambda self, *size: ops.broadcast_to(self, _variadic(size[0], size[1:])))  # fmt: skip
+astype = formula("the tensor in another element type", lambda self, dtype, copy=True: ops.cast(self, to_type(dtype)))
+flatten = formula(
+    "the tensor with the axes from ``start_dim`` to ``end_dim`` as one: a vector by default",
+    lambda self, order="C", *, start_dim=0, end_dim=-1: ops.flatten(self, order, start_dim=start_dim, end_dim=end_dim),
+)  # fmt: skip
+take = formula(
+    "the elements or slices along ``axis`` that ``indices`` names",
+    lambda self, indices, axis=None: ops.take(self, indices) if axis is None else ops.gather(self, indices, axis),
+)  # fmt: skip
+where = formula("elements of the tensor where ``condition`` is true and of ``y`` elsewhere",
+                lambda self, condition, y: ops.where(condition, self, y))  # fmt: skip
+view_as = formula("the elements in the shape of ``other``", lambda self, other: ops.reshape(self, other.shape))
+expand_as = formula("the tensor repeated to the shape of ``other``",
+                    lambda self, other: ops.broadcast_to(self, other.shape))  # fmt: skip
+
+names.call_rows(vars(), __name__)
+
 OVERLOADS: dict[str, Callable[..., Any]] = {
     **{each.__name__: each for each in (
         allclose, bernoulli, cauchy, choose, clone, fill, fill_diagonal, gather, get_bytes, index_add, init_data,
@@ -454,27 +471,6 @@ _SAME = [
     "vsplit", "xdivy", "xlogy",
 ]  # fmt: skip
 """Methods that are the function of the same name with the tensor as its first argument."""
-
-reshape = formula("reshape", "the elements in another shape, given as integers or as a tuple",
-                  lambda self, *shape: ops.reshape(self, _variadic(shape[0], shape[1:]) if shape else ()))  # fmt: skip
-expand = formula("expand", "the tensor repeated to a shape",
-                 lambda self, *size: ops.broadcast_to(self, _variadic(size[0], size[1:])))  # fmt: skip
-astype = formula("astype", "the tensor in another element type",
-                 lambda self, dtype, copy=True: ops.cast(self, to_type(dtype)))  # fmt: skip
-flatten = formula(
-    "flatten", "the tensor with the axes from ``start_dim`` to ``end_dim`` as one: a vector by default",
-    lambda self, order="C", *, start_dim=0, end_dim=-1: ops.flatten(self, order, start_dim=start_dim, end_dim=end_dim),
-)  # fmt: skip
-take = formula(
-    "take", "the elements or slices along ``axis`` that ``indices`` names",
-    lambda self, indices, axis=None: ops.take(self, indices) if axis is None else ops.gather(self, indices, axis),
-)  # fmt: skip
-where = formula("where", "elements of the tensor where ``condition`` is true and of ``y`` elsewhere",
-                lambda self, condition, y: ops.where(condition, self, y))  # fmt: skip
-view_as = formula("view_as", "the elements in the shape of ``other``",
-                  lambda self, other: ops.reshape(self, other.shape))  # fmt: skip
-expand_as = formula("expand_as", "the tensor repeated to the shape of ``other``",
-                    lambda self, other: ops.broadcast_to(self, other.shape))  # fmt: skip
 
 
 def _attach_operators() -> None:

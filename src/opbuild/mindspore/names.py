@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from opbuild.errors import ModelError
 from opbuild.platform.paths import Path
@@ -54,6 +54,11 @@ def kind_of(owner: str, name: str) -> str:
 
 
 _MODULES_HERE = ("amp", "common", "communication", "context", "dataset", "mint", "nn", "numpy", "ops", "train")
+_CALLS: dict[int, Callable[[str], None]] = {}
+"""What names the functions and classes of rows, by identity, until they are called by the names of their variables."""
+
+Made = TypeVar("Made", bound=Any)
+
 _CLOSE = 0.75
 """How alike names are that are shown as nearest, from 0 to 1."""
 
@@ -124,11 +129,28 @@ def public(space: Mapping[str, Any], base: type | None = None) -> list[str]:
     return [name for name, value in space.items() if not name.startswith("_") and given_out(value)]
 
 
+def row(made: Made, call: Callable[[str], None]) -> Made:
+    """Return what a row of a module defines, a function or a class; ``call`` gives it the name that it will have."""
+    call(made.__name__)
+    _CALLS[id(made)] = call
+    return made
+
+
+def call_rows(rows: Mapping[str, Any], module: str) -> None:
+    """Give what rows define the names that it has in a module or table: of several names the first."""
+    for name, value in rows.items():
+        call = _CALLS.pop(id(value), None)
+        if call is not None:
+            value.__module__ = module
+            call(name)
+
+
 def export(space: dict[str, Any], but: str = "") -> None:
-    """Give a module of functions its ``__all__``: all that it defines ``but`` those that other modules use inside.
+    """Name a module's rows, and give it its ``__all__``: all that it defines ``but`` what other modules use inside.
 
     Type checkers see no ``__all__``, and so the functions with their types.
     """
+    call_rows(space, space["__name__"])
     own, inside = space["__name__"], but.split()
     space["__all__"] = sorted(name for name, value in space.items() if not name.startswith("_")
                               and name not in inside and callable(value) and value.__module__ == own)  # fmt: skip

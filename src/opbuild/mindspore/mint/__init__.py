@@ -152,7 +152,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "argsort": lambda input, dim=-1, descending=False, stable=False: _sort(input, dim=dim, descending=descending)[1],
     "baddbmm": lambda input, batch1, batch2, *, beta=1, alpha=1: ops.baddbmm(input, batch1, batch2, beta, alpha),
     "bernoulli": lambda input, *, generator=None: input.bernoulli(),
-    "cat": spelled(ops.concat, "cat", dim="axis"), "clone": clone,
+    "cat": spelled(ops.concat, dim="axis"), "clone": clone,
     "conv2d": conv2d,
     "conv_tbc": _conv_tbc,
     "count_nonzero": _count_nonzero,
@@ -164,9 +164,9 @@ _OWN: dict[str, Callable[..., Any]] = {
     "equal": lambda input, other: input.shape == other.shape and bool(ops.all(ops.equal(input, other))),
     "fill_diagonal": fill_diagonal,
     "flatten": lambda input, start_dim=0, end_dim=-1: ops.flatten(input, start_dim=start_dim, end_dim=end_dim),
-    "gather": ops.gather_elements, "index_add": index_add, "isnan": spelled(ops.isnan, "isnan", tensor="input"),
-    "permute": spelled(ops.permute, "permute", dims="axis"),
-    "transpose": spelled(ops.swapaxes, "transpose", dim0="axis0", dim1="axis1"),
+    "gather": ops.gather_elements, "index_add": index_add, "isnan": spelled(ops.isnan, tensor="input"),
+    "permute": spelled(ops.permute, dims="axis"),
+    "transpose": spelled(ops.swapaxes, dim0="axis0", dim1="axis1"),
     "kthvalue": arranging.kthvalue,
     "linspace": lambda start, end, steps, *, dtype=None: _typed(ops.linspace(start, end, steps), dtype),
     "max": _extreme(ops.amax, ops.maximum, ops.max),
@@ -215,7 +215,7 @@ _BY_DIM = [
 def _with_dim(name: str) -> Callable[..., Any]:
     function = getattr(ops, name)
     here = {"axis": "dim", "keep_dims": "keepdim", "x": "input"}
-    return spelled(function, name, **{here[each]: each for each in signature(function).parameters if each in here})
+    return spelled(function, **{here[each]: each for each in signature(function).parameters if each in here})
 
 
 def _with_int64(pair: Any) -> Any:
@@ -231,6 +231,7 @@ def _made() -> dict[str, Callable[..., Any]]:
 
 
 _FUNCTIONS = _made()
+names.call_rows(_FUNCTIONS, __name__)
 globals().update(_FUNCTIONS)
 __getattr__ = names.getter(__name__, lazy=("linalg", "nn", "special"))
 __all__ = [*_FUNCTIONS]

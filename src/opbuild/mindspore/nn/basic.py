@@ -230,9 +230,7 @@ class Linear(Cell):
         return ops.dense(x, self.weight, self.bias)
 
 
-Flatten = layer(
-    "Flatten", ops.flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1
-)
+Flatten = layer(ops.flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1)
 
 
 class Identity(Cell):
@@ -457,4 +455,5 @@ def _activation(name: Any, alpha: float) -> Any:
     return get_activation(name) if isinstance(name, str) else name
 
 
+names.call_rows(vars(), __name__)
 __all__ = names.public(vars(), Cell)

@@ -333,18 +333,16 @@ class AvgPool3d(_AvgPool):
 
 
 LPPool1d, LPPool2d = (
-    layer(f"LPPool{rank}d", function, f"The norm of order ``norm_type`` of what is under a window of {axes}.",
+    layer(function, f"The norm of order ``norm_type`` of what is under a window of {axes}.",
           checks={"norm_type": allowed(bool, "give another number")},
           norm_type=..., kernel_size=..., stride=None, ceil_mode=False)
     for rank, function, axes in ((1, pooling.lp_pool1d, "one axis"), (2, pooling.lp_pool2d, "two axes"))
 )  # fmt: skip
-AdaptiveAvgPool1d = layer(
-    "AdaptiveAvgPool1d", pooling.adaptive_avg_pool1d,
-    "Means over windows of the last axis, chosen so that the output has ``output_size``.",
-    checks={"output_size": positive}, output_size=...,
-)  # fmt: skip
+AdaptiveAvgPool1d = layer(pooling.adaptive_avg_pool1d,
+                          "Means over windows of the last axis, chosen so that the output has ``output_size``.",
+                          checks={"output_size": positive}, output_size=...)  # fmt: skip
 AdaptiveMaxPool1d = layer(
-    "AdaptiveMaxPool1d", pooling.adaptive_max_pool1d,
+    pooling.adaptive_max_pool1d,
     "The greatest elements of windows of the last axis, chosen so that the output has ``output_size``.", "x",
     checks={"output_size": positive}, output_size=...,
 )  # fmt: skip
@@ -352,14 +350,10 @@ AdaptiveMaxPool1d = layer(
 _MEANS = "Means over windows chosen so that the output has ``output_size``; None keeps a dimension."
 _GREATEST = "The greatest elements of windows chosen so that the output has ``output_size``; None keeps a dimension."
 
-AdaptiveAvgPool2d = layer("AdaptiveAvgPool2d", ops.adaptive_avg_pool2d, _MEANS, output_size=...)
-AdaptiveAvgPool3d = layer("AdaptiveAvgPool3d", pooling.adaptive_avg_pool3d, _MEANS, output_size=...)
-AdaptiveMaxPool2d = layer(
-    "AdaptiveMaxPool2d", ops.adaptive_max_pool2d, _GREATEST, output_size=..., return_indices=False
-)
-AdaptiveMaxPool3d = layer(
-    "AdaptiveMaxPool3d", pooling.adaptive_max_pool3d, _GREATEST, output_size=..., return_indices=False
-)
+AdaptiveAvgPool2d = layer(ops.adaptive_avg_pool2d, _MEANS, output_size=...)
+AdaptiveAvgPool3d = layer(pooling.adaptive_avg_pool3d, _MEANS, output_size=...)
+AdaptiveMaxPool2d = layer(ops.adaptive_max_pool2d, _GREATEST, output_size=..., return_indices=False)
+AdaptiveMaxPool3d = layer(pooling.adaptive_max_pool3d, _GREATEST, output_size=..., return_indices=False)
 
 _UNPOOL = """The reverse of MaxPool over {}: zeros, and each element at its index in its channel.
 
@@ -370,7 +364,7 @@ Args:
 """
 
 MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
-    layer(f"MaxUnpool{rank}d", getattr(pooling, f"max_unpool{rank}d"), _UNPOOL.format(axes),
+    layer(getattr(pooling, f"max_unpool{rank}d"), _UNPOOL.format(axes),
           kernel_size=..., stride=None, padding=0)
     for rank, axes in enumerate(("one axis", "two axes", "three axes"), 1)
 )  # fmt: skip
@@ -601,4 +595,5 @@ class GroupNorm(Cell):
         return ops.group_norm(x, self.num_groups, self.gamma, self.beta, self.eps)
 
 
+names.call_rows(vars(), __name__)
 __all__ = names.public(vars(), Cell)

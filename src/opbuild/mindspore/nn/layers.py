@@ -39,35 +39,34 @@ def Softmax2d(x: Any) -> Tensor:
     return arithmetic.softmax(x, -3)
 
 
-ReLU = layer("ReLU", arithmetic.relu, "``max(x, 0)``.", "x")
-ReLU6 = layer("ReLU6", arithmetic.relu6, "``min(max(x, 0), 6)``.")
-GELU = layer("GELU", lambda x, *, approximate=True: arithmetic.gelu(x, "tanh" if approximate else "none"),
+ReLU = layer(arithmetic.relu, "``max(x, 0)``.", "x")
+ReLU6 = layer(arithmetic.relu6, "``min(max(x, 0), 6)``.")
+GELU = layer(lambda x, *, approximate=True: arithmetic.gelu(x, "tanh" if approximate else "none"),
              "GELU; ``approximate`` takes tanh instead of erf, and is the default.")  # fmt: skip
-FastGelu = layer("FastGelu", arithmetic.fast_gelu, "``x * sigmoid(1.702 * x)``.")
-Sigmoid = layer("Sigmoid", arithmetic.sigmoid, "``1 / (1 + exp(-x))``.", "input_x")
-Tanh = layer("Tanh", arithmetic.tanh, "The hyperbolic tangent.", "x")
-Softmax = layer("Softmax", arithmetic.softmax, "Softmax along ``axis``.", "x", axis=-1)
-LogSoftmax = layer("LogSoftmax", arithmetic.log_softmax, "The logarithm of softmax along ``axis``.", "x", axis=-1)
-LeakyReLU = layer("LeakyReLU", arithmetic.leaky_relu, "``x`` where it is not negative, ``alpha * x`` elsewhere.", "x",
-                  alpha=0.2)  # fmt: skip
-ELU = layer("ELU", arithmetic.elu, "``x`` where it is positive, ``alpha * (exp(x) - 1)`` elsewhere.", "x", alpha=1.0)
-CELU = layer("CELU", arithmetic.celu, "``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``.", alpha=1.0)
-SeLU = layer("SeLU", arithmetic.selu, "The scaled ELU.")
-HSwish = layer("HSwish", arithmetic.hardswish, "``x * relu6(x + 3) / 6``.", "x")
-HSigmoid = layer("HSigmoid", arithmetic.hardsigmoid, "``relu6(x + 3) / 6``.", "input_x")
-SiLU = layer("SiLU", arithmetic.silu, "``x * sigmoid(x)``.", "x")
-Mish = layer("Mish", arithmetic.mish, "``x * tanh(softplus(x))``.", "input_x")
-Softsign = layer("Softsign", arithmetic.softsign, "``x / (1 + |x|)``.")
-LogSigmoid = layer("LogSigmoid", arithmetic.logsigmoid, "``log(sigmoid(x))``.", "input_x")
-Tanhshrink = layer("Tanhshrink", arithmetic.tanhshrink, "``x - tanh(x)``.", "x")
-SoftShrink = layer("SoftShrink", arithmetic.softshrink, "Elements moved by ``lambd`` towards 0.", "input_x", lambd=0.5)
-HShrink = layer("HShrink", arithmetic.hardshrink, "Elements whose absolute value is above ``lambd``, and 0 elsewhere.",
-                "input_x", lambd=0.5)  # fmt: skip
-Softmin = layer("Softmin", arithmetic.softmin, "Softmax of the negative along ``axis``.", "x", axis=-1)
-Threshold = layer("Threshold", lambda input_x, *, threshold, value: arithmetic.threshold(input_x, threshold, value),
+FastGelu = layer(arithmetic.fast_gelu, "``x * sigmoid(1.702 * x)``.")
+Sigmoid = layer(arithmetic.sigmoid, "``1 / (1 + exp(-x))``.", "input_x")
+Tanh = layer(arithmetic.tanh, "The hyperbolic tangent.", "x")
+Softmax = layer(arithmetic.softmax, "Softmax along ``axis``.", "x", axis=-1)
+LogSoftmax = layer(arithmetic.log_softmax, "The logarithm of softmax along ``axis``.", "x", axis=-1)
+LeakyReLU = layer(arithmetic.leaky_relu, "``x`` where it is not negative, ``alpha * x`` elsewhere.", "x", alpha=0.2)
+ELU = layer(arithmetic.elu, "``x`` where it is positive, ``alpha * (exp(x) - 1)`` elsewhere.", "x", alpha=1.0)
+CELU = layer(arithmetic.celu, "``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``.", alpha=1.0)
+SeLU = layer(arithmetic.selu, "The scaled ELU.")
+HSwish = layer(arithmetic.hardswish, "``x * relu6(x + 3) / 6``.", "x")
+HSigmoid = layer(arithmetic.hardsigmoid, "``relu6(x + 3) / 6``.", "input_x")
+SiLU = layer(arithmetic.silu, "``x * sigmoid(x)``.", "x")
+Mish = layer(arithmetic.mish, "``x * tanh(softplus(x))``.", "input_x")
+Softsign = layer(arithmetic.softsign, "``x / (1 + |x|)``.")
+LogSigmoid = layer(arithmetic.logsigmoid, "``log(sigmoid(x))``.", "input_x")
+Tanhshrink = layer(arithmetic.tanhshrink, "``x - tanh(x)``.", "x")
+SoftShrink = layer(arithmetic.softshrink, "Elements moved by ``lambd`` towards 0.", "input_x", lambd=0.5)
+HShrink = layer(arithmetic.hardshrink, "Elements whose absolute value is above ``lambd``, and 0 elsewhere.", "input_x",
+                lambd=0.5)  # fmt: skip
+Softmin = layer(arithmetic.softmin, "Softmax of the negative along ``axis``.", "x", axis=-1)
+Threshold = layer(lambda input_x, *, threshold, value: arithmetic.threshold(input_x, threshold, value),
                   "Elements above ``threshold``, and ``value`` elsewhere.")  # fmt: skip
-GLU = layer("GLU", arithmetic.glu, "The first half along ``axis`` times the sigmoid of the second.", axis=-1)
-LRN = layer("LRN", ops.lrn, "Elements divided by the squares of neighbouring channels: ``ops.lrn``.", "input_x",
+GLU = layer(arithmetic.glu, "The first half along ``axis`` times the sigmoid of the second.", axis=-1)
+LRN = layer(ops.lrn, "Elements divided by the squares of neighbouring channels: ``ops.lrn``.", "input_x",
             depth_radius=5, bias=1.0, alpha=1.0, beta=0.5, norm_region="ACROSS_CHANNELS")  # fmt: skip
 
 
@@ -81,14 +80,14 @@ def _widens(low: float, high: float, what: str) -> None:
         raise ArgumentValueError(f"Hardtanh from {low} to {high}", "the first must be below the second")
 
 
-RReLU = layer("RReLU", ops.rrelu, "``x`` where it is not negative, elsewhere times slopes that each call draws anew.",
-              "x", checks={"lower upper": _rises}, lower=1 / 8, upper=1 / 3)  # fmt: skip
+RReLU = layer(ops.rrelu, "``x`` where it is not negative, elsewhere times slopes that each call draws anew.", "x",
+              checks={"lower upper": _rises}, lower=1 / 8, upper=1 / 3)  # fmt: skip
 PReLU = layer(
-    "PReLU", lambda self, x: arithmetic.prelu(x, self.w),
+    lambda self, x: arithmetic.prelu(x, self.w),
     "``x`` where it is positive, ``w * x`` elsewhere, with one ``w`` for all channels or one for each.",
     made={"w": lambda self: Parameter(initializer(self.w, (self.channel,)), name="a")}, channel=1, w=0.25,
 )  # fmt: skip
-Hardtanh = layer("Hardtanh", arithmetic.hardtanh, "Elements limited to ``min_val`` and ``max_val``.", "x",
+Hardtanh = layer(arithmetic.hardtanh, "Elements limited to ``min_val`` and ``max_val``.", "x",
                  checks={"min_val max_val": _widens}, min_val=-1.0, max_val=1.0)  # fmt: skip
 
 _BY_NAME: dict[str, type[Cell]] = {
@@ -197,13 +196,13 @@ def MatMul(x1: Tensor, x2: Tensor, *, transpose_x1: bool = False, transpose_x2: 
     return ops.matmul(x1, x2)
 
 
-Norm = layer("Norm", lambda x, *, axis=(), keep_dims=False: ops.sqrt(ops.sum(ops.square(x), axis, keep_dims)),
+Norm = layer(lambda x, *, axis=(), keep_dims=False: ops.sqrt(ops.sum(ops.square(x), axis, keep_dims)),
              "The Euclidean norm over ``axis``.")  # fmt: skip
-Roll = layer("Roll", lambda input_x, *, shift, axis: ops.roll(input_x, shift, axis),
+Roll = layer(lambda input_x, *, shift, axis: ops.roll(input_x, shift, axis),
              "Elements moved around by ``shift`` along ``axis``.")  # fmt: skip
-Tril = layer("Tril", lambda x, k=0: ops.tril(x, k), "The matrix with 0 above a diagonal.")
-Triu = layer("Triu", lambda x, k=0: ops.triu(x, k), "The matrix with 0 below a diagonal.")
-ReduceLogSumExp = layer("ReduceLogSumExp", lambda x, *, axis, keep_dims=False: ops.logsumexp(x, axis, keep_dims),
+Tril = layer(lambda x, k=0: ops.tril(x, k), "The matrix with 0 above a diagonal.")
+Triu = layer(lambda x, k=0: ops.triu(x, k), "The matrix with 0 below a diagonal.")
+ReduceLogSumExp = layer(lambda x, *, axis, keep_dims=False: ops.logsumexp(x, axis, keep_dims),
                         "The logarithm of the sum of exponentials over ``axis``.")  # fmt: skip
 
 
@@ -238,17 +237,17 @@ def Range(*, start: Any, limit: Any = None, delta: Any = 1) -> Tensor:
 
 
 L1Regularizer = layer(
-    "L1Regularizer", lambda weights, *, scale: ops.mul(ops.sum(emit("Abs", weights)), scale),
+    lambda weights, *, scale: ops.mul(ops.sum(emit("Abs", weights)), scale),
     "``scale`` times the sum of the absolute values.",
     checks={"scale": allowed(lambda scale: 0 < scale < math.inf, "give a number above 0")},
 )  # fmt: skip
-LBeta = layer("LBeta", lambda x, y: ops.sub(ops.add(ops.lgamma(x), ops.lgamma(y)), ops.lgamma(ops.add(x, y))),
+LBeta = layer(lambda x, y: ops.sub(ops.add(ops.lgamma(x), ops.lgamma(y)), ops.lgamma(ops.add(x, y))),
               "The logarithm of the beta function.")  # fmt: skip
-LGamma = layer("LGamma", ops.lgamma, "The logarithm of the absolute value of the gamma function.", "x")
-DiGamma = layer("DiGamma", ops.digamma, "The derivative of the logarithm of the gamma function.", "x")
-IGamma = layer("IGamma", ops.igamma, "The lower regularized incomplete gamma function.", "a x")
-MatDet = layer("MatDet", ops.det, "The determinant of symmetric, positive definite matrices.", "x")
-MatInverse = layer("MatInverse", ops.inverse, "The inverse of symmetric, positive definite matrices.", "x")
+LGamma = layer(ops.lgamma, "The logarithm of the absolute value of the gamma function.", "x")
+DiGamma = layer(ops.digamma, "The derivative of the logarithm of the gamma function.", "x")
+IGamma = layer(ops.igamma, "The lower regularized incomplete gamma function.", "a x")
+MatDet = layer(ops.det, "The determinant of symmetric, positive definite matrices.", "x")
+MatInverse = layer(ops.inverse, "The inverse of symmetric, positive definite matrices.", "x")
 
 
 def _pairs(paddings: Any, what: str) -> None:
@@ -317,42 +316,29 @@ class _ConstantPad(_Padding):
         self.value = value
 
 
-ConstantPad1d = derived(_ConstantPad, "ConstantPad1d", "A value around the last axis.", axes=1)
-ConstantPad2d = derived(_ConstantPad, "ConstantPad2d", "A value around the last two axes.", axes=2)
-ConstantPad3d = derived(_ConstantPad, "ConstantPad3d", "A value around the last three axes.", axes=3)
-ZeroPad2d = derived(_Padding, "ZeroPad2d", "Zeros around the last two axes.", axes=2)
-ReflectionPad1d = derived(
-    _Padding, "ReflectionPad1d", "The reflection at the edge around the last axis.", axes=1, mode="reflect"
-)
-ReflectionPad2d = derived(
-    _Padding, "ReflectionPad2d", "The reflection at the edge around the last two axes.", axes=2, mode="reflect"
-)
-ReflectionPad3d = derived(
-    _Padding, "ReflectionPad3d", "The reflection at the edge around the last three axes.", axes=3, mode="reflect"
-)
-ReplicationPad1d = derived(_Padding, "ReplicationPad1d", "The edge around the last axis.", axes=1, mode="replicate")
-ReplicationPad2d = derived(_Padding, "ReplicationPad2d", "The edge around the last two axes.", axes=2, mode="replicate")
-ReplicationPad3d = derived(
-    _Padding, "ReplicationPad3d", "The edge around the last three axes.", axes=3, mode="replicate"
-)
+ConstantPad1d = derived(_ConstantPad, "A value around the last axis.", axes=1)
+ConstantPad2d = derived(_ConstantPad, "A value around the last two axes.", axes=2)
+ConstantPad3d = derived(_ConstantPad, "A value around the last three axes.", axes=3)
+ZeroPad2d = derived(_Padding, "Zeros around the last two axes.", axes=2)
+ReflectionPad1d = derived(_Padding, "The reflection at the edge around the last axis.", axes=1, mode="reflect")
+ReflectionPad2d = derived(_Padding, "The reflection at the edge around the last two axes.", axes=2, mode="reflect")
+ReflectionPad3d = derived(_Padding, "The reflection at the edge around the last three axes.", axes=3, mode="reflect")
+ReplicationPad1d = derived(_Padding, "The edge around the last axis.", axes=1, mode="replicate")
+ReplicationPad2d = derived(_Padding, "The edge around the last two axes.", axes=2, mode="replicate")
+ReplicationPad3d = derived(_Padding, "The edge around the last three axes.", axes=3, mode="replicate")
 
 
 _ABOVE_ZERO = allowed(lambda value: value > 0, "give a number above 0")
 
 Upsample = layer(
-    "Upsample", ops.interpolate, "A tensor resized to ``size`` or by ``scale_factor``: ``ops.interpolate``.", "x",
-    size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
+    ops.interpolate, "A tensor resized to ``size`` or by ``scale_factor``: ``ops.interpolate``.", "x", size=None,
+    scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
 )  # fmt: skip
-PixelShuffle = layer(
-    "PixelShuffle", images.pixel_shuffle, "A tensor of shape (..., C * r**2, H, W) as (..., C, H * r, W * r).",
-    checks={"upscale_factor": positive}, upscale_factor=...,
-)  # fmt: skip
-PixelUnshuffle = layer(
-    "PixelUnshuffle", images.pixel_unshuffle, "A tensor of shape (..., C, H * r, W * r) as (..., C * r**2, H, W).",
-    checks={"downscale_factor": positive}, downscale_factor=...,
-)  # fmt: skip
-ChannelShuffle = layer("ChannelShuffle", images.channel_shuffle,
-                       "Channels in the order of their places in ``groups``.",
+PixelShuffle = layer(images.pixel_shuffle, "A tensor of shape (..., C * r**2, H, W) as (..., C, H * r, W * r).",
+                     checks={"upscale_factor": positive}, upscale_factor=...)  # fmt: skip
+PixelUnshuffle = layer(images.pixel_unshuffle, "A tensor of shape (..., C, H * r, W * r) as (..., C * r**2, H, W).",
+                       checks={"downscale_factor": positive}, downscale_factor=...)  # fmt: skip
+ChannelShuffle = layer(images.channel_shuffle, "Channels in the order of their places in ``groups``.",
                        checks={"groups": positive}, groups=...)  # fmt: skip
 
 
@@ -372,7 +358,7 @@ def _along(images: Tensor, axis: int) -> Tensor:
     return ops.pad(ops.sub(later, earlier), (0, 0, 0, 1) if axis == 2 else (0, 1))
 
 
-ImageGradients = layer("ImageGradients", lambda images: (_along(images, 2), _along(images, 3)),
+ImageGradients = layer(lambda images: (_along(images, 2), _along(images, 3)),
                        "Differences to the next row and to the next column; 0 in the last.")  # fmt: skip
 
 
@@ -461,5 +447,6 @@ def _blurred(images: Tensor, window: Array) -> Tensor:
     return conv(images, Tensor.of(np.tile(window, (channels, 1, 1, 1))), groups=channels)
 
 
+names.call_rows(vars(), __name__)
 __all__ = names.public(vars(), Cell)
 __all__ += ["get_activation"]

@@ -538,6 +538,7 @@ class RMSProp(Optimizer):
         return ops.assign(state, ops.add(ops.mul(state, self.decay), ops.mul(value, 1.0 - self.decay)))
 
 
+names.call_rows(vars(), __name__)
 __all__ = names.public(vars(), Cell)
 __all__ += [
     "cosine_decay_lr",

@@ -346,4 +346,5 @@ def changed_where(condition: Tensor, change: Callable[[], Any]) -> None:
             states.write(parameter, kept.symbol)  # type: ignore[arg-type]
 
 
+names.call_rows(vars(), __name__)
 __all__ = names.public(vars(), Cell)

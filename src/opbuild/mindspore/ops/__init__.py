@@ -22,6 +22,7 @@ from opbuild.mindspore.ops.structure_primitives import *
 from opbuild.mindspore.tensor import is_tensor as is_tensor
 
 globals().update(called_alike(globals()))
+names.call_rows(globals(), f"{__name__}.namesakes")
 del called_alike
 __getattr__ = names.getter(__name__)
 

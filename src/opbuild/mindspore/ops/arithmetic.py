@@ -34,12 +34,11 @@ def binary(op_type: str, first: Any, second: Any, domain: str = "", dtype: str =
     return emit(op_type, as_operand(first, common), as_operand(second, common), domain=domain)
 
 
-def pairwise(name: str, op_type: str, what: str, domain: str = "", *, dtype: str = "", of_bool: str = "",
+def pairwise(op_type: str, what: str, domain: str = "", *, dtype: str = "", of_bool: str = "",
              bool_as: str = "") -> Callable[[Any, Any], Tensor]:  # fmt: skip
     """Return the function that is an operator of two operands.
 
     Args:
-        name: Its name.
         op_type: The operator.
         what: What it returns.
         domain: The operator's.
@@ -54,7 +53,7 @@ def pairwise(name: str, op_type: str, what: str, domain: str = "", *, dtype: str
             return binary(of_bool, first, second)
         return binary(op_type, first, second, domain, bool_as if common == "bool" and bool_as else dtype)
 
-    return formula(name, what, function)
+    return formula(what, function)
 
 
 def _unary(op_type: str, domain: str = "", integers: str = "float32") -> Callable[[Any], Tensor]:
@@ -66,7 +65,7 @@ def _unary(op_type: str, domain: str = "", integers: str = "float32") -> Callabl
 
     rule = {"float32": "; integers become float32", "computed": ", in the element type of the tensor",
             "stay": "; integers stay as they are"}[integers]  # fmt: skip
-    return formula(op_type.lower(), f"{op_type} of each element{rule}", function)
+    return formula(f"{op_type} of each element{rule}", function)
 
 
 abs = absolute = _unary("Abs", integers="computed")
@@ -107,9 +106,9 @@ def round(input: Any, *, decimals: int = 0) -> Tensor:
     return div(_round(mul(input, scale)), scale)
 
 
-add = pairwise("add", "Add", "``input + other``", of_bool="Or")
-sub = pairwise("sub", "Sub", "``input - other``; of truth values whether they differ", of_bool="Xor")
-mul = multiply = pairwise("mul", "Mul", "``input * other``", of_bool="And")
+add = pairwise("Add", "``input + other``", of_bool="Or")
+sub = pairwise("Sub", "``input - other``; of truth values whether they differ", of_bool="Xor")
+mul = multiply = pairwise("Mul", "``input * other``", of_bool="And")
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
@@ -131,12 +130,11 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
 
 
 divide = div
-true_divide = spelled(div, "true_divide", "Return ``dividend / divisor``.", {"rounding_mode": None},
-                      dividend="input", divisor="other")  # fmt: skip
-floor_divide = pairwise("floor_divide", "FloorDiv", "the greatest integers not above ``input / other``", OWN)
-floor_div = spelled(floor_divide, "floor_div", x="input", y="other")
-maximum = pairwise("maximum", "Max", "the greater of two elements; NaN where either is NaN")
-minimum = pairwise("minimum", "Min", "the smaller of two elements; NaN where either is NaN")
+true_divide = spelled(div, "Return ``dividend / divisor``.", {"rounding_mode": None}, dividend="input", divisor="other")
+floor_divide = pairwise("FloorDiv", "the greatest integers not above ``input / other``", OWN)
+floor_div = spelled(floor_divide, x="input", y="other")
+maximum = pairwise("Max", "the greater of two elements; NaN where either is NaN")
+minimum = pairwise("Min", "the smaller of two elements; NaN where either is NaN")
 
 
 def floor_mod(x: Any, y: Any) -> Tensor:
@@ -145,7 +143,7 @@ def floor_mod(x: Any, y: Any) -> Tensor:
     return binary("Mod", first, second, OWN if is_float(common) else "")
 
 
-remainder = spelled(floor_mod, "remainder", input="x", other="y")
+remainder = spelled(floor_mod, input="x", other="y")
 
 
 def fmod(input: Any, other: Any) -> Tensor:
@@ -163,23 +161,21 @@ def atan2(input: Any, other: Any) -> Tensor:
 arctan2 = atan2
 
 
-pow = formula("pow", "``input`` to the power of ``exponent``", lambda input, exponent: binary("Pow", input, exponent))
-erfc = formula("erfc", "1 - erf of each element", lambda input: sub(1, erf(input)))
-log2 = formula("log2", "the logarithm to base 2 of each element", lambda input: mul(log(input), 1.0 / math.log(2.0)))
-log10 = formula("log10", "the logarithm to base 10 of each element",
-                lambda input: mul(log(input), 1.0 / math.log(10.0)))  # fmt: skip
-exp2 = formula("exp2", "2 to the power of each element", of_floats(lambda input: pow(2.0, input)))
-subtract = formula("subtract", "``input - alpha * other``",
+pow = formula("``input`` to the power of ``exponent``", lambda input, exponent: binary("Pow", input, exponent))
+erfc = formula("1 - erf of each element", lambda input: sub(1, erf(input)))
+log2 = formula("the logarithm to base 2 of each element", lambda input: mul(log(input), 1.0 / math.log(2.0)))
+log10 = formula("the logarithm to base 10 of each element", lambda input: mul(log(input), 1.0 / math.log(10.0)))
+exp2 = formula("2 to the power of each element", of_floats(lambda input: pow(2.0, input)))
+subtract = formula("``input - alpha * other``",
                    lambda input, other, *, alpha=1: sub(input, other if alpha == 1 else mul(other, alpha)))  # fmt: skip
-squared_difference = formula("squared_difference", "``(x - y) ** 2``",
-                             lambda x, y: binary("SquaredDifference", x, y, OWN))  # fmt: skip
-addcmul = formula("addcmul", "``input + value * tensor1 * tensor2``",
+squared_difference = formula("``(x - y) ** 2``", lambda x, y: binary("SquaredDifference", x, y, OWN))
+addcmul = formula("``input + value * tensor1 * tensor2``",
                   lambda input, tensor1, tensor2, value=1: add(input, mul(mul(tensor1, tensor2), value)))  # fmt: skip
-addcdiv = formula("addcdiv", "``input + value * tensor1 / tensor2``",
+addcdiv = formula("``input + value * tensor1 / tensor2``",
                   lambda input, tensor1, tensor2, value=1: add(input, mul(div(tensor1, tensor2), value)))  # fmt: skip
-lerp = formula("lerp", "``input + weight * (end - input)``",
+lerp = formula("``input + weight * (end - input)``",
                lambda input, end, weight: add(input, mul(weight, sub(end, input))))  # fmt: skip
-hypot = formula("hypot", "``sqrt(input**2 + other**2)``", lambda input, other: sqrt(add(square(input), square(other))))
+hypot = formula("``sqrt(input**2 + other**2)``", lambda input, other: sqrt(add(square(input), square(other))))
 
 
 def addn(x: Sequence[Tensor]) -> Tensor:
@@ -189,7 +185,7 @@ def addn(x: Sequence[Tensor]) -> Tensor:
     return functools.reduce(add, x)
 
 
-logaddexp = formula("logaddexp", "``log(exp(input) + exp(other))``", lambda input, other: add(
+logaddexp = formula("``log(exp(input) + exp(other))``", lambda input, other: add(
     maximum(input, other), log1p(exp(neg(abs(sub(input, other)))))))  # fmt: skip
 
 
@@ -216,27 +212,26 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
 
 
 clip = clamp
-clip_by_value = spelled(clamp, "clip_by_value", x="input", clip_value_min="min", clip_value_max="max")
-logical_not = formula("logical_not", "whether an element is false",
-                      of_tensor(lambda input: emit("Not", cast(input, "bool"))))  # fmt: skip
+clip_by_value = spelled(clamp, x="input", clip_value_min="min", clip_value_max="max")
+logical_not = formula("whether an element is false", of_tensor(lambda input: emit("Not", cast(input, "bool"))))
 bitwise_not = formula(
-    "bitwise_not", "the bits that are not set; of truth values the opposite",
+    "the bits that are not set; of truth values the opposite",
     of_tensor(lambda input: emit("Not" if input.type.dtype == "bool" else "BitwiseNot", input)),
 )  # fmt: skip
-equal = eq = pairwise("equal", "Equal", "whether elements are equal")
-not_equal = ne = pairwise("not_equal", "NotEqual", "whether elements differ", OWN)
-less = lt = pairwise("less", "Less", "``input < other``", bool_as="uint8")
-less_equal = le = pairwise("less_equal", "LessOrEqual", "``input <= other``", bool_as="uint8")
-greater = gt = pairwise("greater", "Greater", "``input > other``", bool_as="uint8")
-greater_equal = ge = pairwise("greater_equal", "GreaterOrEqual", "``input >= other``", bool_as="uint8")
-logical_and = pairwise("logical_and", "And", "whether both elements are true", dtype="bool")
-logical_or = pairwise("logical_or", "Or", "whether any of two elements is true", dtype="bool")
-logical_xor = pairwise("logical_xor", "Xor", "whether exactly one of two elements is true", dtype="bool")
-bitwise_and = pairwise("bitwise_and", "BitwiseAnd", "the bits set in both", of_bool="And")
-bitwise_or = pairwise("bitwise_or", "BitwiseOr", "the bits set in any", of_bool="Or")
-bitwise_xor = pairwise("bitwise_xor", "BitwiseXor", "the bits set in exactly one", of_bool="Xor")
-bitwise_left_shift = pairwise("bitwise_left_shift", "ShiftLeft", "``input`` shifted left by ``other`` bits", OWN)
-bitwise_right_shift = pairwise("bitwise_right_shift", "ShiftRight", "``input`` shifted right by ``other`` bits", OWN)
+equal = eq = pairwise("Equal", "whether elements are equal")
+not_equal = ne = pairwise("NotEqual", "whether elements differ", OWN)
+less = lt = pairwise("Less", "``input < other``", bool_as="uint8")
+less_equal = le = pairwise("LessOrEqual", "``input <= other``", bool_as="uint8")
+greater = gt = pairwise("Greater", "``input > other``", bool_as="uint8")
+greater_equal = ge = pairwise("GreaterOrEqual", "``input >= other``", bool_as="uint8")
+logical_and = pairwise("And", "whether both elements are true", dtype="bool")
+logical_or = pairwise("Or", "whether any of two elements is true", dtype="bool")
+logical_xor = pairwise("Xor", "whether exactly one of two elements is true", dtype="bool")
+bitwise_and = pairwise("BitwiseAnd", "the bits set in both", of_bool="And")
+bitwise_or = pairwise("BitwiseOr", "the bits set in any", of_bool="Or")
+bitwise_xor = pairwise("BitwiseXor", "the bits set in exactly one", of_bool="Xor")
+bitwise_left_shift = pairwise("ShiftLeft", "``input`` shifted left by ``other`` bits", OWN)
+bitwise_right_shift = pairwise("ShiftRight", "``input`` shifted right by ``other`` bits", OWN)
 
 
 def _of_float(op_type: str, what: str, of_integers: bool, domain: str = "") -> Callable[[Any], Tensor]:
@@ -246,7 +241,7 @@ def _of_float(op_type: str, what: str, of_integers: bool, domain: str = "") -> C
             return emit(op_type, tensor, domain=domain)
         return Tensor.of(np.full(tensor.shape, of_integers))
 
-    return formula(op_type.lower(), f"whether an element is {what}", function)
+    return formula(f"whether an element is {what}", function)
 
 
 isnan = _of_float("IsNaN", "NaN", False)
@@ -269,7 +264,7 @@ def where(condition: Any, input: Any, other: Any) -> Tensor:
     return emit("Where", chosen, as_operand(first, common), as_operand(second, common))
 
 
-select = spelled(where, "select")
+select = spelled(where)
 
 
 def masked_fill(input_x: Any, mask: Any, value: Any) -> Tensor:
@@ -279,44 +274,41 @@ def masked_fill(input_x: Any, mask: Any, value: Any) -> Tensor:
     return emit("Where", cast(need_tensor(mask, "masked_fill"), "bool"), as_operand(value, dtype), tensor)
 
 
-angle = formula("angle", "the angle of each number: 0, or pi where it is negative",
+angle = formula("the angle of each number: 0, or pi where it is negative",
                 of_floats(lambda input: where(isnan(input), input, where(less(input, 0), math.pi, 0.0))))  # fmt: skip
-approximate_equal = formula("approximate_equal", "whether elements differ by less than ``tolerance``",
+approximate_equal = formula("whether elements differ by less than ``tolerance``",
                             lambda x, y, tolerance=1e-5: less(abs(sub(x, y)), tolerance))  # fmt: skip
-bool_not = formula("bool_not", "whether an element is false", of_tensor(lambda x: equal(cast(x, "bool"), False)))
-isreal = formula("isreal", "True for each element: no element type here is complex",
+bool_not = formula("whether an element is false", of_tensor(lambda x: equal(cast(x, "bool"), False)))
+isreal = formula("True for each element: no element type here is complex",
                  lambda input: full_like(input, True, dtype=bool))  # fmt: skip
-is_floating_point = formula("is_floating_point", "whether the element type is a float",
-                            of_tensor(lambda input: input.is_floating_point()))  # fmt: skip
-is_nonzero = formula("is_nonzero", "whether the one element of a tensor is not 0", of_tensor(lambda input: bool(input)))
-deg2rad = formula("deg2rad", "degrees as radians", of_floats(lambda x: mul(x, math.pi / 180)))
-rad2deg = formula("rad2deg", "radians as degrees", of_floats(lambda x: mul(x, 180 / math.pi)))
-div_no_nan = formula("div_no_nan", "``x / y``, and 0 where ``y`` is 0",
+is_floating_point = formula("whether the element type is a float", of_tensor(lambda input: input.is_floating_point()))
+is_nonzero = formula("whether the one element of a tensor is not 0", of_tensor(lambda input: bool(input)))
+deg2rad = formula("degrees as radians", of_floats(lambda x: mul(x, math.pi / 180)))
+rad2deg = formula("radians as degrees", of_floats(lambda x: mul(x, 180 / math.pi)))
+div_no_nan = formula("``x / y``, and 0 where ``y`` is 0",
                      lambda x, y: where(equal(y, 0), 0.0, div(x, where(equal(y, 0), 1, y))))  # fmt: skip
-mul_no_nan = formula("mul_no_nan", "``x * y``, and 0 where ``y`` is 0, also if ``x`` is not finite",
+mul_no_nan = formula("``x * y``, and 0 where ``y`` is 0, also if ``x`` is not finite",
                      lambda x, y: where(equal(y, 0), zeros_like(add(x, y)), mul(x, y)))  # fmt: skip
-frac = formula("frac", "each element without its whole part", lambda x: sub(x, trunc(x)))
-ldexp = formula("ldexp", "``x * 2 ** other``",
-                lambda x, other: mul(x, exp2(other) if isinstance(other, Tensor) else 2.0**other))  # fmt: skip
-type_as = formula("type_as", "the tensor in the element type of another",
+frac = formula("each element without its whole part", lambda x: sub(x, trunc(x)))
+ldexp = formula("``x * 2 ** other``", lambda x, other: mul(x, exp2(other) if isinstance(other, Tensor) else 2.0**other))
+type_as = formula("the tensor in the element type of another",
                   of_tensor(lambda input, other: cast(input, need_tensor(other, "type_as").type.dtype)))  # fmt: skip
-xdivy = formula("xdivy", "``x / y``, and 0 where ``x`` is 0", lambda x, y: _zero_where_first_is(x, y, div))
+xdivy = formula("``x / y``, and 0 where ``x`` is 0", lambda x, y: _zero_where_first_is(x, y, div))
 xlogy = formula(
-    "xlogy", "``input * log(other)``, and 0 where ``input`` is 0",
+    "``input * log(other)``, and 0 where ``input`` is 0",
     lambda input, other: _zero_where_first_is(input, other, lambda first, second: mul(first, log(second))),
 )  # fmt: skip
-accumulate_n = spelled(addn, "accumulate_n")
-inv = spelled(reciprocal, "inv", x="input")
-invert = spelled(bitwise_not, "invert", x="input")
-sgn = spelled(sign, "sgn")
-truncate_mod = spelled(fmod, "truncate_mod", x="input", y="other")
-conj = formula("conj", "the tensor: its numbers are real", of_tensor(lambda input: input))
-real = formula("real", "the tensor: its numbers are real", of_tensor(lambda input: input))
-positive = formula("positive", "the tensor", of_tensor(lambda input: input))
-imag = spelled(zeros_like, "imag", "Return zeros: the tensor's numbers are real.", {"dtype": None})
-truncate_div = spelled(div, "truncate_div", "Return quotients rounded towards 0.", {"rounding_mode": "trunc"},
-                       x="input", y="other")  # fmt: skip
-is_complex = formula("is_complex", "False: no element type here is complex", of_tensor(lambda input: False))
+accumulate_n = spelled(addn)
+inv = spelled(reciprocal, x="input")
+invert = spelled(bitwise_not, x="input")
+sgn = spelled(sign)
+truncate_mod = spelled(fmod, x="input", y="other")
+conj = formula("the tensor: its numbers are real", of_tensor(lambda input: input))
+real = formula("the tensor: its numbers are real", of_tensor(lambda input: input))
+positive = formula("the tensor", of_tensor(lambda input: input))
+imag = spelled(zeros_like, "Return zeros: the tensor's numbers are real.", {"dtype": None})
+truncate_div = spelled(div, "Return quotients rounded towards 0.", {"rounding_mode": "trunc"}, x="input", y="other")
+is_complex = formula("False: no element type here is complex", of_tensor(lambda input: False))
 
 
 def copysign(x: Any, other: Any) -> Tensor:
@@ -362,7 +354,7 @@ def _of_numbers(name: str, function: Callable[[Any, Any], Tensor], which: str) -
                 result = where(isnan(item), instead, result)
         return result
 
-    return formula(name, f"the {which} of two elements; of NaN and a number the number", chosen)
+    return formula(f"the {which} of two elements; of NaN and a number the number", chosen)
 
 
 fmax, fmin = _of_numbers("fmax", maximum, "greater"), _of_numbers("fmin", minimum, "smaller")
@@ -376,12 +368,10 @@ def heaviside(input: Any, values: Any) -> Tensor:
     return where(equal(tensor, 0), values, steps)
 
 
-isneginf = formula("isneginf", "whether an element is minus infinity",
-                   lambda input: logical_and(isinf(input), less(input, 0)))  # fmt: skip
-isposinf = formula("isposinf", "whether an element is plus infinity",
-                   lambda input: logical_and(isinf(input), greater(input, 0)))  # fmt: skip
+isneginf = formula("whether an element is minus infinity", lambda input: logical_and(isinf(input), less(input, 0)))
+isposinf = formula("whether an element is plus infinity", lambda input: logical_and(isinf(input), greater(input, 0)))
 logaddexp2 = formula(
-    "logaddexp2", "``log2(2 ** input + 2 ** other)``",
+    "``log2(2 ** input + 2 ** other)``",
     lambda input, other: add(maximum(input, other), mul(log1p(exp2(neg(abs(sub(input, other))))), 1 / math.log(2))),
 )  # fmt: skip
 
@@ -425,25 +415,24 @@ def _zero_where_first_is(first: Any, second: Any, function: Any) -> Tensor:
     return where(equal(left, 0), zeros_like(left), function(left, right))
 
 
-relu6 = formula("relu6", "each element limited to 0 and 6", of_tensor(lambda x: hardtanh(x, 0, 6)))
-sigmoid = formula("sigmoid", "``1 / (1 + exp(-input))``", of_floats(lambda input: emit("Sigmoid", input)))
+relu6 = formula("each element limited to 0 and 6", of_tensor(lambda x: hardtanh(x, 0, 6)))
+sigmoid = formula("``1 / (1 + exp(-input))``", of_floats(lambda input: emit("Sigmoid", input)))
 softshrink = formula(
-    "softshrink", "elements moved by ``lambd`` towards 0, and 0 for those nearer",
+    "elements moved by ``lambd`` towards 0, and 0 for those nearer",
     of_tensor(lambda input, lambd=0.5: emit("Shrink", input, lambd=float(lambd), bias=float(lambd))),
 )  # fmt: skip
-logsigmoid = formula("logsigmoid", "``log(sigmoid(x))``", of_tensor(lambda x: neg(emit("Softplus", neg(x)))))
-tanhshrink = formula("tanhshrink", "``input - tanh(input)``", lambda input: sub(input, tanh(input)))
+logsigmoid = formula("``log(sigmoid(x))``", of_tensor(lambda x: neg(emit("Softplus", neg(x)))))
+tanhshrink = formula("``input - tanh(input)``", lambda input: sub(input, tanh(input)))
 threshold = formula(
-    "threshold", "elements above ``thr``, and ``value`` elsewhere",
+    "elements above ``thr``, and ``value`` elsewhere",
     of_tensor(lambda input, thr, value: emit("Where", greater(input, thr), input, np.asarray(value, input.type.dtype))),
 )  # fmt: skip
-softmax = formula("softmax", "``exp(input)`` divided by its sum along ``axis``",
+softmax = formula("``exp(input)`` divided by its sum along ``axis``",
                   lambda input, axis=-1, *, dtype=None: _normalized("Softmax", input, axis, dtype))  # fmt: skip
-log_softmax = formula("log_softmax", "the logarithm of ``softmax(logits, axis)``",
+log_softmax = formula("the logarithm of ``softmax(logits, axis)``",
                       lambda logits, axis=-1: _normalized("LogSoftmax", logits, axis, None))  # fmt: skip
-softmin = formula("softmin", "``softmax(-x, axis)``",
-                  lambda x, axis=-1, *, dtype=None: softmax(neg(x), axis, dtype=dtype))  # fmt: skip
-fast_gelu = formula("fast_gelu", "``x * sigmoid(1.702 * x)``", lambda x: mul(x, sigmoid(mul(x, 1.702))))
+softmin = formula("``softmax(-x, axis)``", lambda x, axis=-1, *, dtype=None: softmax(neg(x), axis, dtype=dtype))
+fast_gelu = formula("``x * sigmoid(1.702 * x)``", lambda x: mul(x, sigmoid(mul(x, 1.702))))
 
 
 def relu(input: Any, inplace: bool = False) -> Tensor:
@@ -481,7 +470,7 @@ def _emitting(name: str, op_type: str, what: str, operand: str = "input", domain
         )
 
     function.__signature__ = taken.signature  # type: ignore[attr-defined]
-    return formula(name, f"{what}", function)
+    return formula(what, function)
 
 
 silu = _emitting("silu", "Silu", "``input * sigmoid(input)``", domain=OWN)
@@ -560,6 +549,6 @@ def _halves(value: Any, axis: int, name: str) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-soft_shrink = spelled(softshrink, "soft_shrink")
+soft_shrink = spelled(softshrink)
 
 names.export(vars(), but="as_operand binary div_no_nan mul_no_nan pairwise squared_difference")

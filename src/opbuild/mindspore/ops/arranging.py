@@ -45,32 +45,31 @@ from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.states import need_states
 from opbuild.mindspore.tensor import Tensor
 
-t = formula("t", "a matrix transposed; vectors as they are",
+t = formula("a matrix transposed; vectors as they are",
             of_tensor(lambda input: transpose(input, (1, 0)) if input.ndim == 2 else input))  # fmt: skip
-numel = formula("numel", "the number of elements", of_tensor(lambda input: input.size))
+numel = formula("the number of elements", of_tensor(lambda input: input.size))
 column_stack = formula(
-    "column_stack", "tensors joined along axis 1; vectors are columns",
+    "tensors joined along axis 1; vectors are columns",
     lambda tensors: concat([reshaped(item, (item.size, 1)) if item.ndim < 2 else item for item in tensors], 1),
 )  # fmt: skip
-dstack = formula("dstack", "tensors joined along axis 2",
-                 lambda tensors: concat([_at_least(item, 3) for item in tensors], 2))  # fmt: skip
-row_stack = formula("row_stack", "tensors joined along axis 0; vectors are rows",
+dstack = formula("tensors joined along axis 2", lambda tensors: concat([_at_least(item, 3) for item in tensors], 2))
+row_stack = formula("tensors joined along axis 0; vectors are rows",
                     lambda tensors: concat([_at_least(item, 2) for item in tensors], 0))  # fmt: skip
-expand_as = formula("expand_as", "the tensor repeated to the shape of another",
+expand_as = formula("the tensor repeated to the shape of another",
                     lambda input, other: broadcast_to(input, need_tensor(other, "expand_as").shape))  # fmt: skip
-view_as = formula("view_as", "the elements in the shape of another tensor",
+view_as = formula("the elements in the shape of another tensor",
                   lambda input, other: reshape(input, need_tensor(other, "view_as").shape))  # fmt: skip
-diag = formula("diag", "zeros with a tensor on the diagonal: of a vector a matrix, in general twice the axes",
+diag = formula("zeros with a tensor on the diagonal: of a vector a matrix, in general twice the axes",
                of_tensor(lambda input: reshaped(diag_embed(ravel(input)), input.shape * 2)))  # fmt: skip
-diagflat = formula("diagflat", "a matrix with all elements on a diagonal",
+diagflat = formula("a matrix with all elements on a diagonal",
                    of_tensor(lambda input, offset=0: diag_embed(ravel(input), offset)))  # fmt: skip
-repeat_elements = formula("repeat_elements", "the tensor with each slice along ``axis`` repeated",
+repeat_elements = formula("the tensor with each slice along ``axis`` repeated",
                           lambda x, rep, axis=0: repeat_interleave(x, rep, axis))  # fmt: skip
 
 
-adjoint = spelled(swapaxes, "adjoint", "Return the tensor with its last two axes exchanged.",
-                  {"axis0": -1, "axis1": -2}, x="input")  # fmt: skip
-swapdims = spelled(swapaxes, "swapdims", dim0="axis0", dim1="axis1")
+adjoint = spelled(swapaxes, "Return the tensor with its last two axes exchanged.", {"axis0": -1, "axis1": -2},
+                  x="input")  # fmt: skip
+swapdims = spelled(swapaxes, dim0="axis0", dim1="axis1")
 
 
 def _at_least(tensor: Tensor, rank: int) -> Tensor:
@@ -86,13 +85,13 @@ def _each_at_least(rank: int) -> Callable[[Any], Any]:
         several = isinstance(inputs, (list, tuple))
         return [_at_least(item, rank) for item in inputs] if several else _at_least(inputs, rank)
 
-    return formula(f"atleast_{rank}d", f"tensors of at least {rank} dimension{'s'[: rank - 1]}", function)
+    return formula(f"tensors of at least {rank} dimension{'s'[: rank - 1]}", function)
 
 
 atleast_1d, atleast_2d, atleast_3d = (_each_at_least(rank) for rank in (1, 2, 3))
 
 
-vstack = spelled(row_stack, "vstack", inputs="tensors")
+vstack = spelled(row_stack, inputs="tensors")
 
 
 def tensor_split(input: Any, indices_or_sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
@@ -115,11 +114,11 @@ def hsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return tensor_split(input, indices_or_sections, 1 if need_tensor(input, "hsplit").ndim > 1 else 0)
 
 
-vsplit = spelled(tensor_split, "vsplit", "Return parts along axis 0.", {"axis": 0})
-dsplit = spelled(tensor_split, "dsplit", "Return parts along axis 2.", {"axis": 2})
-fliplr = spelled(flip, "fliplr", "Return the tensor with axis 1 reversed.", {"dims": (1,)})
-flipud = spelled(flip, "flipud", "Return the tensor with axis 0 reversed.", {"dims": (0,)})
-reverse = spelled(flip, "reverse", x="input", axis="dims")
+vsplit = spelled(tensor_split, "Return parts along axis 0.", {"axis": 0})
+dsplit = spelled(tensor_split, "Return parts along axis 2.", {"axis": 2})
+fliplr = spelled(flip, "Return the tensor with axis 1 reversed.", {"dims": (1,)})
+flipud = spelled(flip, "Return the tensor with axis 0 reversed.", {"dims": (0,)})
+reverse = spelled(flip, x="input", axis="dims")
 
 
 def rot90(input: Any, k: int, dims: Any) -> Tensor:
@@ -291,7 +290,7 @@ def strided_slice(input_x: Any, begin: Any, end: Any, strides: Any, begin_mask: 
 _ALIGNMENTS = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")
 
 matrix_set_diag = formula(
-    "matrix_set_diag", "matrices with the diagonals ``k`` replaced",
+    "matrices with the diagonals ``k`` replaced",
     on_data(lambda x, diagonal, k=0, align="RIGHT_LEFT": _filled(x.copy(), diagonal, k, align)),
 )  # fmt: skip
 
@@ -354,12 +353,12 @@ def matrix_diag(x: Any, k: Any = 0, num_rows: Any = -1, num_cols: Any = -1, padd
 
 
 nonzero = formula(
-    "nonzero", "the places of elements that are not 0: a row (int64) each, or with ``as_tuple`` a vector an axis",
+    "the places of elements that are not 0: a row (int64) each, or with ``as_tuple`` a vector an axis",
     on_data(lambda input, *, as_tuple=False: tuple(np.nonzero(input)) if as_tuple else np.argwhere(input)),
 )  # fmt: skip
-argwhere = formula("argwhere", "the places of elements that are not 0, a row (int64) each",
+argwhere = formula("the places of elements that are not 0, a row (int64) each",
                    on_data(lambda input: np.argwhere(input)))  # fmt: skip
-invert_permutation = formula("invert_permutation", "the permutation that undoes another, as a tuple",
+invert_permutation = formula("the permutation that undoes another, as a tuple",
                              on_data(lambda input_x: tuple(int(place) for place in np.argsort(input_x))))  # fmt: skip
 
 
@@ -515,7 +514,7 @@ def segment(name: str, function: Any, empty: float) -> Any:
     return reduced
 
 
-scatter = formula("scatter", "``tensor_scatter_elements(input, index, src, axis)``",
+scatter = formula("``tensor_scatter_elements(input, index, src, axis)``",
                   lambda input, axis, index, src: tensor_scatter_elements(input, index, src, axis))  # fmt: skip
 
 
@@ -618,10 +617,9 @@ def tensor_scatter_elements(input_x: Any, indices: Any, updates: Any, axis: int 
     return emit("ScatterElements", tensor, places, cast(values, tensor.type.dtype), axis=place, reduction=reduction)
 
 
-scatter_add_with_axis = spelled(
-    tensor_scatter_elements, "scatter_add_with_axis",
-    "Return the tensor with elements added at their indices along ``axis``.", {"reduction": "add"}, update="updates",
-)  # fmt: skip
+scatter_add_with_axis = spelled(tensor_scatter_elements,
+                                "Return the tensor with elements added at their indices along ``axis``.",
+                                {"reduction": "add"}, update="updates")  # fmt: skip
 
 
 def along(tensor: Any, axis: int, index: Any, values: Any, how: str, name: str) -> Tensor:
@@ -661,7 +659,7 @@ def _inplace(how: str, name: str, what: str) -> Callable[[Any, Any, Any], Tensor
     def function(x: Any, v: Any, indices: Any) -> Tensor:
         return along(x, 0, indices, v, how, name)
 
-    return formula(name, f"the tensor with {what}", function)
+    return formula(f"the tensor with {what}", function)
 
 
 inplace_update = _inplace("none", "inplace_update", "the rows that ``indices`` names replaced by ``v``")

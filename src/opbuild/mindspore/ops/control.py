@@ -21,10 +21,9 @@ from opbuild.mindspore.ops.arranging import replaced
 from opbuild.mindspore.ops.declaration import Primitive, formula, need_tensor, of_tensor
 from opbuild.mindspore.tensor import Tensor
 
-depend = formula("depend", "``value``; ``expr`` was computed before, since Python runs in order",
-                 lambda value, expr: value)  # fmt: skip
+depend = formula("``value``; ``expr`` was computed before, since Python runs in order", lambda value, expr: value)
 stop_gradient = formula(
-    "stop_gradient", "the tensor, through which no gradient flows back",
+    "the tensor, through which no gradient flows back",
     of_tensor(lambda value: emit("Identity", value, stop_gradient=1) if current() is not None else value),
 )  # fmt: skip
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import signature
 from typing import Any, TypeVar
 
 from opbuild.frontend.cell import location
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, Attributes, keyword_only
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.tensor import Tensor
@@ -19,9 +19,9 @@ Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def formula(name: str, what: str, function: Callable[..., Result]) -> Callable[..., Result]:
-    """Return a function under its name, with a description of its result as its documentation."""
-    return named(function, name, f"Return {what}.")
+def formula(what: str, function: Callable[..., Result]) -> Callable[..., Result]:
+    """Return a function with a description of its result as its documentation; its variable gives it its name."""
+    return names.row(function, lambda name: named(function, name, f"Return {what}."))
 
 
 def named(function: Function, name: str, doc: str) -> Function:
@@ -78,13 +78,12 @@ def _taking(taken: Callable[[Any, str], Tensor], count: int, function: Callable[
     return checked
 
 
-def spelled(function: Callable[..., Result], name: str, doc: str = "", fixed: Mapping[str, object] | None = None, /,
+def spelled(function: Callable[..., Result], doc: str = "", fixed: Mapping[str, object] | None = None, /,
             **arguments: str) -> Callable[..., Result]:  # fmt: skip
-    """Return a function under another name.
+    """Return a function under another name, that of its variable.
 
     Args:
         function: What it does.
-        name: Its name.
         doc: What ``help`` says of it; by default what it says of the function.
         fixed: Arguments that it always has.
         arguments: Names of its arguments, and what ``function`` calls them.
@@ -101,14 +100,16 @@ def spelled(function: Callable[..., Result], name: str, doc: str = "", fixed: Ma
             args, given = (), shown.bind(*args, **given).arguments
         return function(*args, **{arguments.get(key, key): value for key, value in given.items()}, **chosen)
 
-    other.__name__ = other.__qualname__ = name
-    other.__module__ = sys._getframe(1).f_globals["__name__"]
-    what = (function.__doc__ or "").partition("\n")[0].removeprefix("Return").lstrip(", ")
-    for own, theirs in arguments.items():
-        what = what.replace(f"``{theirs}``", f"``{own}``")
-    other.__doc__ = doc or f"Return ``{function.__name__}({', '.join(each.name for each in parameters)})``: {what}"
+    def call(name: str) -> None:
+        what = (function.__doc__ or "").partition("\n")[0].removeprefix("Return").lstrip(", ")
+        for own, theirs in arguments.items():
+            what = what.replace(f"``{theirs}``", f"``{own}``")
+        of = f"{function.__name__}({', '.join(each.name for each in parameters)})"
+        named(other, name, doc or f"Return ``{of}``: {what}")
+
+    other.__name__ = function.__name__
     other.__signature__ = shown  # type: ignore[attr-defined]
-    return other
+    return names.row(other, call)
 
 
 class Primitive:
@@ -143,12 +144,11 @@ class Primitive:
         return f"Prim[{self.name}]<{listed}>" if listed else f"Prim[{self.name}]"
 
 
-def primitive(name: str, function: Callable[..., Any], doc: str = "", passes: str | None = None, /,
+def primitive(function: Callable[..., Any], doc: str = "", passes: str | None = None, /,
               **attributes: Any) -> Callable[..., Primitive]:  # fmt: skip
-    """Return the class of an operator.
+    """Return the class of an operator, which is called as its variable.
 
     Args:
-        name: MindSpore's name of the primitive.
         function: Computes it: called with the operands, and with the attributes by name.
         doc: What ``help`` says of it; by default what it says of the function.
         passes: The attributes that the function takes behind the operands, in order; by default all, by name.
@@ -156,10 +156,10 @@ def primitive(name: str, function: Callable[..., Any], doc: str = "", passes: st
             must be given. Those of a lambda are by default its keyword-only arguments.
     """
     attributes = attributes or (keyword_only(function) if function.__name__ == "<lambda>" else {})
-    taken = Attributes(name, attributes)
+    taken = Attributes("", attributes)
 
     def __init__(self: Primitive, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
-        Primitive.__init__(self, name)
+        Primitive.__init__(self, taken.owner)
         self.attributes.update(taken.bind(args, kwargs))
 
     def __call__(self: Primitive, *operands: Any) -> Any:  # noqa: N807
@@ -167,10 +167,12 @@ def primitive(name: str, function: Callable[..., Any], doc: str = "", passes: st
             return function(*operands, *(self.attributes[key] for key in passes.split()))
         return function(*operands, **{key: self.attributes[key] for key in attributes})
 
-    doc = f"{doc or function.__doc__ or name}\n\nA primitive: ``{name}{taken}(operands)``."
-    members = {"__init__": __init__, "__call__": __call__, "__doc__": doc,
-               "__module__": sys._getframe(1).f_globals["__name__"]}  # fmt: skip
-    return type(name, (Primitive,), members)
+    def call(name: str) -> None:
+        made.__name__ = made.__qualname__ = taken.owner = name
+        made.__doc__ = f"{doc or function.__doc__ or name}\n\nA primitive: ``{name}{taken}(operands)``."
+
+    made = type(function.__name__, (Primitive,), {"__init__": __init__, "__call__": __call__})
+    return names.row(made, call)
 
 
 def operator(function: Callable[..., Any]) -> Callable[..., Primitive]:
@@ -178,9 +180,9 @@ def operator(function: Callable[..., Any]) -> Callable[..., Primitive]:
 
     Its attributes are the function's keyword-only arguments.
     """
-    return primitive(function.__name__, function, **keyword_only(function))
+    return primitive(function, **keyword_only(function))
 
 
 def primitives(**functions: Callable[..., Any]) -> dict[str, Callable[..., Primitive]]:
     """Return the classes of operators without attributes: of each the name, and the function that computes it."""
-    return {name: primitive(name, function) for name, function in functions.items()}
+    return {name: primitive(function) for name, function in functions.items()}

@@ -55,11 +55,11 @@ from opbuild.mindspore.ops.shaping import (
 from opbuild.mindspore.tensor import Tensor
 
 depth_to_space = formula(
-    "depth_to_space", "blocks of channels as larger images: channels of one place are next to each other last",
+    "blocks of channels as larger images: channels of one place are next to each other last",
     lambda x, block_size: emit("DepthToSpace", need_tensor(x, "DepthToSpace"), blocksize=block_size, mode="DCR"),
 )  # fmt: skip
 space_to_depth = formula(
-    "space_to_depth", "blocks of images as channels",
+    "blocks of images as channels",
     lambda x, block_size: emit("SpaceToDepth", need_tensor(x, "SpaceToDepth"), blocksize=block_size),
 )  # fmt: skip
 
@@ -157,7 +157,7 @@ def padding(x: Any, pad_dim_size: int = 8) -> Tensor:
     return pad(tensor, (0, pad_dim_size - 1))
 
 
-upsample = spelled(interpolate, "upsample")
+upsample = spelled(interpolate)
 
 
 def affine_grid(theta: Any, size: Any, align_corners: bool = False) -> Tensor:
@@ -406,6 +406,6 @@ def _hsv_to_rgb(images: Any) -> Any:
     return np.stack([value * (1 - saturation * (1 - share)) for share in shares], -1).astype(images.dtype)
 
 
-RGBToHSV, HSVToRGB = primitive("RGBToHSV", _rgb_to_hsv), primitive("HSVToRGB", _hsv_to_rgb)
+RGBToHSV, HSVToRGB = primitive(_rgb_to_hsv), primitive(_hsv_to_rgb)
 
 names.export(vars(), but="depth_to_space im2col nms_with_mask space_to_depth")

@@ -43,7 +43,7 @@ LEAST = 1e-12
 """What logarithms of probabilities are taken of at least."""
 
 l1_loss = formula(
-    "l1_loss", "``|input - target|``, reduced",
+    "``|input - target|``, reduced",
     lambda input, target, reduction="mean": reduced(absolute(sub(input, target)), reduction, "l1_loss"),
 )  # fmt: skip
 
@@ -222,7 +222,7 @@ def cosine_embedding_loss(
 
 
 margin_ranking_loss = formula(
-    "margin_ranking_loss", "``max(0, margin - target * (input1 - input2))``, reduced",
+    "``max(0, margin - target * (input1 - input2))``, reduced",
     lambda input1, input2, target, margin=0.0, reduction="mean": reduced(
         clamp(add(mul(neg(target), sub(input1, input2)), margin), 0.0, None), reduction, "margin_ranking_loss"),
 )  # fmt: skip
@@ -237,7 +237,7 @@ def hinge_embedding_loss(inputs: Any, targets: Any, margin: float = 1.0, reducti
 
 
 soft_margin_loss = formula(
-    "soft_margin_loss", "``log(1 + exp(-target * input))``, reduced",
+    "``log(1 + exp(-target * input))``, reduced",
     lambda input, target, reduction="mean": reduced(
         emit("Softplus", neg(mul(target, input))), reduction, "soft_margin_loss"),
 )  # fmt: skip

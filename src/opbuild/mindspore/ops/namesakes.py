@@ -52,6 +52,6 @@ def called_alike(functions: Mapping[str, Any]) -> dict[str, Callable[..., Primit
     """Return the classes, of functions by name."""
     known = {name.replace("_", ""): function for name, function in functions.items()}
     listed = {**dict.fromkeys(_PLAIN.split(), ""), **_WITH_ATTRIBUTES}
-    found = {name: primitive(name, known[name.lower()], **defaults_of(known[name.lower()], attributes))
+    found = {name: primitive(known[name.lower()], **defaults_of(known[name.lower()], attributes))
              for name, attributes in listed.items()}  # fmt: skip
     return {**found, **{also: found[name] for also, name in _ALSO.items()}}

@@ -23,7 +23,7 @@ from opbuild.mindspore.ops.shaping import gather, reshaped
 from opbuild.mindspore.tensor import Tensor
 
 # Activations
-HShrink = primitive("HShrink", arithmetic.hardshrink, lambd=0.5)
+HShrink = primitive(arithmetic.hardshrink, lambd=0.5)
 
 
 @operator
@@ -36,7 +36,7 @@ def Softmax(logits: Any, *, axis: int | tuple[int, ...] = -1) -> Tensor:
     return arithmetic.softmax(logits, axis)
 
 
-GeLU = Gelu = primitive("GeLU", lambda x: arithmetic.gelu(x, "tanh"),
+GeLU = Gelu = primitive(lambda x: arithmetic.gelu(x, "tanh"),
                         "Return the GELU with tanh, which is MindSpore's primitive.")  # fmt: skip
 
 
@@ -86,17 +86,17 @@ def CumSum(x: Any, axis: Any, *, exclusive: bool = False, reverse: bool = False)
     return emit("CumSum", tensor, np.asarray(int(axis), np.int64), exclusive=int(exclusive), reverse=int(reverse))
 
 
-ReduceAll = primitive("ReduceAll", lambda x, axis=(), *, keep_dims=False: reduction.all(x, axis, keep_dims))
-ReduceAny = primitive("ReduceAny", lambda x, axis=(), *, keep_dims=False: reduction.any(x, axis, keep_dims))
-ReduceMax = primitive("ReduceMax", _reduction("ReduceMax"), keep_dims=False)
-ReduceMean = primitive("ReduceMean", _reduction("ReduceMean"), keep_dims=False)
-ReduceMin = primitive("ReduceMin", _reduction("ReduceMin"), keep_dims=False)
-ReduceProd = primitive("ReduceProd", _reduction("ReduceProd"), keep_dims=False)
-Argmax = primitive("Argmax", _index_of("ArgMax", "greatest"), axis=-1, output_type=int32)
-Argmin = primitive("Argmin", _index_of("ArgMin", "smallest"), axis=-1, output_type=int32)
-ArgMaxWithValue = primitive("ArgMaxWithValue", _with_value("ArgMax", "ReduceMax"), axis=0, keep_dims=False)
-ArgMinWithValue = primitive("ArgMinWithValue", _with_value("ArgMin", "ReduceMin"), axis=0, keep_dims=False)
-L2Normalize = primitive("L2Normalize", reduction.l2_normalize, axis=0, epsilon=1e-4)
+ReduceAll = primitive(lambda x, axis=(), *, keep_dims=False: reduction.all(x, axis, keep_dims))
+ReduceAny = primitive(lambda x, axis=(), *, keep_dims=False: reduction.any(x, axis, keep_dims))
+ReduceMax = primitive(_reduction("ReduceMax"), keep_dims=False)
+ReduceMean = primitive(_reduction("ReduceMean"), keep_dims=False)
+ReduceMin = primitive(_reduction("ReduceMin"), keep_dims=False)
+ReduceProd = primitive(_reduction("ReduceProd"), keep_dims=False)
+Argmax = primitive(_index_of("ArgMax", "greatest"), axis=-1, output_type=int32)
+Argmin = primitive(_index_of("ArgMin", "smallest"), axis=-1, output_type=int32)
+ArgMaxWithValue = primitive(_with_value("ArgMax", "ReduceMax"), axis=0, keep_dims=False)
+ArgMinWithValue = primitive(_with_value("ArgMin", "ReduceMin"), axis=0, keep_dims=False)
+L2Normalize = primitive(reduction.l2_normalize, axis=0, epsilon=1e-4)
 
 
 # Products
@@ -108,13 +108,11 @@ def BiasAdd(x: Any, bias: Any, *, data_format: str = "NCHW") -> Tensor:
 
 
 MatMul = primitive(
-    "MatMul", lambda a, b, *, transpose_a=False, transpose_b=False:
-        product(a, b, transpose_a, transpose_b, "MatMul", 2),
+    lambda a, b, *, transpose_a=False, transpose_b=False: product(a, b, transpose_a, transpose_b, "MatMul", 2),
     "Return the product of two matrices, each transposed first if asked.",
 )  # fmt: skip
 BatchMatMul = primitive(
-    "BatchMatMul", lambda a, b, *, transpose_a=False, transpose_b=False:
-        product(a, b, transpose_a, transpose_b, "BatchMatMul", None),
+    lambda a, b, *, transpose_a=False, transpose_b=False: product(a, b, transpose_a, transpose_b, "BatchMatMul", None),
     "Return the products of two stacks of matrices, each matrix transposed first if asked.",
 )  # fmt: skip
 
@@ -127,27 +125,23 @@ def NLLLoss(x: Any, y: Any, weight: Any, *, reduction: str = "mean", ignore_inde
 
 
 BCEWithLogitsLoss = primitive(
-    "BCEWithLogitsLoss", lambda x, y, weight=None, pos_weight=None, *, reduction="mean":
+    lambda x, y, weight=None, pos_weight=None, *, reduction="mean":
         loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction),
     "Return the cross entropy of ``sigmoid(x)`` and labels, reduced.",
 )  # fmt: skip
-KLDivLoss = primitive("KLDivLoss", loss.kl_div, reduction="mean")
+KLDivLoss = primitive(loss.kl_div, reduction="mean")
 MultiMarginLoss = primitive(
-    "MultiMarginLoss", lambda x, target, weight=None, *, p=1, margin=1.0, reduction="mean":
+    lambda x, target, weight=None, *, p=1, margin=1.0, reduction="mean":
         loss.multi_margin_loss(x, target, p, margin, weight, reduction),
 )  # fmt: skip
-MultilabelMarginLoss = primitive("MultilabelMarginLoss", loss.multilabel_margin, reduction="mean")
-SigmoidCrossEntropyWithLogits = primitive(
-    "SigmoidCrossEntropyWithLogits", lambda x, y: loss.binary_cross_entropy_with_logits(x, y, reduction="none")
-)
-SoftmaxCrossEntropyWithLogits = primitive("SoftmaxCrossEntropyWithLogits", loss.softmax_cross_entropy)
-SparseSoftmaxCrossEntropyWithLogits = primitive(
-    "SparseSoftmaxCrossEntropyWithLogits", loss.sparse_softmax_cross_entropy, "", "", is_grad=False
-)
+MultilabelMarginLoss = primitive(loss.multilabel_margin, reduction="mean")
+SigmoidCrossEntropyWithLogits = primitive(lambda x, y: loss.binary_cross_entropy_with_logits(x, y, reduction="none"))
+SoftmaxCrossEntropyWithLogits = primitive(loss.softmax_cross_entropy)
+SparseSoftmaxCrossEntropyWithLogits = primitive(loss.sparse_softmax_cross_entropy, "", "", is_grad=False)
 
 
 # Arithmetic
-Logit = primitive("Logit", arithmetic.logit, eps=-1.0)
+Logit = primitive(arithmetic.logit, eps=-1.0)
 
 
 @operator
@@ -195,34 +189,30 @@ def Median(x: Any, *, global_median: bool = False, axis: int = 0, keep_dims: boo
     return (reduction.nanmedian if ignore_nan else reduction.median)(x, axis, keep_dims)
 
 
-CountNonZero = primitive(
-    "CountNonZero", lambda x, *, dims=None: reduction.count_nonzero(x, () if dims is None else dims, False, int64),
-    "Return how many elements over ``dims`` are not zero, as int64.",
-)  # fmt: skip
-EuclideanNorm = primitive("EuclideanNorm", matrices.euclidean_norm, keep_dims=False)
-Histogram = primitive("Histogram", arranging.histc, bins=100, min=0.0, max=0.0)
-HistogramFixedWidth = primitive("HistogramFixedWidth", arranging.histogram_fixed_width, "", "nbins",
-                                nbins=..., dtype="int32")  # fmt: skip
+CountNonZero = primitive(lambda x, *, dims=None: reduction.count_nonzero(x, () if dims is None else dims, False, int64),
+                         "Return how many elements over ``dims`` are not zero, as int64.")  # fmt: skip
+EuclideanNorm = primitive(matrices.euclidean_norm, keep_dims=False)
+Histogram = primitive(arranging.histc, bins=100, min=0.0, max=0.0)
+HistogramFixedWidth = primitive(arranging.histogram_fixed_width, "", "nbins", nbins=..., dtype="int32")
 ReduceStd = primitive(
-    "ReduceStd", lambda x, *, axis=(), unbiased=True, keep_dims=False:
-        reduction.std_mean(x, axis or None, int(unbiased), keep_dims),
+    lambda x, *, axis=(), unbiased=True, keep_dims=False: reduction.std_mean(x, axis or None, int(unbiased), keep_dims),
     "Return the standard deviation and the mean.",
 )  # fmt: skip
 
 
-LpNorm = primitive("LpNorm", matrices.vector_norm, "Return the norm of order ``p`` over axes.", "p axis keep_dims",
-                   axis=..., p=2, keep_dims=False, epsilon=1e-12)  # fmt: skip
-NuclearNorm = primitive("NuclearNorm", matrices.nuclear_norm, dim=None, keepdim=False)
+LpNorm = primitive(matrices.vector_norm, "Return the norm of order ``p`` over axes.", "p axis keep_dims", axis=..., p=2,
+                   keep_dims=False, epsilon=1e-12)  # fmt: skip
+NuclearNorm = primitive(matrices.nuclear_norm, dim=None, keepdim=False)
 Quantile = primitive(
-    "Quantile", lambda x, q, *, dim=None, keep_dims=False, ignore_nan=False:
+    lambda x, q, *, dim=None, keep_dims=False, ignore_nan=False:
         (reduction.nanquantile if ignore_nan else reduction.quantile)(x, q, dim, keep_dims),
     "Return the elements at the shares ``q`` of the order.",
 )  # fmt: skip
 
 # Linear algebra
-Cross = primitive("Cross", matrices.cross, dim=-65530)
-MatrixInverse = primitive("MatrixInverse", matrices.matrix_inverse, adjoint=False)
-Renorm = primitive("Renorm", matrices.renorm, "", "p dim maxnorm", p=..., dim=..., maxnorm=...)
+Cross = primitive(matrices.cross, dim=-65530)
+MatrixInverse = primitive(matrices.matrix_inverse, adjoint=False)
+Renorm = primitive(matrices.renorm, "", "p dim maxnorm", p=..., dim=..., maxnorm=...)
 
 
 @operator
@@ -252,16 +242,12 @@ def TridiagonalMatMul(superdiag: Any, maindiag: Any, subdiag: Any, rhs: Any) -> 
     return result
 
 
-Einsum = primitive(
-    "Einsum", lambda tensors, *, equation: matrices.einsum(equation, *tensors),
-    "Return the sum of products that the equation describes.",
-)  # fmt: skip
-Lstsq = primitive("Lstsq", matrices.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "",
-                  fast=True, l2_regularizer=0.0)  # fmt: skip
-Qr = primitive(
-    "Qr", lambda x, *, full_matrices=False: matrices.qr(x, "complete" if full_matrices else "reduced"),
-    "Return an orthogonal and an upper triangular factor.",
-)  # fmt: skip
+Einsum = primitive(lambda tensors, *, equation: matrices.einsum(equation, *tensors),
+                   "Return the sum of products that the equation describes.")  # fmt: skip
+Lstsq = primitive(matrices.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "", fast=True,
+                  l2_regularizer=0.0)  # fmt: skip
+Qr = primitive(lambda x, *, full_matrices=False: matrices.qr(x, "complete" if full_matrices else "reduced"),
+               "Return an orthogonal and an upper triangular factor.")  # fmt: skip
 
 
 # Random numbers
@@ -292,30 +278,29 @@ def TruncatedNormal(shape: Any, *, dtype: Any = float32, seed: int = 0, seed2: i
     return random.drawn("TruncatedNormal", values, dtype, _seed(seed, seed2))
 
 
-RandomCategorical = primitive("RandomCategorical", random.random_categorical, dtype=int64)
-RandomChoiceWithMask = primitive("RandomChoiceWithMask", _seeded(random.choice_with_mask), count=256, seed=0, seed2=0)
-RandomShuffle = primitive("RandomShuffle", _seeded(random.shuffle), seed=0, seed2=0)
-RandpermV2 = primitive("RandpermV2", random.randperm, seed=0, offset=0, dtype=int64)
-Gamma = primitive("Gamma", _seeded(random.gamma), seed=0, seed2=0)
+RandomCategorical = primitive(random.random_categorical, dtype=int64)
+RandomChoiceWithMask = primitive(_seeded(random.choice_with_mask), count=256, seed=0, seed2=0)
+RandomShuffle = primitive(_seeded(random.shuffle), seed=0, seed2=0)
+RandpermV2 = primitive(random.randperm, seed=0, offset=0, dtype=int64)
+Gamma = primitive(_seeded(random.gamma), seed=0, seed2=0)
 Multinomial = primitive(
-    "Multinomial", lambda x, num_samples, *, seed=0, seed2=0, dtype=int32:
+    lambda x, num_samples, *, seed=0, seed2=0, dtype=int32:
         cast(random.multinomial(x, int(num_samples), True, _seed(seed, seed2)), dtype.name),
     "Return indices drawn with the probabilities of each row.",
 )  # fmt: skip
 Poisson = primitive(
-    "Poisson", lambda shape, mean, *, seed=0, seed2=0: cast(random.poisson(shape, mean, _seed(seed, seed2)), "int32"),
+    lambda shape, mean, *, seed=0, seed2=0: cast(random.poisson(shape, mean, _seed(seed, seed2)), "int32"),
     "Return integers (int32) drawn from Poisson distributions.",
 )  # fmt: skip
-StandardLaplace = primitive("StandardLaplace", _seeded(random.standard_laplace), seed=0, seed2=0)
-StandardNormal = primitive("StandardNormal", _seeded(random.standard_normal), seed=0, seed2=0)
+StandardLaplace = primitive(_seeded(random.standard_laplace), seed=0, seed2=0)
+StandardNormal = primitive(_seeded(random.standard_normal), seed=0, seed2=0)
 UniformInt = primitive(
-    "UniformInt", _seeded(lambda shape, low, high, seed: random.uniform(shape, low, high, seed, int32),
+    _seeded(lambda shape, low, high, seed: random.uniform(shape, low, high, seed, int32),
                           "Return integers (int32) drawn evenly from the first number to below the second."),
     seed=0, seed2=0,
 )  # fmt: skip
 UniformReal = primitive(
-    "UniformReal", _seeded(lambda shape, seed: random.uniform(shape, 0.0, 1.0, seed),
-                           "Return numbers drawn evenly from [0, 1)."),
+    _seeded(lambda shape, seed: random.uniform(shape, 0.0, 1.0, seed), "Return numbers drawn evenly from [0, 1)."),
     seed=0, seed2=0,
 )  # fmt: skip
 
@@ -342,10 +327,10 @@ def CumulativeLogsumexp(x: Any, axis: Any, *, exclusive: bool = False, reverse: 
 
 
 # Windows, assignment, marks
-BartlettWindow = primitive("BartlettWindow", shaping.bartlett_window, periodic=True, dtype=float32)
-BlackmanWindow = primitive("BlackmanWindow", shaping.blackman_window, periodic=True, dtype=float32)
-HammingWindow = primitive("HammingWindow", shaping.hamming_window, periodic=True, alpha=0.54, beta=0.46, dtype=float32)
-LogSpace = primitive("LogSpace", shaping.logspace, steps=10, base=10, dtype=float32)
+BartlettWindow = primitive(shaping.bartlett_window, periodic=True, dtype=float32)
+BlackmanWindow = primitive(shaping.blackman_window, periodic=True, dtype=float32)
+HammingWindow = primitive(shaping.hamming_window, periodic=True, alpha=0.54, beta=0.46, dtype=float32)
+LogSpace = primitive(shaping.logspace, steps=10, base=10, dtype=float32)
 
 # Without attributes
 globals().update(primitives(
@@ -356,4 +341,5 @@ globals().update(primitives(
     Rint=arithmetic.round, SquaredDifference=arithmetic.squared_difference,
 ))  # fmt: skip
 
+names.call_rows(vars(), __name__)
 __all__ = names.public(vars(), Primitive)

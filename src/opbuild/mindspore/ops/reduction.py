@@ -33,19 +33,19 @@ from opbuild.mindspore.ops.declaration import floating, formula, named, need_ten
 from opbuild.mindspore.ops.shaping import concat, cut, expand_dims, reshaped, squeeze, swapaxes
 from opbuild.mindspore.tensor import Tensor
 
-bmm = formula("bmm", "the products of two stacks of matrices",
+bmm = formula("the products of two stacks of matrices",
               lambda input_x, mat2: product(input_x, mat2, False, False, "bmm", None))  # fmt: skip
-mm = formula("mm", "the product of two matrices", lambda input, mat2: product(input, mat2, False, False, "mm", 2))
+mm = formula("the product of two matrices", lambda input, mat2: product(input, mat2, False, False, "mm", 2))
 outer = formula(
-    "outer", "the products of each element of a vector with each of another",
+    "the products of each element of a vector with each of another",
     of_tensors(lambda input, vec2: mul(emit("Reshape", input, np.array([-1, 1], np.int64)), vec2)),
 )  # fmt: skip
 addmm = formula(
-    "addmm", "``beta * input + alpha * (mat1 @ mat2)``",
+    "``beta * input + alpha * (mat1 @ mat2)``",
     lambda input, mat1, mat2, *, beta=1, alpha=1: scaled_sum(input, mm(mat1, mat2), beta, alpha),
 )  # fmt: skip
 baddbmm = formula(
-    "baddbmm", "``beta * input + alpha * (batch1 @ batch2)``",
+    "``beta * input + alpha * (batch1 @ batch2)``",
     lambda input, batch1, batch2, beta=1, alpha=1: scaled_sum(input, bmm(batch1, batch2), beta, alpha),
 )  # fmt: skip
 
@@ -76,7 +76,7 @@ def _swapped(tensor: Tensor) -> Tensor:
     return emit("Transpose", tensor, perm=perm)
 
 
-mv = spelled(matmul, "mv", mat="input", vec="other")
+mv = spelled(matmul, mat="input", vec="other")
 
 
 def dot(input: Any, other: Any) -> Tensor:
@@ -163,22 +163,22 @@ def bias_add(input_x: Any, bias: Any) -> Tensor:
 
 
 sum = formula(
-    "sum", "the sum over ``dim``; truth values and small integers are summed as int64",
+    "the sum over ``dim``; truth values and small integers are summed as int64",
     lambda input, dim=None, keepdim=False, *, dtype=None: reduce("ReduceSum", _wide(input, "sum", dtype), dim, keepdim),
 )  # fmt: skip
-mean = formula("mean", "the mean over ``axis``",
+mean = formula("the mean over ``axis``",
                of_tensor(lambda x, axis=None, keep_dims=False: reduce("ReduceMean", x, axis, keep_dims)))  # fmt: skip
 argmax = formula(
-    "argmax", "the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None",
+    "the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None",
     of_tensor(lambda input, dim=None, keepdim=False: index_of("ArgMax", input, dim, keepdim, "int64")),
 )  # fmt: skip
 argmin = formula(
-    "argmin", "the index (int32) of the smallest element along ``axis``; in the flattened tensor if ``axis`` is None",
+    "the index (int32) of the smallest element along ``axis``; in the flattened tensor if ``axis`` is None",
     of_tensor(lambda input, axis=None, keepdims=False: index_of("ArgMin", input, axis, keepdims, "int32")),
 )  # fmt: skip
-std = formula("std", "the standard deviation over ``axis``",
+std = formula("the standard deviation over ``axis``",
               lambda input, axis=None, ddof=0, keepdims=False: sqrt(var(input, axis, ddof, keepdims)))  # fmt: skip
-argsort = formula("argsort", "the indices (int32) that sort the tensor along ``axis``",
+argsort = formula("the indices (int32) that sort the tensor along ``axis``",
                   lambda input, axis=-1, descending=False: sort(input, axis, descending)[1])  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def _extreme(name: str, op_type: str, what: str) -> Callable[..., Tensor]:
     def function(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
         return reduce(op_type, need_tensor(input, name), axis, keepdims)
 
-    return formula(name, f"the {what} element over ``axis``", function)
+    return formula(f"the {what} element over ``axis``", function)
 
 
 def _with_index(name: str, op_type: str, extreme: Callable[..., Tensor], what: str) -> Callable[..., Any]:
@@ -256,7 +256,7 @@ def _logical(name: str, op_type: str, what: str) -> Callable[..., Tensor]:
         truth = cast(need_tensor(input, name), "bool")
         return cast(reduce(op_type, cast(truth, "int32"), axis, keep_dims), "bool")
 
-    return formula(name, f"whether {what} true", function)
+    return formula(f"whether {what} true", function)
 
 
 all, any = (
@@ -332,25 +332,25 @@ def l2_normalize(x: Any, axis: int = 0, epsilon: float = 1e-4) -> Tensor:
     return div(tensor, sqrt(emit("Max", total, np.asarray(epsilon, tensor.type.dtype))))
 
 
-reduce_sum = formula("reduce_sum", "the sum over ``axis``, in the element type of the tensor",
+reduce_sum = formula("the sum over ``axis``, in the element type of the tensor",
                      of_tensor(lambda x, axis=(): reduce("ReduceSum", x, axis, False)))  # fmt: skip
 aminmax = formula(
-    "aminmax", "the smallest and the greatest element over ``axis``",
+    "the smallest and the greatest element over ``axis``",
     lambda input, *, axis=0, keepdims=False: (amin(input, axis, keepdims), amax(input, axis, keepdims)),
 )  # fmt: skip
 ptp = formula(
-    "ptp", "the greatest less the smallest element over ``axis``",
+    "the greatest less the smallest element over ``axis``",
     lambda input, axis=None, keepdims=False: sub(amax(input, axis, keepdims), amin(input, axis, keepdims)),
 )  # fmt: skip
-msort = formula("msort", "the elements in order along axis 0", lambda input: sort(input, 0)[0])
-top_k = formula("top_k", "the ``k`` greatest elements along the last axis and their indices (int32)",
+msort = formula("the elements in order along axis 0", lambda input: sort(input, 0)[0])
+top_k = formula("the ``k`` greatest elements along the last axis and their indices (int32)",
                 lambda input_x, k, sorted=True: topk(input_x, k, None, True, sorted))  # fmt: skip
 quantile = formula(
-    "quantile", "the elements at the shares ``q`` of the order along ``axis``, interpolated",
+    "the elements at the shares ``q`` of the order along ``axis``, interpolated",
     in_floats(lambda input, q, axis=None, keepdims=False: np.quantile(input, q, axis, keepdims=keepdims)),
 )  # fmt: skip
 nanquantile = formula(
-    "nanquantile", "``quantile`` of the elements that are not NaN",
+    "``quantile`` of the elements that are not NaN",
     in_floats(lambda input, q, axis=None, keepdims=False: np.nanquantile(input, q, axis, keepdims=keepdims)),
 )  # fmt: skip
 
@@ -359,7 +359,7 @@ def _over(name: str, function: Callable[..., Tensor], what: str) -> Callable[...
     def reduced(x: Any, axis: Axis = ()) -> Tensor:
         return function(x, axis)
 
-    return formula(name, f"the {what} over ``axis``", reduced)
+    return formula(f"the {what} over ``axis``", reduced)
 
 
 reduce_mean, reduce_max = _over("reduce_mean", mean, "mean"), _over("reduce_max", amax, "greatest element")
@@ -370,7 +370,7 @@ def _with_mean(name: str, function: Callable[..., Tensor], what: str) -> Callabl
     def both(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> tuple[Tensor, Tensor]:
         return function(input, axis, ddof, keepdims), mean(floating(input, name), axis, keepdims)
 
-    return formula(name, f"the {what} and the mean over ``axis``", both)
+    return formula(f"the {what} and the mean over ``axis``", both)
 
 
 std_mean, var_mean = _with_mean("std_mean", std, "standard deviation"), _with_mean("var_mean", var, "variance")

@@ -19,24 +19,24 @@ from opbuild.mindspore.execution import emit, emit_many, promote
 from opbuild.mindspore.ops.declaration import formula, need_tensor, of_tensor, spelled
 from opbuild.mindspore.tensor import Tensor
 
-ravel = formula("ravel", "all elements as a vector", of_tensor(lambda input: reshaped(input, (input.size,))))
-hstack = formula("hstack", "tensors joined along axis 1; vectors along axis 0",
+ravel = formula("all elements as a vector", of_tensor(lambda input: reshaped(input, (input.size,))))
+hstack = formula("tensors joined along axis 1; vectors along axis 0",
                  lambda tensors: concat(tensors, 0 if tensors[0].ndim < 2 else 1))  # fmt: skip
 unstack = formula(
-    "unstack", "the slices of a tensor along ``axis``",
+    "the slices of a tensor along ``axis``",
     of_tensor(lambda input_x, axis=0: tuple(squeeze(item, axis) for item in split(input_x, 1, axis))),
 )  # fmt: skip
-shape = formula("shape", "the dimensions of a tensor as a tuple", of_tensor(lambda input_x: input_x.shape))
-size = formula("size", "the number of elements", of_tensor(lambda input_x: input_x.size))
-dtype = formula("dtype", "the element type", of_tensor(lambda input_x: input_x.dtype))
-rank = formula("rank", "the number of dimensions", of_tensor(lambda input_x: input_x.ndim))
-identity = formula("identity", "the tensor", of_tensor(lambda x: x))
+shape = formula("the dimensions of a tensor as a tuple", of_tensor(lambda input_x: input_x.shape))
+size = formula("the number of elements", of_tensor(lambda input_x: input_x.size))
+dtype = formula("the element type", of_tensor(lambda input_x: input_x.dtype))
+rank = formula("the number of dimensions", of_tensor(lambda input_x: input_x.ndim))
+identity = formula("the tensor", of_tensor(lambda x: x))
 tril = formula(
-    "tril", "the matrix with 0 above a diagonal",
+    "the matrix with 0 above a diagonal",
     of_tensor(lambda input, diagonal=0: emit("Trilu", input, np.asarray(diagonal, np.int64), upper=0)),
 )  # fmt: skip
 triu = formula(
-    "triu", "the matrix with 0 below a diagonal",
+    "the matrix with 0 below a diagonal",
     of_tensor(lambda input, diagonal=0: emit("Trilu", input, np.asarray(diagonal, np.int64), upper=1)),
 )  # fmt: skip
 
@@ -96,7 +96,7 @@ def transpose(input: Any, dims: Any) -> Tensor:
     return tensor if perm == tuple(range(tensor.ndim)) else emit("Transpose", tensor, perm=perm)
 
 
-permute = spelled(transpose, "permute", axis="dims")
+permute = spelled(transpose, axis="dims")
 
 
 def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
@@ -141,7 +141,7 @@ def expand_dims(input_x: Any, axis: int) -> Tensor:
     return reshaped(tensor, (*tensor.shape[:place], 1, *tensor.shape[place:]))
 
 
-unsqueeze = spelled(expand_dims, "unsqueeze", input="input_x", dim="axis")
+unsqueeze = spelled(expand_dims, input="input_x", dim="axis")
 
 
 def flatten(input: Any, order: str = "C", *, start_dim: int = 1, end_dim: int = -1) -> Tensor:
@@ -237,7 +237,7 @@ def broadcast_to(input: Any, shape: Any) -> Tensor:
     return tensor if tuple(wanted) == tensor.shape else emit("Expand", tensor, _vector(*wanted))
 
 
-expand = spelled(broadcast_to, "expand", input_x="input", size="shape")
+expand = spelled(broadcast_to, input_x="input", size="shape")
 
 
 def pad(input_x: Any, padding: Any, mode: str = "constant", value: Any = None) -> Tensor:
@@ -342,16 +342,15 @@ def meshgrid(*inputs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     return tuple(grids)
 
 
-index_select = formula("index_select", "``gather(input, index, axis)``",
-                       lambda input, axis, index: gather(input, index, axis))  # fmt: skip
-take = formula("take", "the elements of the flattened tensor that ``index`` names",
+index_select = formula("``gather(input, index, axis)``", lambda input, axis, index: gather(input, index, axis))
+take = formula("the elements of the flattened tensor that ``index`` names",
                lambda input, index: gather(ravel(input), index, 0))  # fmt: skip
 gather_nd = formula(
-    "gather_nd", "the slices that the vectors along the last axis of ``indices`` name",
+    "the slices that the vectors along the last axis of ``indices`` name",
     of_tensor(lambda input_x, indices: emit("GatherND", input_x, _cast(_indices(indices, "gather_nd"), "int64"))),
 )  # fmt: skip
 in_range = formula(
-    "in_range", "indices of one of ``count`` elements; what is outside is an error",
+    "indices of one of ``count`` elements; what is outside is an error",
     lambda indices, count: emit("InRange", indices, domain="opbuild", counts=(count,), negative=False),
 )  # fmt: skip
 
@@ -381,7 +380,7 @@ def gather_elements(input: Any, dim: int, index: Any) -> Tensor:
     return emit("GatherElements", tensor, _indices(index, "gather_elements"), axis=axis)
 
 
-gather_d = spelled(gather_elements, "gather_d", x="input")
+gather_d = spelled(gather_elements, x="input")
 
 
 def scatter_nd(indices: Any, updates: Any, shape: Any) -> Tensor:
@@ -419,26 +418,26 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Tensor
 
 
 zeros = formula(
-    "zeros", "zeros of a shape; float32 by default",
+    "zeros of a shape; float32 by default",
     lambda size, dtype=None: Tensor.of(np.zeros(ints(size, "the shape of zeros"), _name(dtype))),
 )  # fmt: skip
 ones = formula(
-    "ones", "ones of a shape; float32 by default",
+    "ones of a shape; float32 by default",
     lambda shape, dtype=None: Tensor.of(np.ones(ints(shape, "the shape of ones"), _name(dtype))),
 )  # fmt: skip
-fill = formula("fill", "one number in every element of a tensor of an element type and shape",
+fill = formula("one number in every element of a tensor of an element type and shape",
                lambda type, shape, value: full(shape, value, dtype=type))  # fmt: skip
-zeros_like = formula("zeros_like", "zeros of the shape (and type) of a tensor",
+zeros_like = formula("zeros of the shape (and type) of a tensor",
                      of_tensor(lambda input, *, dtype=None: zeros(input.shape, dtype or input.dtype)))  # fmt: skip
-ones_like = formula("ones_like", "ones of the shape (and type) of a tensor",
+ones_like = formula("ones of the shape (and type) of a tensor",
                     of_tensor(lambda input, *, dtype=None: ones(input.shape, dtype or input.dtype)))  # fmt: skip
 full_like = formula(
-    "full_like", "one number in every element, in the shape (and type) of a tensor",
+    "one number in every element, in the shape (and type) of a tensor",
     of_tensor(lambda input, fill_value, *, dtype=None: full(input.shape, fill_value, dtype=dtype or input.dtype)),
 )  # fmt: skip
-eye = formula("eye", "ones on the diagonal of an ``n`` by ``m`` matrix and zeros elsewhere",
+eye = formula("ones on the diagonal of an ``n`` by ``m`` matrix and zeros elsewhere",
               lambda n, m=None, dtype=None: Tensor.of(np.eye(n, m, dtype=_name(dtype))))  # fmt: skip
-scalar_to_tensor = formula("scalar_to_tensor", "a tensor without dimensions",
+scalar_to_tensor = formula("a tensor without dimensions",
                            lambda input_x, dtype=None: Tensor(input_x, dtype or np.float32))  # fmt: skip
 
 
@@ -480,7 +479,7 @@ def _window_of(name: str, values: Any, what: str, usual: Any = np.float32) -> Ca
     def function(window_length: Any, periodic: bool = True, *, dtype: Any = None) -> Tensor:
         return _window(values, window_length, periodic, dtype or usual)
 
-    return formula(name, f"{what}", function)
+    return formula(what, function)
 
 
 bartlett_window = _window_of(
@@ -517,7 +516,7 @@ def _frequencies(name: str, samples: str) -> Callable[..., Tensor]:
     def function(n: int, d: float = 1.0, dtype: Any = None) -> Tensor:
         return Tensor.of(getattr(np.fft, name)(n, d).astype(_name(dtype)))
 
-    return formula(name, f"the frequencies of a discrete Fourier transform of ``n`` {samples}", function)
+    return formula(f"the frequencies of a discrete Fourier transform of ``n`` {samples}", function)
 
 
 fftfreq, rfftfreq = _frequencies("fftfreq", "samples ``d`` apart"), _frequencies("rfftfreq", "real samples ``d`` apart")
@@ -529,7 +528,7 @@ def _shift(name: str, direction: int, what: str) -> Callable[..., Tensor]:
         axes = tuple(range(tensor.ndim)) if dim is None else ints(dim, f"the axes of {name}")
         return roll(tensor, tuple(tensor.shape[axis] // 2 * direction for axis in axes), axes)
 
-    return formula(name, f"the tensor with {what}", function)
+    return formula(f"the tensor with {what}", function)
 
 
 fftshift = _shift("fftshift", 1, "frequency 0 moved to the middle")

@@ -103,7 +103,7 @@ def LayerNorm(x: Any, gamma: Any, beta: Any, *, begin_norm_axis: int = 1, begin_
     return arithmetic.add(arithmetic.mul(plain, gamma), beta), mean, variance
 
 
-Dropout = primitive("Dropout", lambda x, *, keep_prob=0.5, Seed0=0, Seed1=0: dropped(x, keep_prob, x.type.dtype))
+Dropout = primitive(lambda x, *, keep_prob=0.5, Seed0=0, Seed1=0: dropped(x, keep_prob, x.type.dtype))
 
 
 # Shapes
@@ -122,43 +122,41 @@ def TensorShape(x: Any) -> Tensor:
     return Tensor.of(np.array(shaping.shape(x), np.int64))
 
 
-Meshgrid = primitive("Meshgrid", lambda inputs, *, indexing="xy": shaping.meshgrid(*inputs, indexing=indexing))
+Meshgrid = primitive(lambda inputs, *, indexing="xy": shaping.meshgrid(*inputs, indexing=indexing))
 Pad = primitive(
-    "Pad", lambda x, *, paddings: shaping.pad(x, [amount for pair in reversed(tuple(paddings)) for amount in pair]),
+    lambda x, *, paddings: shaping.pad(x, [amount for pair in reversed(tuple(paddings)) for amount in pair]),
     "Return the tensor with zeros around it, a pair of amounts for each axis.",
 )  # fmt: skip
-ReverseV2 = primitive("ReverseV2", shaping.flip, "", "axis", axis=...)
-Squeeze = primitive("Squeeze", shaping.squeeze, axis=())
-Unstack = Unpack = primitive("Unstack", shaping.unstack, "", "axis", axis=0, num=None)
+ReverseV2 = primitive(shaping.flip, "", "axis", axis=...)
+Squeeze = primitive(shaping.squeeze, axis=())
+Unstack = Unpack = primitive(shaping.unstack, "", "axis", axis=0, num=None)
 
 
 # Gather, scatter, creation
-Range = primitive("Range", shaping.arange, "", "", maxlen=1000000)
+Range = primitive(shaping.arange, "", "", maxlen=1000000)
 
 
 # Shapes
-BatchToSpace = primitive("BatchToSpace", images.batch_to_space_nd, "", "block_size crops", block_size=..., crops=...)
+BatchToSpace = primitive(images.batch_to_space_nd, "", "block_size crops", block_size=..., crops=...)
 BatchToSpaceNDV2 = primitive(
-    "BatchToSpaceNDV2",
-    lambda x, block, crops: images.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops)),
-)
-ChannelShuffle = primitive("ChannelShuffle", images.channel_shuffle, "", "group", group=...)
-DepthToSpace = primitive("DepthToSpace", images.depth_to_space, block_size=...)
-FillV2 = primitive("FillV2", lambda shape, value: shaping.full(shape, value, dtype=value.dtype))
-MatrixDiagPartV3 = primitive("MatrixDiagPartV3", arranging.matrix_diag_part, align="RIGHT_LEFT")
-MatrixDiagV3 = primitive("MatrixDiagV3", arranging.matrix_diag, align="RIGHT_LEFT")
-MatrixSetDiagV3 = primitive("MatrixSetDiagV3", arranging.matrix_set_diag, align="RIGHT_LEFT")
-SpaceToBatch = primitive("SpaceToBatch", images.space_to_batch_nd, block_size=..., paddings=...)
-SpaceToBatchND = primitive("SpaceToBatchND", images.space_to_batch_nd, "", "block_shape paddings",
-                           block_shape=..., paddings=...)  # fmt: skip
-SpaceToDepth = primitive("SpaceToDepth", images.space_to_depth, block_size=...)
+    lambda x, block, crops: images.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops))
+)  # fmt: skip
+ChannelShuffle = primitive(images.channel_shuffle, "", "group", group=...)
+DepthToSpace = primitive(images.depth_to_space, block_size=...)
+FillV2 = primitive(lambda shape, value: shaping.full(shape, value, dtype=value.dtype))
+MatrixDiagPartV3 = primitive(arranging.matrix_diag_part, align="RIGHT_LEFT")
+MatrixDiagV3 = primitive(arranging.matrix_diag, align="RIGHT_LEFT")
+MatrixSetDiagV3 = primitive(arranging.matrix_set_diag, align="RIGHT_LEFT")
+SpaceToBatch = primitive(images.space_to_batch_nd, block_size=..., paddings=...)
+SpaceToBatchND = primitive(images.space_to_batch_nd, "", "block_shape paddings", block_shape=..., paddings=...)
+SpaceToDepth = primitive(images.space_to_depth, block_size=...)
 SplitV = primitive(
-    "SplitV", lambda x, *, size_splits, split_dim, num_split:
+    lambda x, *, size_splits, split_dim, num_split:
         shaping.split(x, _filled(size_splits, x.shape[split_dim]), split_dim),
 )  # fmt: skip
-TrilIndices = primitive("TrilIndices", arranging.tril_indices, row=..., col=..., offset=0, dtype=int32)
-TriuIndices = primitive("TriuIndices", arranging.triu_indices, row=..., col=..., offset=0, dtype=int32)
-IdentityN = primitive("IdentityN", lambda x: tuple(x))
+TrilIndices = primitive(arranging.tril_indices, row=..., col=..., offset=0, dtype=int32)
+TriuIndices = primitive(arranging.triu_indices, row=..., col=..., offset=0, dtype=int32)
+IdentityN = primitive(lambda x: tuple(x))
 
 
 def _pairs(value: Any) -> Any:
@@ -216,33 +214,29 @@ def EmbeddingLookup(input_params: Any, input_indices: Any, offset: int = 0) -> T
     return gather(input_params, input_indices - offset if offset else input_indices, 0)
 
 
-IndexAdd = primitive("IndexAdd", arranging.index_add, "", "axis", axis=..., use_lock=True, check_index_bound=True)
-IndexPut = primitive(
-    "IndexPut", lambda x, v, indices, *, accumulate=0: arranging.index_put(x, indices, v, bool(accumulate)),
-)  # fmt: skip
-InplaceUpdateV2 = primitive("InplaceUpdateV2", lambda x, indices, v: arranging.inplace_update(x, v, indices))
+IndexAdd = primitive(arranging.index_add, "", "axis", axis=..., use_lock=True, check_index_bound=True)
+IndexPut = primitive(lambda x, v, indices, *, accumulate=0: arranging.index_put(x, indices, v, bool(accumulate)))
+InplaceUpdateV2 = primitive(lambda x, indices, v: arranging.inplace_update(x, v, indices))
 globals().update({
     f"Scatter{places}{how}": primitive(
-        f"Scatter{places}{how}", getattr(arranging, f"scatter_{nd}{how.lower()}"), "", "", use_locking=how == "Update")
+        getattr(arranging, f"scatter_{nd}{how.lower()}"), "", "", use_locking=how == "Update")
     for places, nd in (("", ""), ("Nd", "nd_")) for how in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")
 })  # fmt: skip
-ScatterAddWithAxis = primitive("ScatterAddWithAxis", arranging.scatter_add_with_axis, axis=0)
+ScatterAddWithAxis = primitive(arranging.scatter_add_with_axis, axis=0)
 
 # Selection and segments
-Bucketize = primitive(
-    "Bucketize", lambda x, *, boundaries: arranging.bucketize(x, np.asarray(boundaries, np.float64), right=True),
-)  # fmt: skip
-ListDiff = primitive("ListDiff", arranging.list_diff, out_idx=int32)
-LowerBound = primitive("LowerBound", lambda x, values, *, out_type=int32: _bound(x, values, out_type, False))
+Bucketize = primitive(lambda x, *, boundaries: arranging.bucketize(x, np.asarray(boundaries, np.float64), right=True))
+ListDiff = primitive(arranging.list_diff, out_idx=int32)
+LowerBound = primitive(lambda x, values, *, out_type=int32: _bound(x, values, out_type, False))
 SearchSorted = primitive(
-    "SearchSorted", lambda sequence, values, sorter=None, *, dtype=int64, right=False:
+    lambda sequence, values, sorter=None, *, dtype=int64, right=False:
         cast(arranging.searchsorted(sequence, values, right=right, sorter=sorter), to_type(dtype).name),
 )  # fmt: skip
 UniqueConsecutive = primitive(
-    "UniqueConsecutive", lambda x, *, return_inverse=False, return_counts=False, dim=None:
+    lambda x, *, return_inverse=False, return_counts=False, dim=None:
         _consecutive(x, return_inverse, return_counts, dim),
 )  # fmt: skip
-UpperBound = primitive("UpperBound", lambda x, values, *, out_type=int32: _bound(x, values, out_type, True))
+UpperBound = primitive(lambda x, values, *, out_type=int32: _bound(x, values, out_type, True))
 
 
 def _bound(sequence: Any, values: Any, out_type: Any, right: bool) -> Tensor:
@@ -277,58 +271,48 @@ def AdaptiveMaxPool3D(x: Any, output_size: Any) -> tuple[Tensor, Tensor]:
     return found, cast(places, "int32")
 
 
-AdaptiveMaxPool2D = primitive(
-    "AdaptiveMaxPool2D", lambda x, *, output_size: pooling.adaptive_with_indices(x, output_size, 2),
-)  # fmt: skip
-Col2Im = primitive("Col2Im", images.col2im, "", "kernel_size dilation padding stride",
-                   kernel_size=..., dilation=1, padding=0, stride=1)  # fmt: skip
-GridSampler2D = primitive(
-    "GridSampler2D", images.grid_sample, "", "interpolation_mode padding_mode align_corners",
-    interpolation_mode="bilinear", padding_mode="zeros", align_corners=False,
-)  # fmt: skip
-Im2Col = primitive("Im2Col", images.im2col, ksizes=..., strides=1, dilations=1, pads=0)
-NMSWithMask = primitive("NMSWithMask", images.nms_with_mask, iou_threshold=0.5)
+AdaptiveMaxPool2D = primitive(lambda x, *, output_size: pooling.adaptive_with_indices(x, output_size, 2))
+Col2Im = primitive(images.col2im, "", "kernel_size dilation padding stride", kernel_size=..., dilation=1, padding=0,
+                   stride=1)  # fmt: skip
+GridSampler2D = primitive(images.grid_sample, "", "interpolation_mode padding_mode align_corners",
+                          interpolation_mode="bilinear", padding_mode="zeros", align_corners=False)  # fmt: skip
+Im2Col = primitive(images.im2col, ksizes=..., strides=1, dilations=1, pads=0)
+NMSWithMask = primitive(images.nms_with_mask, iou_threshold=0.5)
 MaxPoolWithArgmaxV2 = primitive(
-    "MaxPoolWithArgmaxV2",
     lambda x, *, kernel_size, strides=None, pads=0, dilation=(1, 1), ceil_mode=False, argmax_type=int64:
         pooling.with_indices(x, kernel_size, strides or kernel_size, pads, dilation, ceil_mode, 2),
 )  # fmt: skip
 MaxPool3DWithArgmax = primitive(
-    "MaxPool3DWithArgmax",
     lambda x, *, ksize, strides, pads, dilation=(1, 1, 1), ceil_mode=False, data_format="NCDHW", argmax_type=int64:
         pooling.with_indices(x, ksize, strides, pads, dilation, ceil_mode, 3),
 )  # fmt: skip
-MaxUnpool2D = primitive("MaxUnpool2D", pooling.max_unpool2d, "", "ksize strides pads output_shape",
-                        ksize=..., strides=0, pads=0, output_shape=(), data_format="NCHW")  # fmt: skip
-MaxUnpool3D = primitive("MaxUnpool3D", pooling.max_unpool3d, "", "ksize strides pads output_shape",
-                        ksize=..., strides=0, pads=0, output_shape=(), data_format="NCDHW")  # fmt: skip
+MaxUnpool2D = primitive(pooling.max_unpool2d, "", "ksize strides pads output_shape", ksize=..., strides=0, pads=0,
+                        output_shape=(), data_format="NCHW")  # fmt: skip
+MaxUnpool3D = primitive(pooling.max_unpool3d, "", "ksize strides pads output_shape", ksize=..., strides=0, pads=0,
+                        output_shape=(), data_format="NCDHW")  # fmt: skip
 AvgPool3D = primitive(
-    "AvgPool3D",
     lambda x, *, kernel_size=1, strides=1, pad_mode="valid", pad=0, ceil_mode=False, count_include_pad=True,
         divisor_override=0, data_format="NCDHW":
         pooling.averaged(x, kernel_size, strides, pad_mode, pad, ceil_mode, count_include_pad, divisor_override, 3),
 )  # fmt: skip
 MaxPool3D = primitive(
-    "MaxPool3D",
     lambda x, *, kernel_size=1, strides=1, pad_mode="VALID", pad_list=0, ceil_mode=None, data_format="NCDHW":
         pooling.pool("MaxPool", x, kernel_size, strides, pad_mode, pad_list, bool(ceil_mode), 3),
 )  # fmt: skip
 Conv3D = primitive(
-    "Conv3D",
     lambda x, weight, *, out_channel, kernel_size, mode=1, pad_mode="valid", pad=0, stride=1, dilation=1, group=1,
         data_format="NCDHW":
         conv(x, weight, None, stride, pad_mode, pad, dilation, group, 3),
 )  # fmt: skip
 Conv3DTranspose = primitive(
-    "Conv3DTranspose",
     lambda x, weight, *, in_channel, out_channel, kernel_size, mode=1, pad_mode="valid", pad=0, stride=1,
         dilation=1, group=1, output_padding=0, data_format="NCDHW":
         conv_transpose(x, weight, None, stride, pad_mode, pad, output_padding, dilation, group, 3),
 )  # fmt: skip
 
 
-Dropout2D = primitive("Dropout2D", lambda x, *, keep_prob=0.5: dropped(x, keep_prob, "bool", 2))
-Dropout3D = primitive("Dropout3D", lambda x, *, keep_prob=0.5: dropped(x, keep_prob, "bool", 3))
+Dropout2D = primitive(lambda x, *, keep_prob=0.5: dropped(x, keep_prob, "bool", 2))
+Dropout3D = primitive(lambda x, *, keep_prob=0.5: dropped(x, keep_prob, "bool", 3))
 
 
 def _resized(mode: str) -> Any:
@@ -339,13 +323,11 @@ def _resized(mode: str) -> Any:
     return resized
 
 
-ResizeBilinearV2 = primitive("ResizeBilinearV2", _resized("linear"), align_corners=False, half_pixel_centers=False)
-ResizeBicubic = primitive("ResizeBicubic", _resized("cubic"), align_corners=False, half_pixel_centers=False)
-ResizeNearestNeighborV2 = primitive(
-    "ResizeNearestNeighborV2", _resized("nearest"), align_corners=False, half_pixel_centers=False
-)
+ResizeBilinearV2 = primitive(_resized("linear"), align_corners=False, half_pixel_centers=False)
+ResizeBicubic = primitive(_resized("cubic"), align_corners=False, half_pixel_centers=False)
+ResizeNearestNeighborV2 = primitive(_resized("nearest"), align_corners=False, half_pixel_centers=False)
 ResizeLinear1D = primitive(
-    "ResizeLinear1D", lambda x, size, coordinate_transformation_mode: pooling.resized(
+    lambda x, size, coordinate_transformation_mode: pooling.resized(
         x, shaping.ints(size, "the size"), "linear", coordinate_transformation_mode == "align_corners",
         coordinate_transformation_mode == "half_pixel"),
     coordinate_transformation_mode="align_corners",
@@ -360,4 +342,5 @@ globals().update(primitives(
     SegmentSum=arranging.segment_sum,
 ))  # fmt: skip
 
+names.call_rows(vars(), __name__)
 __all__ = names.public(vars(), Primitive)

@@ -98,13 +98,13 @@ _TABLE: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 def _namesakes(functions: Mapping[str, Any], listed: Mapping[str, str]) -> dict[str, type[Cell]]:
     known = {name.replace("_", ""): function for name, function in functions.items()}
     found = {name: (known[name.lower()], attributes) for name, attributes in listed.items()}
-    return {name: layer(name, function, **defaults_of(function, attributes))
+    return {name: layer(function, **defaults_of(function, attributes))
             for name, (function, attributes) in found.items()}  # fmt: skip
 
 
 LAYERS: dict[str, type[Cell]] = {
     **_namesakes(vars(ops), _OF_OPS), **_namesakes(FUNCTIONS, _OF_FUNCTIONAL),
-    **{name: layer(name, function, **attributes) for name, (function, attributes) in _TABLE.items()},
+    **{name: layer(function, **attributes) for name, (function, attributes) in _TABLE.items()},
 }  # fmt: skip
 
 
@@ -314,4 +314,5 @@ class Dropout2d(_Dropout2d):
 
 
 globals().update(LAYERS)
+names.call_rows(vars(), __name__)
 __all__ = names.public(vars(), Cell)
