@@ -10,7 +10,6 @@ from opbuild.mindspore.ops.declaration import *
 from opbuild.mindspore.ops.images import *
 from opbuild.mindspore.ops.loss import *
 from opbuild.mindspore.ops.matrices import *
-from opbuild.mindspore.ops.namesakes import called_alike
 from opbuild.mindspore.ops.normalization import *
 from opbuild.mindspore.ops.pooling import *
 from opbuild.mindspore.ops.primitives import *
@@ -18,12 +17,8 @@ from opbuild.mindspore.ops.random import *
 from opbuild.mindspore.ops.reduction import *
 from opbuild.mindspore.ops.shaping import *
 from opbuild.mindspore.ops.special import *
-from opbuild.mindspore.ops.structure_primitives import *
 from opbuild.mindspore.tensor import is_tensor as is_tensor
 
-globals().update(called_alike(globals()))
-names.call_rows(globals(), f"{__name__}.namesakes")
-del called_alike
 __getattr__ = names.getter(__name__)
 
 composite = function = functional = operations = sys.modules[__name__]

@@ -21,7 +21,11 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 def formula(what: str, function: Callable[..., Result]) -> Callable[..., Result]:
     """Return a function with a description of its result as its documentation; its variable gives it its name."""
-    return names.row(function, lambda name: named(function, name, f"Return {what}."))
+
+    def call(name: str) -> None:
+        named(function, name, f"Return {what}.")
+
+    return names.row(function, call)
 
 
 def named(function: Function, name: str, doc: str) -> Function:
@@ -181,8 +185,3 @@ def operator(function: Callable[..., Any]) -> Callable[..., Primitive]:
     Its attributes are the function's keyword-only arguments.
     """
     return primitive(function, **keyword_only(function))
-
-
-def primitives(**functions: Callable[..., Any]) -> dict[str, Callable[..., Primitive]]:
-    """Return the classes of operators without attributes: of each the name, and the function that computes it."""
-    return {name: primitive(function) for name, function in functions.items()}
