@@ -77,7 +77,9 @@ def cell(base: type[Cell] = Cell, checks: Checks | None = None,
     """Return a decorator that makes a function the layer of its name and documentation; arguments as of ``layer``."""
 
     def declare(function: Callable[..., Any]) -> Any:
-        return layer(function, function.__doc__ or "", base=base, checks=checks, made=made)
+        found = layer(function, function.__doc__ or "", base=base, checks=checks, made=made)
+        found.__module__ = function.__module__
+        return found
 
     return declare
 

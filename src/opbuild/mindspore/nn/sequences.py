@@ -164,10 +164,8 @@ class _Recurrent(Cell):
         return cast(ops.concat([reshaped(each, (1, *each.shape)) for each in joined]), dtype)
 
 
-class RNN(_Recurrent):
+class RNN(_Recurrent, kind="RNN"):
     """A simple recurrent layer. Arguments as ``_Recurrent``'s, and ``nonlinearity``: ``tanh`` or ``relu``."""
-
-    kind = "RNN"
 
     def __init__(self, *args: Any, nonlinearity: str = "tanh", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -177,19 +175,15 @@ class RNN(_Recurrent):
         return {"activations": (self.nonlinearity.capitalize(),) * self._directions}
 
 
-class GRU(_Recurrent):
+class GRU(_Recurrent, kind="GRU"):
     """A layer of gated recurrent units."""
-
-    kind = "GRU"
 
     def _attributes(self) -> dict[str, Any]:
         return {"linear_before_reset": 1}
 
 
-class LSTM(_Recurrent):
+class LSTM(_Recurrent, kind="LSTM"):
     """A layer of long short-term memory. The state is a tuple: (hidden, cell)."""
-
-    kind = "LSTM"
 
 
 class _RecurrentCell(Cell):
@@ -240,10 +234,8 @@ class RNNCell(_RecurrentCell):
         return ops.tanh(total) if self.nonlinearity == "tanh" else ops.relu(total)
 
 
-class GRUCell(_RecurrentCell):
+class GRUCell(_RecurrentCell, gates=3):
     """A gated recurrent unit."""
-
-    gates = 3
 
     def construct(self, x: Tensor, hx: Tensor) -> Tensor:
         """Return the next hidden state."""
@@ -254,10 +246,8 @@ class GRUCell(_RecurrentCell):
         return ops.add(new, ops.mul(update, ops.sub(hx, new)))
 
 
-class LSTMCell(_RecurrentCell):
+class LSTMCell(_RecurrentCell, gates=4):
     """A unit of long short-term memory."""
-
-    gates = 4
 
     def construct(self, x: Tensor, hx: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the next hidden state and the next cell state."""
@@ -529,10 +519,9 @@ class TransformerEncoderLayer(_Layer):
         return self._block(2, self._block(1, src, attended), self._feed_forward)
 
 
-class TransformerDecoderLayer(_Layer):
+class TransformerDecoderLayer(_Layer, attentions=("self_attn", "multihead_attn")):
     """Self-attention, attention to the encoder's output, and two dense layers."""
 
-    attentions = ("self_attn", "multihead_attn")
     self_attn: MultiheadAttention
     multihead_attn: MultiheadAttention
 

@@ -148,7 +148,7 @@ class WithEvalCell(Cell):
         return self._loss_fn(outputs, label), outputs, label
 
 
-class ForwardValueAndGrad(Cell):
+class ForwardValueAndGrad(Cell, _is_step=True):
     """A network and its gradients: ``construct(*inputs)`` gives what the network does, and the gradients.
 
     Args:
@@ -158,8 +158,6 @@ class ForwardValueAndGrad(Cell):
         get_by_list: Whether to differentiate by parameters: instead of the first input, or beside all.
         sens_param: Whether the last input is the gradient of the loss.
     """
-
-    _is_step = True
 
     def __init__(self, network: Cell, weights: Any = None, get_all: bool = False, get_by_list: bool = False,
                  sens_param: bool = False) -> None:  # fmt: skip
@@ -184,7 +182,7 @@ class ForwardValueAndGrad(Cell):
         return loss, gradients
 
 
-class TrainOneStepCell(Cell):
+class TrainOneStepCell(Cell, _is_step=True):
     """One step of training: a call computes the loss and its gradients, lets the optimizer change the parameters.
 
     Forward pass, backward pass and optimizer are one network, whose parameters are its states.
@@ -195,8 +193,6 @@ class TrainOneStepCell(Cell):
         sens: What the loss is multiplied by before its gradients are taken.
         return_grad: Whether to return the gradients by name, behind the loss.
     """
-
-    _is_step = True
 
     def __init__(
         self, network: Cell, optimizer: Optimizer, sens: float | None = None, return_grad: bool = False

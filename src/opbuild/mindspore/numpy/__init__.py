@@ -4,19 +4,8 @@ from opbuild.mindspore import dtype, names
 from opbuild.mindspore.numpy.functions import FUNCTIONS
 
 _TYPES = [
-    "bool_",
-    "float16",
-    "float32",
-    "float64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-]
+    "bool_", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+]  # fmt: skip
 _NAMES = {**FUNCTIONS, "float_": dtype.float32, "int_": dtype.int32, **{name: vars(dtype)[name] for name in _TYPES}}
 
 globals().update(_NAMES)

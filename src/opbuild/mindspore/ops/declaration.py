@@ -184,4 +184,6 @@ def operator(function: Callable[..., Any]) -> Callable[..., Primitive]:
 
     Its attributes are the function's keyword-only arguments.
     """
-    return primitive(function, **keyword_only(function))
+    found = primitive(function, **keyword_only(function))
+    found.__module__ = function.__module__
+    return found
