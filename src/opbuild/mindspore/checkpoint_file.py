@@ -109,10 +109,6 @@ def shape_text(shape: tuple[int, ...]) -> str:
 def read_records(file: BinaryIO, crc_check: bool = False) -> Iterator[Record]:
     """Yield the parameters of a file, whose bytes stay in the file until they are asked for.
 
-    Args:
-        file: An open checkpoint.
-        crc_check: Whether to compare the checksum, if there is one.
-
     Raises:
         CheckpointError: If the file is no checkpoint, or a damaged one.
     """
@@ -210,13 +206,7 @@ def _joined(values: Iterator[Record]) -> Iterator[Record]:
 
 
 def write_records(file: BinaryIO, contents: Mapping[str, Content], crc_check: bool = False) -> None:
-    """Write parameters as MindSpore does.
-
-    Args:
-        file: What to write to.
-        contents: Arrays and texts by name.
-        crc_check: Whether a checksum is written at the end.
-    """
+    """Write parameters as MindSpore does, with a checksum at the end if ``crc_check``."""
     crc = 0
     for tag, content in contents.items():
         if isinstance(content, str):

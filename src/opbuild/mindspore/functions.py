@@ -281,15 +281,7 @@ def mutable(input_data: Any, dynamic_len: bool = False) -> Any:
 def with_own_gradient(
     trace: Trace, cell: Any, construct: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Return the results of ``construct``, through which only the gradients of the cell's ``bprop`` flow back.
-
-    Args:
-        trace: What is recorded.
-        cell: The cell.
-        construct: Computes its results.
-        args: Its arguments.
-        kwargs: Its arguments by name.
-    """
+    """Return the results of ``construct``, through which only the gradients of the cell's ``bprop`` flow back."""
     result = construct(*[ops.stop_gradient(each) if isinstance(each, Tensor) else each for each in args], **kwargs)
     outputs = list(result) if isinstance(result, (tuple, list)) else [result]
     tensors = [each for each in args if isinstance(each, Tensor)]

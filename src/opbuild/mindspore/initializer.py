@@ -61,14 +61,7 @@ class Initializer:
 
 def _declared(doc: str, values: Callable[[Any, tuple[int, ...]], Any], base: type = Initializer,
               **attributes: Any) -> Any:  # fmt: skip
-    """Return the class of an initializer, which is called as its variable.
-
-    Args:
-        doc: What ``help`` says of it.
-        values: Makes the values, of itself and the shape.
-        base: The class that it derives from.
-        attributes: What the constructor takes, in order, with the defaults; ``...`` for one that must be given.
-    """
+    """Return the class of an initializer: ``values`` makes them, of itself, with its attributes, and the shape."""
     taken = Attributes("", attributes)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method

@@ -441,35 +441,26 @@ IN_PLACE: dict[str, Callable[..., Any]] = {
 _SPELLINGS = ({"axis", "dim"}, {"keepdims", "keepdim", "keep_dims"}, {"dim1", "axis1"}, {"dim2", "axis2"})
 """Names of arguments that mean the same: MindSpore's methods take those of several of its functions."""
 
-_SAME = [
-    "abs", "absolute", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "adjoint",
-    "amax", "amin", "aminmax", "angle", "approximate_equal", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
-    "arctan2", "arctanh", "argmax", "argmin", "argsort", "argwhere", "asin", "asinh", "atan", "atan2", "atanh",
-    "baddbmm",
-    "bincount", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
-    "bitwise_xor", "bmm", "broadcast_to", "ceil", "cholesky", "cholesky_inverse", "cholesky_solve", "chunk",
-    "clamp", "clip", "col2im", "conj", "copysign", "cos", "cosh", "count_nonzero", "cov", "cross", "cummax",
-    "cummin", "cumprod", "cumsum", "deg2rad", "det", "diag", "diagflat", "diagonal", "diagonal_scatter", "diff",
-    "digamma", "div", "divide", "dot", "dsplit", "eq", "equal", "erf", "erfc", "erfinv", "exp", "expand_dims",
-    "expm1", "fills", "flip", "fliplr", "flipud", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod",
-    "fold", "frac", "gather_elements", "gather_nd", "gcd", "ge", "geqrf", "ger", "greater", "greater_equal", "gt",
-    "hardshrink", "heaviside", "histc", "hsplit", "hypot", "i0", "igamma", "igammac", "imag", "index_fill",
-    "index_select", "inner", "inv", "inverse", "invert", "is_complex", "isclose", "isfinite", "isinf", "isnan",
-    "isneginf", "isposinf", "isreal", "lcm", "ldexp", "le", "lerp", "less", "less_equal", "lgamma", "log", "log10",
-    "log1p", "log2", "log_matrix_determinant", "logaddexp", "logaddexp2", "logcumsumexp", "logdet", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "logit", "logsumexp", "lstsq", "lt", "lu_solve", "masked_fill",
-    "masked_select", "matmul", "matrix_determinant", "matrix_power", "maximum", "median", "minimum", "mm",
-    "moveaxis", "movedim", "msort", "mul", "multinomial", "multiply", "mvlgamma", "nan_to_num", "nanmean",
-    "nanmedian", "nanquantile", "nansum", "narrow", "ne", "neg", "negative", "nextafter", "nonzero", "norm",
-    "not_equal", "orgqr", "ormqr", "outer", "positive", "pow", "put_", "quantile", "rad2deg", "random_categorical",
-    "ravel", "real", "reciprocal", "remainder", "renorm", "repeat_interleave", "reverse", "reverse_sequence",
-    "roll", "rot90", "round", "rsqrt", "scatter", "select_scatter", "sgn", "sigmoid", "sign", "signbit", "sin",
-    "sinc", "sinh", "slice_scatter", "slogdet", "soft_shrink", "softmax", "sort", "split", "sqrt", "square",
-    "std", "sub", "subtract", "svd", "swapaxes", "swapdims", "t", "tan", "tanh", "tensor_split", "tile",
-    "top_k", "topk", "tril", "triu", "true_divide", "trunc", "type_as", "unbind", "unfold", "unique_consecutive",
-    "unique_with_pad", "unsorted_segment_max", "unsorted_segment_min", "unsorted_segment_prod", "unsqueeze", "var",
-    "vsplit", "xdivy", "xlogy",
-]  # fmt: skip
+_SAME = """
+    abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr adjoint amax amin aminmax angle
+    approximate_equal arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort argwhere asin asinh
+    atan atan2 atanh baddbmm bincount bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
+    bitwise_xor bmm broadcast_to ceil cholesky cholesky_inverse cholesky_solve chunk clamp clip col2im conj copysign
+    cos cosh count_nonzero cov cross cummax cummin cumprod cumsum deg2rad det diag diagflat diagonal diagonal_scatter
+    diff digamma div divide dot dsplit eq equal erf erfc erfinv exp expand_dims expm1 fills flip fliplr flipud
+    float_power floor floor_divide fmax fmin fmod fold frac gather_elements gather_nd gcd ge geqrf ger greater
+    greater_equal gt hardshrink heaviside histc hsplit hypot i0 igamma igammac imag index_fill index_select inner inv
+    inverse invert is_complex isclose isfinite isinf isnan isneginf isposinf isreal lcm ldexp le lerp less less_equal
+    lgamma log log10 log1p log2 log_matrix_determinant logaddexp logaddexp2 logcumsumexp logdet logical_and logical_not
+    logical_or logical_xor logit logsumexp lstsq lt lu_solve masked_fill masked_select matmul matrix_determinant
+    matrix_power maximum median minimum mm moveaxis movedim msort mul multinomial multiply mvlgamma nan_to_num nanmean
+    nanmedian nanquantile nansum narrow ne neg negative nextafter nonzero norm not_equal orgqr ormqr outer positive pow
+    put_ quantile rad2deg random_categorical ravel real reciprocal remainder renorm repeat_interleave reverse
+    reverse_sequence roll rot90 round rsqrt scatter select_scatter sgn sigmoid sign signbit sin sinc sinh slice_scatter
+    slogdet soft_shrink softmax sort split sqrt square std sub subtract svd swapaxes swapdims t tan tanh tensor_split
+    tile top_k topk tril triu true_divide trunc type_as unbind unfold unique_consecutive unique_with_pad
+    unsorted_segment_max unsorted_segment_min unsorted_segment_prod unsqueeze var vsplit xdivy xlogy
+"""
 """Methods that are the function of the same name with the tensor as its first argument."""
 
 
@@ -569,7 +560,7 @@ def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Tensor]:
 def attach() -> None:
     """Give ``Tensor`` its operators and methods. Done once, when ``opbuild.mindspore`` is imported."""
     _attach_operators()
-    for name in _SAME:
+    for name in _SAME.split():
         setattr(Tensor, name, _tolerant(getattr(ops, name)))
     own: dict[str, Callable[..., Any]] = {
         "__eq__": _equal, "__ne__": _not_equal, "__getitem__": get_item, "__setitem__": set_item, "reshape": reshape,

@@ -97,10 +97,8 @@ class MissingModuleError(ModelError, ModuleNotFoundError):
 def getter(module: str, public: str = "", lazy: Iterable[str] = ()) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a module.
 
-    Args:
-        module: The module's name.
-        public: What MindSpore calls it, where that is not the name below ``opbuild``.
-        lazy: Modules below it that are imported when they are first used.
+    ``public`` is what MindSpore calls it, where that is not the name below ``opbuild``; ``lazy`` are modules below it that
+    are imported when they are first used.
     """
     modules = frozenset(lazy)
     owner = public or module.removeprefix("opbuild.")
@@ -130,7 +128,7 @@ def public(space: Mapping[str, Any], base: type | None = None) -> list[str]:
 
 
 def row(made: Made, call: Callable[[str], None]) -> Made:
-    """Return what a row of a module defines, a function or a class; ``call`` gives it the name that it will have."""
+    """Return the function or class that a row of a module defines; ``call`` gives it the name that it will have."""
     call(made.__name__)
     _CALLS[id(made)] = call
     return made
@@ -181,13 +179,7 @@ def missing_module(name: str) -> MissingModuleError:
 
 
 def sentence(owner: str, name: str, there: Callable[[], Iterable[str]]) -> tuple[str, str]:
-    """Return the message about a missing name and the hint.
-
-    Args:
-        owner: The module or class that was asked, as MindSpore calls it.
-        name: The name.
-        there: Returns the names that it has here.
-    """
+    """Return the message about a name that ``owner`` lacks, as MindSpore calls it, and the hint: near names ``there``."""
     known = _SENTENCES.get((owner, name))
     if known is None:  # programs that only ask with hasattr ask often
         near = _elsewhere(owner, name) or _nearest(owner, name, there())

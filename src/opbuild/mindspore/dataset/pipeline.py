@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.types import Array
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, natural
 from opbuild.mindspore.dataset import config
 from opbuild.mindspore.tensor import Tensor
 from opbuild.platform.records import dataclass
@@ -126,12 +126,6 @@ def parts(
     """Return the makers of the rows of each part, and how many rows each has; see ``Dataset.split``.
 
     Parts are made of the rows of one epoch, whose order does not change: no row wanders from one to another.
-
-    Args:
-        rows_of: Gives the rows of the whole in an epoch.
-        whole: Their number.
-        sizes: Numbers or shares.
-        randomize: Whether rows are drawn.
 
     Raises:
         ArgumentValueError: If the sizes are not those of the whole.
@@ -253,8 +247,7 @@ class Dataset:
             output_columns: The columns that it gives; the same by default.
             options: MindSpore's further options of workers; they change nothing here.
         """
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise ArgumentValueError(f"batch_size is {batch_size!r}", "give an integer of at least 1")
+        natural(batch_size, "batch_size", 1)
         return _Batched(self, batch_size, drop_remainder, per_batch_map, input_columns, output_columns)
 
     def map(self, operations: Any, input_columns: Any = None, output_columns: Any = None,
@@ -276,8 +269,7 @@ class Dataset:
 
     def shuffle(self, buffer_size: int) -> Dataset:
         """Return the rows in random order: each is drawn from the next ``buffer_size`` ones."""
-        if isinstance(buffer_size, bool) or not isinstance(buffer_size, int) or buffer_size < 2:
-            raise ArgumentValueError(f"buffer_size of shuffle is {buffer_size!r}", "give an integer of at least 2")
+        natural(buffer_size, "buffer_size of shuffle", 2)
         return _Derived(self, lambda rows, epoch: shuffled(rows, epoch, buffer_size), lambda size: size)
 
     def repeat(self, count: int | None = None) -> Dataset:

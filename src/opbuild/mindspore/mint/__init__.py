@@ -20,23 +20,18 @@ from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.ops.random import drawn
 from opbuild.mindspore.tensor import Tensor
 
-_SAME = [
-    "abs", "acos", "acosh", "addbmm", "addmm", "addmv", "arange", "arccos", "arccosh", "arcsin", "arcsinh",
-    "arctan", "arctan2", "arctanh", "argmax", "asin", "asinh", "atan", "atan2", "atanh", "bincount", "bitwise_and",
-    "bitwise_not", "bitwise_or", "bitwise_xor", "bmm", "broadcast_to", "cdist", "ceil", "clamp", "clip", "cos",
-    "cosh", "cross", "cumprod", "cumsum", "diff", "div", "divide", "dot", "einsum", "eq", "erf", "erfc", "erfinv",
-    "exp", "exp2", "expm1", "eye", "flip", "float_power", "floor", "floor_divide", "fmod", "frac", "full",
-    "full_like", "gcd", "greater", "greater_equal", "gt", "histc", "hstack", "imag", "inverse", "isclose",
-    "isfinite", "isinf", "isnan", "isneginf", "le", "lerp", "less", "less_equal", "log", "log10", "log1p", "log2",
-    "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lt",
-    "masked_select", "matmul", "maximum", "minimum", "mm", "mul", "mv", "nan_to_num", "nansum", "ne", "neg",
-    "negative", "nonzero", "not_equal", "ones_like", "outer", "permute", "pow", "ravel", "real", "reciprocal",
-    "remainder", "repeat_interleave", "reshape", "roll", "round", "rsqrt", "searchsorted", "sigmoid", "sign", "sin",
-    "sinc", "sinh", "softmax", "split", "sqrt", "square", "sum", "swapaxes", "t", "take", "tan", "tanh", "tile",
-    "trace", "tril", "triu", "trunc", "unbind", "unique_consecutive", "unsqueeze", "where", "xlogy", "zeros",
-    "zeros_like", "ones", "trunc", "narrow", "index_select", "gather", "chunk", "dstack", "cummax", "cummin",
-    "multinomial",
-]  # fmt: skip
+_SAME = """
+    abs acos acosh addbmm addmm addmv arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax asin asinh
+    atan atan2 atanh bincount bitwise_and bitwise_not bitwise_or bitwise_xor bmm broadcast_to cdist ceil chunk clamp
+    clip cos cosh cross cummax cummin cumprod cumsum diff div divide dot dstack einsum eq erf erfc erfinv exp exp2
+    expm1 eye flip float_power floor floor_divide fmod frac full full_like gather gcd greater greater_equal gt histc
+    hstack imag index_select inverse isclose isfinite isinf isnan isneginf le lerp less less_equal log log10 log1p log2
+    logaddexp logaddexp2 logical_and logical_not logical_or logical_xor logsumexp lt masked_select matmul maximum
+    minimum mm mul multinomial mv nan_to_num nansum narrow ne neg negative nonzero not_equal ones ones_like outer
+    permute pow ravel real reciprocal remainder repeat_interleave reshape roll round rsqrt searchsorted sigmoid sign
+    sin sinc sinh softmax split sqrt square sum swapaxes t take tan tanh tile trace tril triu trunc unbind
+    unique_consecutive unsqueeze where xlogy zeros zeros_like
+"""
 
 
 def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -206,9 +201,9 @@ _OWN: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-_BY_DIM = [
-    "all", "any", "chunk", "concat", "cummax", "cumsum", "diff", "index_select", "narrow", "scatter", "split", "stack",
-]  # fmt: skip
+_BY_DIM = """
+    all any chunk concat cummax cumsum diff index_select narrow scatter split stack
+"""
 """Functions that differ from those of ``ops`` in what they call the axis and whether it stays."""
 
 
@@ -227,7 +222,11 @@ def _made() -> dict[str, Callable[..., Any]]:
         if "<lambda>" in function.__qualname__:
             function.__name__ = function.__qualname__ = name
             function.__doc__ = f"Return ``{name}`` as ``ops`` computes it."
-    return {**{name: getattr(ops, name) for name in _SAME}, **{name: _with_dim(name) for name in _BY_DIM}, **_OWN}
+    return {
+        **{name: getattr(ops, name) for name in _SAME.split()},
+        **{name: _with_dim(name) for name in _BY_DIM.split()},
+        **_OWN,
+    }
 
 
 _FUNCTIONS = _made()

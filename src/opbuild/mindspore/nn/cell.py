@@ -30,12 +30,6 @@ def computed(cell: Any, construct: Callable[..., Any], args: tuple[Any, ...], kw
 
     Tensors among the arguments and the cell's own trained parameters are cast; what is not trained, such as running
     statistics, stays.
-
-    Args:
-        cell: The cell, with ``_float`` and ``_float_out``: names of element types, empty for none.
-        construct: Computes the result.
-        args: Its arguments.
-        kwargs: Its arguments by name.
     """
     dtype = cell._float or _CURRENT.get()
     if not dtype:

@@ -273,11 +273,7 @@ def Pad(x: Tensor, *, paddings: tuple[tuple[int, int], ...], mode: str = "CONSTA
 
 
 class _Padding(Cell):
-    """Elements before and after the last axes; of a negative padding, elements less.
-
-    Args:
-        padding: An integer, or pairs (before, after), the last axis first.
-    """
+    """Elements before and after the last axes, pairs with the last axis first; of a negative padding, elements less."""
 
     axes = 1
     mode = "constant"

@@ -448,13 +448,7 @@ def _vander(x: Tensor, count: int | None, increasing: bool) -> Any:
 
 
 def _plain(name: str, kind: Any = None, of_floats: Any = np.float32) -> Callable[..., Any]:
-    """Return numpy's function on data.
-
-    Args:
-        name: Its name.
-        kind: The element type of the result if it is of integers.
-        of_floats: The element type of the result if it is of floats in float64.
-    """
+    """Return numpy's function on data; integers become ``kind``, if one is given, and float64 ``of_floats``."""
     function = getattr(np, name)
 
     def narrowed(result: Any) -> Any:

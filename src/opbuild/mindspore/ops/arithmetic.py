@@ -36,15 +36,9 @@ def binary(op_type: str, first: Any, second: Any, domain: str = "", dtype: str =
 
 def pairwise(op_type: str, what: str, domain: str = "", *, dtype: str = "", of_bool: str = "",
              bool_as: str = "") -> Callable[[Any, Any], Tensor]:  # fmt: skip
-    """Return the function that is an operator of two operands.
+    """Return the function that is an operator of two operands, computed in ``dtype`` or else in their common type.
 
-    Args:
-        op_type: The operator.
-        what: What it returns.
-        domain: The operator's.
-        dtype: The element type to compute in; by default the operands' common one.
-        of_bool: The operator of two truth values, where it is another.
-        bool_as: The element type that truth values are computed in.
+    Of two truth values it is ``of_bool``, where that is another operator, or computed in ``bool_as``.
     """
 
     def function(input: Any, other: Any) -> Tensor:

@@ -237,12 +237,7 @@ class MultitypeFuncGraph:
 
 
 class _Mapping:
-    """Applies a function to the items of sequences, those of one place together.
-
-    Args:
-        ops: The function; else it is the first argument of a call.
-        reverse: Whether the last ones come first.
-    """
+    """Applies a function, else the first argument of a call, to the items of sequences, those of one place together."""
 
     _goes_deep = False
 

@@ -97,11 +97,7 @@ for _name in _METHODS:
 
 
 class Callbacks:
-    """Several callbacks, called one after the other.
-
-    Args:
-        given: A callback, several, or None.
-    """
+    """Callbacks, one, several or none, called one after the other."""
 
     def __init__(self, given: Any) -> None:
         self.all: list[Callback] = [] if given is None else list(given) if isinstance(given, Iterable) else [given]
