@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from opbuild.mindspore.public_names import content, kinds
+from opbuild.mindspore.names import content, kinds
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 SCRIPTS = TESTS / "system" / "mindspore_scripts"

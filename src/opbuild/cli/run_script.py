@@ -27,7 +27,7 @@ _PLACES = {
     "mindspore.common": _FACE,
     "mindspore.parallel._utils": f"{_FACE}.parallel",
     "mindspore.communication.management": f"{_FACE}.communication",
-    "mindspore.common.api": f"{_FACE}.jit",
+    "mindspore.common.api": f"{_FACE}.functions",
     "mindspore.common.seed": f"{_FACE}.initializer",
     **{f"mindspore.common.{name}": f"{_FACE}.{name}" for name in ("dtype", "initializer", "parameter", "tensor")},
 }
@@ -35,7 +35,7 @@ _PLACES = {
 
 _INNER = {
     "nn": ("dynamic_lr", "layer", "learning_rate_schedule", "loss", "optim", "wrap"),
-    "ops": ("composite", "function", "functional", "operations"),
+    "ops": ("composite", "function", "functional", "operations", "primitive"),
     "train": ("callback", "loss_scale_manager", "metrics", "model"),
 }
 """Modules of MindSpore whose names, and those of the modules below them, the module above has as well: it stands in."""

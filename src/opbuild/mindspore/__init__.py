@@ -5,21 +5,20 @@
 
 import sys
 
-from opbuild.mindspore import amp, communication, context, dtype, methods, names, nn, ops, seeds, train
-from opbuild.mindspore.check import run_check
+from opbuild.mindspore import amp, communication, context, dtype, functions, methods, names, nn, ops, seeds, train
+from opbuild.mindspore.checkpoint import ckpt_to_safetensors, load_checkpoint_async, safetensors_to_ckpt
 from opbuild.mindspore.context import *
-from opbuild.mindspore.conversion import ckpt_to_safetensors, load_checkpoint_async, safetensors_to_ckpt
 from opbuild.mindspore.dtype import *
-from opbuild.mindspore.gradients import GradOperation, get_grad, grad, value_and_grad
+from opbuild.mindspore.functions import *
 from opbuild.mindspore.initializer import get_seed, set_seed
-from opbuild.mindspore.jit import jit, jit_class, ms_function, mutable
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
 from opbuild.mindspore.seeds import *
 from opbuild.mindspore.tensor import Tensor, frombuffer, is_tensor, tensor
 from opbuild.mindspore.train import *
 
 methods.attach()
-vars(ops).update(GradOperation=GradOperation, grad=grad, value_and_grad=value_and_grad)  # MindSpore has them there
+GradOperation = ops.GradOperation = functions.GradOperation  # MindSpore has it and its kin there
+ops.grad, ops.value_and_grad = functions.grad, functions.value_and_grad
 
 common = sys.modules[__name__]
 """MindSpore keeps tensors, initializers and element types below ``common``; here they are one module."""
@@ -32,10 +31,10 @@ __version__ = "2.10.0"
 
 __all__ = [
     "Parameter", "ParameterTuple", "Tensor", "amp", "ckpt_to_safetensors", "communication", "context", "dtype",
-    "from_numpy", "frombuffer", "get_grad", "get_seed", "grad", "is_tensor", "jit", "jit_class",
-    "load_checkpoint_async", "ms_function", "mutable", "nn", "ops", "run_check", "safetensors_to_ckpt", "set_seed",
-    "tensor", "train", "value_and_grad",
+    "from_numpy", "frombuffer", "get_seed", "is_tensor", "load_checkpoint_async", "nn", "ops", "safetensors_to_ckpt",
+    "set_seed", "tensor", "train",
 ]  # fmt: skip
+__all__ += functions.__all__
 __all__ += context.__all__
 __all__ += dtype.__all__
 __all__ += seeds.__all__

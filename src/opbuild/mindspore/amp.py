@@ -6,24 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.mindspore import names
+from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.dtype import float16, float32, int32, to_type
 from opbuild.mindspore.nn.basic import Dense
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.convolution import Conv1d, Conv1dTranspose, Conv2d, Conv2dTranspose, Conv3d, Conv3dTranspose
-from opbuild.mindspore.nn.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d, LayerNorm
+from opbuild.mindspore.nn.convolution import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    Conv1d,
+    Conv1dTranspose,
+    Conv2d,
+    Conv2dTranspose,
+    Conv3d,
+    Conv3dTranspose,
+    LayerNorm,
+)
 from opbuild.mindspore.nn.optimizer import Optimizer
-from opbuild.mindspore.nn.scaling import (
+from opbuild.mindspore.nn.training import (
     DynamicLossScaleUpdateCell,
     FixedLossScaleUpdateCell,
+    TrainOneStepCell,
     TrainOneStepWithLossScaleCell,
+    WithLossCell,
     all_finite,
     changed_scale,
 )
-from opbuild.mindspore.nn.training import TrainOneStepCell, WithLossCell
-from opbuild.mindspore.ops.arithmetic import div, mul
-from opbuild.mindspore.ops.assignment import assign
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -127,11 +136,11 @@ class StaticLossScaler(LossScaler):
 
     def scale(self, inputs: Any) -> Any:
         """Return a tensor or several, multiplied by the scale."""
-        return _each(inputs, lambda value: mul(value, self.scale_value))
+        return _each(inputs, lambda value: ops.mul(value, self.scale_value))
 
     def unscale(self, inputs: Any) -> Any:
         """Return a tensor or several, divided by the scale."""
-        return _each(inputs, lambda value: div(value, self.scale_value))
+        return _each(inputs, lambda value: ops.div(value, self.scale_value))
 
     def adjust(self, grads_finite: Any) -> bool:
         """Return False: the scale stays."""
@@ -159,8 +168,8 @@ class DynamicLossScaler(StaticLossScaler):
         """Change the scale; ``grads_finite`` is the result of ``all_finite``."""
         scale, counter = changed_scale(self.scale_value, self.counter, grads_finite, self.scale_factor,
                                        self.scale_window)  # fmt: skip
-        assign(self.scale_value, scale)
-        assign(self.counter, counter)
+        ops.assign(self.scale_value, scale)
+        ops.assign(self.counter, counter)
         return True
 
 

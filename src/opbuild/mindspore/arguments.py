@@ -42,6 +42,13 @@ def positive(value: Any, what: str) -> int:
     return value
 
 
+def natural(value: Any, what: str, least: int) -> int:
+    """Return ``value`` if it is an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentValueError(f"{what} is {value!r}", f"give an integer of at least {least}")
+    return value
+
+
 def allowed(is_allowed: Callable[[Any], bool], hint: str) -> Callable[[Any, str], Any]:
     """Return a check that a value is allowed, as ``positive`` does; its error says which values are."""
 
@@ -92,7 +99,7 @@ class Attributes:
     """
 
     def __init__(self, owner: str, defaults: Mapping[str, Any]) -> None:
-        self._owner = owner
+        self.owner = owner
         self.defaults = defaults
 
     def __str__(self) -> str:
@@ -123,6 +130,6 @@ class Attributes:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise ArgumentTypeError(f"{self._owner}(): {error}", f"it takes {self}") from None
+            raise ArgumentTypeError(f"{self.owner}(): {error}", f"it takes {self}") from None
         bound.apply_defaults()
         return bound.arguments

@@ -1,25 +1,134 @@
-"""``save_checkpoint``, ``load_checkpoint``, ``load_param_into_net``: parameters in MindSpore's own files."""
+"""Checkpoints: parameters saved, loaded, given to a cell by name, and files converted, in MindSpore's formats."""
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from opbuild.mindspore import checkpoint_file, safetensors_file
+from opbuild.errors import ModelError
+from opbuild.mindspore import checkpoint_file
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.checkpoint_file import CheckpointError, Content, Record
-from opbuild.mindspore.loading import load_param_into_net
+from opbuild.mindspore.context import warn
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
+from opbuild.platform.background import Background
 from opbuild.platform.paths import Path
 
 __all__ = ["load_checkpoint", "load_param_into_net", "save_checkpoint"]
+
+_FAMILIES = (("bfloat16", "float16", "float32", "float64"), ("int8", "int16", "int32", "int64"))
+
+
+class LoadError(ModelError, RuntimeError):
+    """A parameter of a file does not fit the network's."""
+
+
+def load_param_into_net(
+    net: Cell, parameter_dict: Mapping[str, Any], strict_load: bool = False, remove_redundancy: bool = False
+) -> tuple[list[str], list[str]]:
+    """Give the parameters of a cell the data of those of the same names.
+
+    Args:
+        net: The cell.
+        parameter_dict: What ``load_checkpoint`` returned.
+        strict_load: Whether element types must be equal and names whole. Otherwise floats become the network's floats
+            and integers its integers, and names in the dictionary may have one more prefix than in the network.
+        remove_redundancy: Kept for programs that give it.
+
+    Returns:
+        The network's names that were not loaded, and the dictionary's that were not used.
+
+    Raises:
+        LoadError: If a shape or an element type does not fit (a ``RuntimeError`` too).
+        ArgumentTypeError: If there is no cell or no dictionary of parameters.
+    """
+    _check(net, parameter_dict)
+    missing: list[str] = []
+    unused = list(parameter_dict)
+    for parameter in net.get_parameters():
+        if parameter.name not in parameter_dict:
+            missing.append(parameter.name)
+        elif isinstance(parameter_dict[parameter.name], Parameter):
+            _update(parameter, parameter_dict[parameter.name], strict_load)
+            unused.remove(parameter.name)
+    if missing and not strict_load:
+        _load_with_prefix(net, parameter_dict, missing)
+    if missing:
+        names = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        warn(f"{len(missing)} of the network's parameters are not loaded, as the dictionary has none: {names}")
+    return missing, unused
+
+
+def _check(net: Any, parameter_dict: Any) -> None:
+    if not isinstance(net, Cell):
+        raise ArgumentTypeError(f"load_param_into_net was given a {type(net).__name__}", "give a Cell first")
+    if not isinstance(parameter_dict, Mapping):
+        raise ArgumentTypeError(
+            f"load_param_into_net was given a {type(parameter_dict).__name__}", "give what load_checkpoint returned"
+        )
+    for name, value in parameter_dict.items():
+        if not isinstance(name, str) or not isinstance(value, (Parameter, str, list)):
+            raise ArgumentTypeError(
+                f"load_param_into_net was given {name!r} with a {type(value).__name__}", "give parameters by name"
+            )
+
+
+def _update(parameter: Parameter, new: Parameter, strict: bool) -> None:
+    if _extents(parameter) != _extents(new):
+        raise LoadError(
+            f"{parameter.name} has the shape {parameter.shape} in the network and {new.shape} in the checkpoint",
+            "is the checkpoint of this network?",
+        )
+    first, second = parameter.type.dtype, new.type.dtype
+    if first != second:
+        if strict or not any(first in family and second in family for family in _FAMILIES):
+            raise LoadError(
+                f"{parameter.name} is {first} in the network and {second} in the checkpoint",
+                "is the checkpoint of this network?" if not strict else "strict_load=False converts",
+            )
+        warn(f"{parameter.name} is converted from {second} to {first}")
+    parameter.set_data(new.asnumpy().reshape(parameter.shape))
+
+
+def _extents(tensor: Parameter) -> list[int]:
+    """Return the shape without extents of 1 at its end: MindSpore loads (8, 3, 1, 1) into (8, 3)."""
+    extents = list(tensor.shape)
+    while extents and extents[-1] == 1:
+        extents.pop()
+    return extents
+
+
+def _load_with_prefix(net: Cell, parameter_dict: Mapping[str, Any], missing: list[str]) -> None:
+    """Load parameters that are in the dictionary under one more prefix, such as ``network.`` of a training cell."""
+    by_name = {parameter.name: parameter for parameter in net.get_parameters()}
+    prefix = _prefix(parameter_dict, missing)
+    while prefix:
+        warn(f"the checkpoint's names without their prefix {prefix!r} are the network's")
+        for name in list(missing):
+            new = parameter_dict.get(prefix + name)
+            if isinstance(new, Parameter):
+                _update(by_name[name], new, False)
+                missing.remove(name)
+        before, prefix = prefix, _prefix(parameter_dict, missing)
+        prefix = "" if prefix == before else prefix
+
+
+def _prefix(parameter_dict: Mapping[str, Any], missing: list[str]) -> str:
+    for name in missing:
+        for known in parameter_dict:
+            if known.endswith(name) and known != name:
+                return known[: -len(name)]
+    return ""
+
 
 Choice = Callable[[str], bool]
 _FORMATS = ("ckpt", "safetensors")
@@ -117,7 +226,7 @@ def save_checkpoint(save_obj: Any, ckpt_file_name: str, integrated_save: bool = 
         if format == "ckpt":
             checkpoint_file.write_records(file, contents, crc_check)
         else:
-            safetensors_file.write_records(file, _arrays(contents))
+            checkpoint_file.write_safetensors(file, _arrays(contents))
 
 
 def _no_crc_of(format: str, crc_check: bool, function: str) -> None:
@@ -128,7 +237,7 @@ def _no_crc_of(format: str, crc_check: bool, function: str) -> None:
 def _records(file: BinaryIO, format: str, crc_check: bool) -> Iterator[Record]:
     if format == "ckpt":
         return checkpoint_file.read_records(file, crc_check)
-    return safetensors_file.read_records(file)
+    return checkpoint_file.read_safetensors(file)
 
 
 def _named(save_obj: Any) -> Iterator[tuple[str, Any]]:
@@ -226,3 +335,99 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+class ParamDictFuture:
+    """Parameters that a thread is loading."""
+
+    def __init__(self, future: Background[dict[str, Any]]) -> None:
+        self._future = future
+
+    def result(self) -> dict[str, Any]:
+        """Return the parameters; an error while they were loaded is raised here."""
+        return self._future.result()
+
+
+def load_checkpoint_async(ckpt_file_name: str, net: Any = None, strict_load: bool = False, filter_prefix: Any = None,
+                          dec_key: bytes | None = None, dec_mode: str = "AES-GCM", specify_prefix: Any = None,
+                          choice_func: Choice | None = None) -> ParamDictFuture:  # fmt: skip
+    """Begin ``load_checkpoint`` in a thread; ``result()`` of the returned future waits for it."""
+    format = "safetensors" if str(ckpt_file_name).endswith(".safetensors") else "ckpt"
+    work = partial(load_checkpoint, ckpt_file_name, net, strict_load, filter_prefix, dec_key, dec_mode,
+                   specify_prefix, choice_func, format=format)  # fmt: skip
+    future = Background(work, "load_checkpoint")
+    future.start()
+    return ParamDictFuture(future)
+
+
+def ckpt_to_safetensors(file_path: str, save_path: str | None = None, name_map: Mapping[str, str] | None = None,
+                        file_name_regex: str | None = None, processes_num: int = 1) -> None:  # fmt: skip
+    """Write the parameters of ``.ckpt`` files as ``.safetensors``.
+
+    Args:
+        file_path: A file, or a folder: then of each folder in it whose name begins with ``rank``.
+        save_path: The folder to write to; by default beside each file.
+        name_map: New names of parameters, by their old ones.
+        file_name_regex: Found in the names of the files that are converted; by default all are.
+        processes_num: Kept for programs that give it.
+
+    Raises:
+        ArgumentValueError: If there is no such file or folder, or it is none to convert.
+        CheckpointError: If a file cannot be read or written.
+    """
+    _convert("ckpt_to_safetensors", "ckpt", "safetensors", file_path, save_path, name_map, file_name_regex)
+
+
+def safetensors_to_ckpt(file_path: str, save_path: str | None = None, name_map: Mapping[str, str] | None = None,
+                        file_name_regex: str | None = None, processes_num: int = 1) -> None:  # fmt: skip
+    """Write the parameters of ``.safetensors`` files as ``.ckpt``; arguments are ``ckpt_to_safetensors``'s."""
+    _convert("safetensors_to_ckpt", "safetensors", "ckpt", file_path, save_path, name_map, file_name_regex)
+
+
+def _convert(function: str, source: str, target: str, file_path: Any, save_path: Any, name_map: Any,
+             regex: Any) -> None:  # fmt: skip
+    for name, given in (("file_path", file_path), ("save_path", save_path)):
+        if not isinstance(given, (str, os.PathLike)) and (given is not None or name == "file_path"):
+            raise ArgumentTypeError(f"{name} of {function} is {given!r}", "give a string")
+    if save_path and Path(save_path).suffix:
+        raise ArgumentValueError(f"save_path of {function} is {str(save_path)!r}", "give the name of a folder")
+    if name_map is not None and not isinstance(name_map, Mapping):
+        raise ArgumentValueError(f"name_map of {function} is {name_map!r}", "give a dictionary of names")
+    given = Path(file_path)
+    for file in _files(function, source, given, _pattern(function, regex)):
+        folder = file.parent if save_path is None else Path(save_path) / file.parent.relative_to(
+            given if given.is_dir() else given.parent)  # fmt: skip
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"{folder} cannot be made: {error.strerror}", "see its rights") from None
+        loaded = load_checkpoint(str(file), format=source)
+        renamed = {(name_map or {}).get(name, name): value for name, value in loaded.items()}
+        save_checkpoint(renamed, str(folder / f"{file.name[: -len(source)]}{target}"), format=target)
+
+
+def _pattern(function: str, regex: Any) -> re.Pattern[str]:
+    try:
+        return re.compile("" if regex is None else regex)
+    except (re.error, TypeError) as error:
+        raise ArgumentValueError(f"file_name_regex of {function} is {regex!r}: {error}") from None
+
+
+def _files(function: str, source: str, given: Path, pattern: re.Pattern[str]) -> Iterator[Path]:
+    """Yield the files to convert."""
+    if given.is_file():
+        if given.suffix != f".{source}":
+            raise ArgumentValueError(f"{function} was given {str(given)!r}", f"the name must end with .{source}")
+        if not pattern.search(str(given)):
+            raise ArgumentValueError(f"file_name_regex of {function} is not found in {str(given)!r}")
+        yield given
+        return
+    if not given.is_dir():
+        raise ArgumentValueError(f"{function}: there is no {str(given)!r}", f"the current folder is {Path.cwd()}")
+    folders = sorted(each for each in given.iterdir() if each.is_dir() and each.name.startswith("rank"))
+    if not folders:
+        raise ArgumentValueError(
+            f"{function}: {str(given)!r} has no folder whose name begins with 'rank'", "give one file, or their folder"
+        )
+    for folder in folders:
+        yield from sorted(each for each in folder.glob(f"*.{source}") if pattern.search(each.name))

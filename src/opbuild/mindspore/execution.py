@@ -1,18 +1,21 @@
-"""Runs operators: appends them to the trace that is recorded, or builds and calls a network of one operator at once."""
+"""Runs operators: appends them to a trace, or builds and calls them at once, or computes on data with numpy."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from opbuild.errors import DTypeError, ShapeError
+from opbuild.dtypes import is_float
+from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError
 from opbuild.frontend.cell import Symbol, Trace, current, location
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.types import Array, Attribute, Graph
-from opbuild.mindspore.arguments import TensorShapeError, TensorTypeError
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, TensorTypeError
 from opbuild.mindspore.context import build_config
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.parameter import Parameter
@@ -148,3 +151,179 @@ def _key(operand: Operand) -> Hashable:
         operand.asnumpy()  # a traced tensor outside its trace has no data: say so here
         return operand.type
     return None if operand is None else (operand.dtype.name, operand.shape, operand.tobytes())
+
+
+_SIGNED = ("int8", "int16", "int32", "int64")
+_FLOATS = ("bfloat16", "float16", "float32", "float64")
+_WIDE_UNSIGNED = ("uint16", "uint32", "uint64")
+
+
+def promote(first: str, second: str) -> str:
+    """Return the type that two tensors are converted to.
+
+    Raises:
+        TensorTypeError: For uint16, uint32 and uint64 with any other type but bool, as in MindSpore.
+    """
+    if second in (first, "bool"):
+        return first
+    if first == "bool":
+        return second
+    if first in _WIDE_UNSIGNED or second in _WIDE_UNSIGNED:
+        raise TensorTypeError(
+            f"{first} and {second} have no common element type{location()}", "convert one of the tensors with .astype()"
+        )
+    if {first, second} == {"bfloat16", "float16"}:
+        return "float32"  # neither holds the other's numbers
+    for family in (_FLOATS, _SIGNED):
+        ranks = [family.index(name) for name in (first, second) if name in family]
+        if len(ranks) == 2:
+            return family[max(ranks)]
+        if ranks and family is _FLOATS:
+            return family[ranks[0]]
+    return "int16" if "int8" in (first, second) else first if first in _SIGNED else second
+
+
+def with_number(dtype: str, number: bool | int | float) -> str:
+    """Return the type that a tensor and a Python number are converted to."""
+    if isinstance(number, bool):
+        return dtype
+    if isinstance(number, int):
+        return "int64" if dtype == "bool" else dtype
+    return dtype if dtype in _FLOATS else "float32"
+
+
+def operands(first: Any, second: Any, name: str) -> tuple[str, Any, Any]:
+    """Return the common type of two operands and both as tensors or numbers, at least one of them a tensor.
+
+    Raises:
+        ArgumentTypeError: If an operand is neither a tensor, a number nor an array.
+    """
+    first, second = _operand(first, name), _operand(second, name)
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return promote(first.type.dtype, second.type.dtype), first, second
+    if isinstance(first, Tensor):
+        return with_number(first.type.dtype, second), first, second
+    if isinstance(second, Tensor):
+        return with_number(second.type.dtype, first), first, second
+    tensor = Tensor(first)
+    return with_number(tensor.type.dtype, second), tensor, second
+
+
+def _operand(value: Any, name: str) -> Any:
+    if isinstance(value, (Tensor, bool, int, float)):
+        return value
+    if isinstance(value, (np.ndarray, np.generic, list, tuple)):
+        return Tensor(value)
+    raise ArgumentTypeError(f"{name} was given a {type(value).__name__}{location()}", "give tensors or numbers")
+
+
+def on_data(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of tensors that a function of arrays stands for.
+
+    Tensors among the arguments become arrays, arrays among the results tensors.
+
+    Raises:
+        InvalidModelError: By the function, if a tensor is traced and has no data yet.
+        ArgumentValueError: By the function, if numpy refuses the data.
+    """
+
+    @wraps(function)
+    def computed(*args: Any, **kwargs: Any) -> Any:
+        given = _arrays((args, kwargs), function.__name__)
+        with _mapped(function.__name__):
+            return tensors(function(*given[0], **given[1]))
+
+    return computed
+
+
+def in_floats(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``on_data`` of a function that is computed in float64 and returned in its first argument's type.
+
+    Integers are returned as float32.
+    """
+
+    @wraps(function)
+    def computed(first: Any, *args: Any, **kwargs: Any) -> Any:
+        array, rest, named = _arrays((first, args, kwargs), function.__name__)
+        array = floats(array)
+        wide = [item.astype(np.float64) if isinstance(item, np.ndarray) and is_float(item.dtype.name) else item
+                for item in rest]  # fmt: skip
+        with np.errstate(all="ignore"), _mapped(function.__name__):
+            result = function(array.astype(np.float64), *wide, **named)
+        return tensors(_narrowed(result, array.dtype))
+
+    return computed
+
+
+@contextmanager
+def _mapped(name: str) -> Iterator[None]:
+    """Say which function refused its arguments when numpy did."""
+    try:
+        yield
+    except OpbuildError:
+        raise
+    except (ValueError, IndexError, TypeError, AttributeError, OverflowError) as error:
+        raise ArgumentValueError(f"{name} cannot take these arguments{location()}: {error}") from None
+
+
+def not_traced(name: str) -> None:
+    """Refuse a function that has no sense in a network that is traced once and run many times.
+
+    Raises:
+        InvalidModelError: While a network is traced.
+    """
+    if current() is not None:
+        raise InvalidModelError(
+            f"construct calls {name}{location()}, which would happen once, when the network is traced",
+            "call it outside of construct and give its result as an argument, or use set_context(mode=PYNATIVE_MODE)",
+        )
+
+
+def floats(array: Any) -> Array:
+    """Return an array of floats; integers become float32."""
+    array = np.asarray(array)
+    return np.asarray(array if is_float(array.dtype.name) else array.astype(np.float32))
+
+
+def tensors(result: Any) -> Any:
+    """Return arrays as tensors, also in tuples and lists."""
+    if isinstance(result, (np.ndarray, np.generic)):
+        array = np.asarray(result)
+        return Tensor.of(np.ascontiguousarray(array).reshape(array.shape))
+    if isinstance(result, (tuple, list)):
+        return type(result)(tensors(item) for item in result)
+    return result
+
+
+def _narrowed(result: Any, dtype: Any) -> Any:
+    if isinstance(result, tuple):
+        return tuple(_narrowed(item, dtype) for item in result)
+    array = np.asarray(result)
+    return array.astype(dtype) if array.dtype == np.float64 else array
+
+
+def _arrays(value: Any, name: str) -> Any:
+    if isinstance(value, Tensor):
+        if value.symbol is not None:
+            raise InvalidModelError(
+                f"construct calls {name} on a traced tensor{location()}: it is computed from data, by no operator",
+                "call it outside of construct and give its result as an argument, "
+                "or use set_context(mode=PYNATIVE_MODE)",
+            )
+        return value.asnumpy()
+    if isinstance(value, dict):
+        return {key: _arrays(item, name) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(_arrays(item, name) for item in value)
+    return value
+
+
+def need_array(value: Any, name: str) -> Array:
+    """Return an array that was a tensor.
+
+    Raises:
+        ArgumentTypeError: If it is none.
+    """
+    if not isinstance(value, np.ndarray):
+        raise ArgumentTypeError(f"{name} was given a {type(value).__name__}{location()}", "give a Tensor")
+    return value

@@ -59,24 +59,21 @@ class Initializer:
         return np.broadcast_to(np.asarray(self.values(extents)).astype(dtype), extents).copy()
 
 
-def _declared(name: str, doc: str, values: Callable[[Any, tuple[int, ...]], Any], base: type = Initializer,
+def _declared(doc: str, values: Callable[[Any, tuple[int, ...]], Any], base: type = Initializer,
               **attributes: Any) -> Any:  # fmt: skip
-    """Return the class of an initializer.
-
-    Args:
-        name: Its name.
-        doc: What ``help`` says of it.
-        values: Makes the values, of itself and the shape.
-        base: The class that it derives from.
-        attributes: What the constructor takes, in order, with the defaults; ``...`` for one that must be given.
-    """
-    taken = Attributes(name, attributes)
+    """Return the class of an initializer: ``values`` makes them, of itself, with its attributes, and the shape."""
+    taken = Attributes("", attributes)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
         vars(self).update(taken.bind(args, kwargs))
 
     __init__.__signature__ = taken.method  # type: ignore[attr-defined]
-    return type(name, (base,), {"__init__": __init__, "values": values, "__doc__": doc, "__module__": __name__})
+    made = type("Initializer", (base,), {"__init__": __init__, "values": values, "__doc__": doc})
+
+    def call(name: str) -> None:
+        made.__name__ = made.__qualname__ = taken.owner = name
+
+    return names.row(made, call)
 
 
 def _truncated(self: Any, shape: tuple[int, ...]) -> Any:
@@ -124,43 +121,36 @@ def _sparse(self: Any, shape: tuple[int, ...]) -> Any:
     return drawn
 
 
-Zero = _declared("Zero", "Zeros.", lambda self, shape: 0)
-One = _declared("One", "Ones.", lambda self, shape: 1)
-Constant = _declared("Constant", "One number, or an array.", lambda self, shape: self.value, value=...)
-Uniform = _declared("Uniform", "Uniform from ``-scale`` to ``scale``.",
-                    lambda self, shape: _uniform(self.scale, shape), scale=0.07)  # fmt: skip
-Normal = _declared("Normal", "Normal with standard deviation ``sigma``.",
+Zero = _declared("Zeros.", lambda self, shape: 0)
+One = _declared("Ones.", lambda self, shape: 1)
+Constant = _declared("One number, or an array.", lambda self, shape: self.value, value=...)
+Uniform = _declared("Uniform from ``-scale`` to ``scale``.", lambda self, shape: _uniform(self.scale, shape),
+                    scale=0.07)  # fmt: skip
+Normal = _declared("Normal with standard deviation ``sigma``.",
                    lambda self, shape: generator().normal(self.mean, self.sigma, shape),
                    sigma=0.01, mean=0.0)  # fmt: skip
-TruncatedNormal = _declared("TruncatedNormal", "Normal, drawn again outside ``a`` to ``b`` standard deviations.",
-                            _truncated, sigma=0.01, mean=0.0, a=-2.0, b=2.0)  # fmt: skip
-XavierUniform = _declared("XavierUniform", "Uniform, scaled by the numbers of inputs and outputs.",
+TruncatedNormal = _declared("Normal, drawn again outside ``a`` to ``b`` standard deviations.", _truncated, sigma=0.01,
+                            mean=0.0, a=-2.0, b=2.0)  # fmt: skip
+XavierUniform = _declared("Uniform, scaled by the numbers of inputs and outputs.",
                           lambda self, shape: _uniform(self.gain * math.sqrt(6.0 / sum(fans(shape))), shape),
                           gain=1)  # fmt: skip
 XavierNormal = _declared(
-    "XavierNormal", "Normal, scaled by the numbers of inputs and outputs.",
+    "Normal, scaled by the numbers of inputs and outputs.",
     lambda self, shape: generator().normal(0.0, self.gain * math.sqrt(2.0 / sum(fans(shape))), shape), gain=1,
 )  # fmt: skip
-HeNormal = _declared(
-    "HeNormal", "Normal, scaled by the number of inputs (or outputs) for the activation that follows.",
-    lambda self, shape: generator().normal(0.0, _he_deviation(self, shape), shape),
-    negative_slope=0, mode="fan_in", nonlinearity="leaky_relu",
-)  # fmt: skip
-HeUniform = _declared(
-    "HeUniform", "Uniform, with the deviation of ``HeNormal``.",
-    lambda self, shape: _uniform(math.sqrt(3.0) * _he_deviation(self, shape), shape), HeNormal,
-    negative_slope=0, mode="fan_in", nonlinearity="leaky_relu",
-)  # fmt: skip
-Identity = _declared("Identity", "Ones on the diagonal of a matrix, zeros elsewhere.",
+HeNormal = _declared("Normal, scaled by the number of inputs (or outputs) for the activation that follows.",
+                     lambda self, shape: generator().normal(0.0, _he_deviation(self, shape), shape), negative_slope=0,
+                     mode="fan_in", nonlinearity="leaky_relu")  # fmt: skip
+HeUniform = _declared("Uniform, with the deviation of ``HeNormal``.",
+                      lambda self, shape: _uniform(math.sqrt(3.0) * _he_deviation(self, shape), shape), HeNormal,
+                      negative_slope=0, mode="fan_in", nonlinearity="leaky_relu")  # fmt: skip
+Identity = _declared("Ones on the diagonal of a matrix, zeros elsewhere.",
                      lambda self, shape: np.eye(*_matrix(self, shape)))  # fmt: skip
-Dirac = _declared("Dirac", "Convolution weights that give the channels back as they are, in each group.", _dirac,
-                  groups=1)  # fmt: skip
-Orthogonal = _declared(
-    "Orthogonal", "A matrix (the first axis by all others) with orthogonal rows or columns, times ``gain``.",
-    _orthogonal, gain=1.0,
-)  # fmt: skip
-Sparse = _declared("Sparse", "A matrix of normal numbers with a share of zeros in each column.", _sparse,
-                   sparsity=..., sigma=0.01)  # fmt: skip
+Dirac = _declared("Convolution weights that give the channels back as they are, in each group.", _dirac, groups=1)
+Orthogonal = _declared("A matrix (the first axis by all others) with orthogonal rows or columns, times ``gain``.",
+                       _orthogonal, gain=1.0)  # fmt: skip
+Sparse = _declared("A matrix of normal numbers with a share of zeros in each column.", _sparse, sparsity=...,
+                   sigma=0.01)  # fmt: skip
 
 
 class VarianceScaling(Initializer):
@@ -233,3 +223,6 @@ def initializer(init: Any, shape: int | Sequence[int] | None = None, dtype: Any 
             f"an initializer of type {type(init).__name__}", "give a tensor, number, name or Initializer"
         )
     return Tensor.of(init.make(() if shape is None else shape, to_type(dtype).name))
+
+
+names.call_rows(vars(), __name__)

@@ -1,22 +1,64 @@
-"""The error for a name that opbuild does not have: whose name it is, what to do, and the nearest name.
+"""MindSpore's public names, and the error for one that opbuild does not have: whose it is, what to do, the nearest.
 
-Modules of this package take ``__getattr__ = names.getter(__name__)``; ``Tensor`` asks ``missing_method``.
+``public_names.json``, which ``tools/mindspore_names.py`` writes, has them with their kinds. Modules here take
+``__getattr__ = names.getter(__name__)``; ``Tensor`` asks ``missing_method``.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import json
 import opcode
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from opbuild.errors import ModelError
-from opbuild.mindspore.public_names import kind_of
+from opbuild.platform.paths import Path
+
+_FILE = Path(__file__).with_name("public_names.json")
+
+_MODULES = {
+    "amp": "training", "boost": "training", "dataset": "data", "experimental": "training", "mindrecord": "data",
+    "parallel": "parallel", "profiler": "device", "runtime": "device", "hal": "device", "train": "training",
+    "device_context": "device", "device_manager": "device",
+}  # fmt: skip
+"""Kinds of MindSpore's modules; the others are used inside it."""
+
+
+@lru_cache(maxsize=1)
+def content() -> dict[str, Any]:
+    """Return the content of the file: ``version``, ``modules``, and ``names`` by module and kind."""
+    read: dict[str, Any] = json.loads(_FILE.read_text())
+    return read
+
+
+@lru_cache(maxsize=32)
+def kinds(owner: str) -> dict[str, list[str]]:
+    """Return the public names of a module or class of MindSpore by kind; empty if it is not listed."""
+    return {kind: names.split() for kind, names in content()["names"].get(owner, {}).items()}
+
+
+def kind_of(owner: str, name: str) -> str:
+    """Return the kind of a name or module of MindSpore, or an empty text if it has none of that name."""
+    for kind, names in kinds(owner).items():
+        if name in names:
+            return kind
+    top = f"{owner}.{name}".split(".")
+    if top[0] == "mindspore" and len(top) > 1 and top[1] in _MODULES:
+        return _MODULES[top[1]]
+    return "internal" if owner == "mindspore" and name in content()["modules"].split() else ""
+
 
 _MODULES_HERE = ("amp", "common", "communication", "context", "dataset", "mint", "nn", "numpy", "ops", "train")
+_CALLS: dict[int, Callable[[str], None]] = {}
+"""What names the functions and classes of rows, by identity, until they are called by the names of their variables."""
+
+Made = TypeVar("Made", bound=Any)
+
 _CLOSE = 0.75
 """How alike names are that are shown as nearest, from 0 to 1."""
 
@@ -55,10 +97,8 @@ class MissingModuleError(ModelError, ModuleNotFoundError):
 def getter(module: str, public: str = "", lazy: Iterable[str] = ()) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a module.
 
-    Args:
-        module: The module's name.
-        public: What MindSpore calls it, where that is not the name below ``opbuild``.
-        lazy: Modules below it that are imported when they are first used.
+    ``public`` is what MindSpore calls it, where that is not the name below ``opbuild``; ``lazy`` are modules below it that
+    are imported when they are first used.
     """
     modules = frozenset(lazy)
     owner = public or module.removeprefix("opbuild.")
@@ -87,6 +127,33 @@ def public(space: Mapping[str, Any], base: type | None = None) -> list[str]:
     return [name for name, value in space.items() if not name.startswith("_") and given_out(value)]
 
 
+def row(made: Made, call: Callable[[str], None]) -> Made:
+    """Return the function or class that a row of a module defines; ``call`` gives it the name that it will have."""
+    call(made.__name__)
+    _CALLS[id(made)] = call
+    return made
+
+
+def call_rows(rows: Mapping[str, Any], module: str) -> None:
+    """Give what rows define the names that it has in a module or table: of several names the first."""
+    for name, value in rows.items():
+        call = _CALLS.pop(id(value), None)
+        if call is not None:
+            value.__module__ = module
+            call(name)
+
+
+def export(space: dict[str, Any], but: str = "") -> None:
+    """Name a module's rows, and give it its ``__all__``: all that it defines ``but`` what other modules use inside.
+
+    Type checkers see no ``__all__``, and so the functions with their types.
+    """
+    call_rows(space, space["__name__"])
+    own, inside = space["__name__"], but.split()
+    space["__all__"] = sorted(name for name, value in space.items() if not name.startswith("_")
+                              and name not in inside and callable(value) and value.__module__ == own)  # fmt: skip
+
+
 class Named(type):
     """The type of ``Tensor``: a name that the class does not have gets the sentence too."""
 
@@ -112,13 +179,7 @@ def missing_module(name: str) -> MissingModuleError:
 
 
 def sentence(owner: str, name: str, there: Callable[[], Iterable[str]]) -> tuple[str, str]:
-    """Return the message about a missing name and the hint.
-
-    Args:
-        owner: The module or class that was asked, as MindSpore calls it.
-        name: The name.
-        there: Returns the names that it has here.
-    """
+    """Return the message about a name that ``owner`` lacks, as MindSpore calls it, and the hint: near names ``there``."""
     known = _SENTENCES.get((owner, name))
     if known is None:  # programs that only ask with hasattr ask often
         near = _elsewhere(owner, name) or _nearest(owner, name, there())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opbuild.mindspore import names
 from opbuild.mindspore.communication import GlobalComm, get_group_size, get_rank
-from opbuild.mindspore.parallel_context import get_auto_parallel_context
+from opbuild.mindspore.context import get_auto_parallel_context
 
 __path__: list[str] = []  # so that ``_utils`` can be imported; it is this module too
 __all__: list[str] = []

@@ -27,12 +27,7 @@ _MARK = re.compile(r"Tensor\(shape=\[[\d, ]*\], dtype=\w+, value= <traced (\w+)>
 
 @dataclass(frozen=True)
 class Line:
-    """One call of ``print``.
-
-    Attributes:
-        text: What it printed, with marks.
-        flush: Whether it asked for the stream to be flushed.
-    """
+    """One call of ``print``: its text, with marks, and whether it asked for the stream to be flushed."""
 
     text: str
     flush: bool

@@ -23,12 +23,7 @@ class StatesNeededError(Exception):
 
 @dataclass(frozen=True)
 class Drawn:
-    """An input whose elements are drawn before each call.
-
-    Attributes:
-        type: Its type.
-        draw: Draws it.
-    """
+    """An input whose elements ``draw`` draws before each call."""
 
     type: TensorType
     draw: Callable[[], Array]

@@ -13,7 +13,7 @@ import opbuild.mindspore as ms
 from opbuild.mindspore import mint, nn, ops
 from opbuild.mindspore.arguments import ArgumentTypeError, positive
 from opbuild.mindspore.nn.declaration import cell
-from opbuild.mindspore.ops.primitive import operator
+from opbuild.mindspore.ops.declaration import operator
 from support.mindspore_host import graphs  # noqa: F401 - a fixture
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import opbuild.mindspore as ms
 from opbuild.mindspore import Tensor, communication, context, nn
-from opbuild.mindspore.nn import distributed
+from opbuild.mindspore.nn import training
 from support.mindspore_host import graphs  # noqa: F401 - a fixture
 
 
@@ -24,7 +24,7 @@ def job(graphs, monkeypatch):  # noqa: F811
 
 def test_gradients_go_together_by_type_and_size(job, monkeypatch):
     """In buckets, the last ones first; each comes back in its place and shape."""
-    monkeypatch.setattr(distributed, "BUCKET", 40)
+    monkeypatch.setattr(training, "BUCKET", 40)
     shapes = [(2, 3), (4,), (7,), (1,), (20,)]
     given = [
         Tensor(np.random.default_rng(i).standard_normal(shape).astype(np.float32)) for i, shape in enumerate(shapes)

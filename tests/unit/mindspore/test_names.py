@@ -14,7 +14,7 @@ import opbuild.mindspore as ms
 from opbuild.cli.run_script import found_here
 from opbuild.errors import ModelError
 from opbuild.mindspore import names, nn, ops
-from opbuild.mindspore.public_names import content, kinds
+from opbuild.mindspore.names import content, kinds
 from support.mindspore_host import graphs  # noqa: F401 - a fixture
 
 MODULES = [ms, nn, ops, ms.initializer]

@@ -3,8 +3,10 @@
 from opbuild.mindspore import names
 from opbuild.mindspore.dataset import config, transforms, vision
 from opbuild.mindspore.dataset.pipeline import Dataset, zip
-from opbuild.mindspore.dataset.samplers import (
+from opbuild.mindspore.dataset.sources import (
     DistributedSampler,
+    GeneratorDataset,
+    NumpySlicesDataset,
     RandomSampler,
     Sampler,
     SequentialSampler,
@@ -12,7 +14,6 @@ from opbuild.mindspore.dataset.samplers import (
     SubsetSampler,
     WeightedRandomSampler,
 )
-from opbuild.mindspore.dataset.sources import GeneratorDataset, NumpySlicesDataset
 
 __getattr__ = names.getter(__name__)
 

@@ -3,26 +3,167 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+import numpy as np
+
+from opbuild.graph.types import Array
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, natural
 from opbuild.mindspore.dataset import config
-from opbuild.mindspore.dataset.rows import (
-    BatchInfo,
-    Row,
-    exchanged,
-    fits,
-    listed,
-    shuffled,
-    stacked,
-    to_array,
-    to_tensor,
-)
-from opbuild.mindspore.dataset.samplers import Epoch, epoch_of
-from opbuild.mindspore.dataset.splitting import parts
+from opbuild.mindspore.tensor import Tensor
+from opbuild.platform.records import dataclass
+
+Row = tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the rows.
+
+    Attributes:
+        number: How many passes there were before, from 0 on.
+        random: What is drawn from; the same for all parts of a pipeline.
+    """
+
+    number: int
+    random: np.random.Generator
+
+
+def epoch_of(number: int, seed: int | None) -> Epoch:
+    """Return the epoch of a number: a seed decides its random numbers, if there is one."""
+    return Epoch(number, np.random.default_rng(None if seed is None else (seed, number)))
+
+
+@dataclass(frozen=True)
+class BatchInfo:
+    """The facts of a batch that ``per_batch_map`` is given."""
+
+    number: int
+    epoch: int
+
+    def get_batch_num(self) -> int:
+        """Return the number of batches before it in the epoch."""
+        return self.number
+
+    def get_epoch_num(self) -> int:
+        """Return the number of epochs before it."""
+        return self.epoch
+
+
+def to_array(value: Any) -> Array:
+    """Return a value of a row as an array."""
+    return value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
+
+
+def to_tensor(value: Array) -> Any:
+    """Return an array as a tensor; texts stay arrays."""
+    return value if value.dtype.kind in "USO" else Tensor.of(np.ascontiguousarray(value).reshape(value.shape))
+
+
+def listed(columns: Any) -> list[str]:
+    """Return names of columns as a list."""
+    return [columns] if isinstance(columns, str) else list(columns)
+
+
+def exchanged(row: Sequence[Any], places: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a row with values at these places; if their number differs, all stand where the first was."""
+    if len(places) == len(values):
+        new = dict(builtins.zip(places, values, strict=True))
+        return tuple(new.get(place, value) for place, value in enumerate(row))
+    kept = [(place, value) for place, value in enumerate(row) if place not in places]
+    before = [value for place, value in kept if place < min(places)]
+    return (*before, *values, *(value for place, value in kept if place > min(places)))
+
+
+def fits(what: str, values: Sequence[Any], outputs: Sequence[str]) -> None:
+    """Refuse values that are not one for each column.
+
+    Raises:
+        ArgumentValueError: If they are not.
+    """
+    if len(values) != len(outputs):
+        raise ArgumentValueError(
+            f"{what} gave {len(values)} values for the columns {list(outputs)}", "say output_columns"
+        )
+
+
+def stacked(name: str, values: Iterable[Any]) -> Array:
+    """Return the rows of a column as one array.
+
+    Raises:
+        ArgumentValueError: If their shapes differ.
+    """
+    arrays = [to_array(value) for value in values]
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        raise ArgumentValueError(
+            f"the rows of column {name!r} have the shapes {sorted(shapes)}, and are put into one batch",
+            "make them equal with map or per_batch_map",
+        )
+    return np.stack(arrays)
+
+
+def shuffled(rows: Iterator[Row], epoch: Epoch, size: int) -> Iterator[Row]:
+    """Yield rows drawn from a buffer that is filled up with the next one."""
+    buffer = list(islice(rows, size))
+    for row in rows:
+        place = int(epoch.random.integers(len(buffer)))
+        yield buffer[place]
+        buffer[place] = row
+    yield from (buffer[place] for place in epoch.random.permutation(len(buffer)))
+
+
+Change = Callable[[Iterator[Row], Epoch], Iterator[Row]]
+"""Makes an epoch's rows of a part; of the rows of the whole in that epoch, which it is given, it takes none."""
+
+
+def parts(
+    rows_of: Callable[[Epoch], Iterator[Row]], whole: int, sizes: Sequence[int] | Sequence[float], randomize: bool
+) -> list[tuple[Change, int]]:
+    """Return the makers of the rows of each part, and how many rows each has; see ``Dataset.split``.
+
+    Parts are made of the rows of one epoch, whose order does not change: no row wanders from one to another.
+
+    Raises:
+        ArgumentValueError: If the sizes are not those of the whole.
+    """
+    counts, seed = _counts(sizes, whole), config.get_seed()
+    drawn = int(np.random.default_rng().integers(2**31)) if seed is None else seed
+    order = np.random.default_rng((drawn, 0)).permutation(whole) if randomize else np.arange(whole)
+
+    def change(places: np.ndarray[Any, Any]) -> Change:
+        def chosen(_: Iterator[Row], epoch: Epoch) -> Iterator[Row]:
+            every = list(rows_of(epoch_of(0, drawn)))
+            return (every[place] for place in (epoch.random.permutation(places) if randomize else places))
+
+        return chosen
+
+    ends = accumulate(counts)
+    return [(change(order[end - count : end]), count) for count, end in builtins.zip(counts, ends, strict=True)]
+
+
+def _counts(sizes: Sequence[int] | Sequence[float], whole: int) -> list[int]:
+    """Return the number of rows of each part; rows left over by rounding go to the first ones."""
+    error = ArgumentValueError(
+        f"split of {whole} rows into {list(sizes)}", f"give integers that make {whole}, or floats that make 1"
+    )
+    if not sizes or any(isinstance(size, bool) or size <= 0 for size in sizes):
+        raise error
+    if all(isinstance(size, int) for size in sizes):
+        if sum(sizes) != whole:
+            raise error
+        return [int(size) for size in sizes]
+    if abs(sum(sizes) - 1) > 1e-9:
+        raise error
+    counts = [round(size * whole) for size in sizes]
+    for place in range(abs(left := whole - sum(counts))):
+        counts[place % len(counts)] += 1 if left > 0 else -1
+    if min(counts) < 1:
+        raise error
+    return counts
 
 
 class Dataset:
@@ -106,8 +247,7 @@ class Dataset:
             output_columns: The columns that it gives; the same by default.
             options: MindSpore's further options of workers; they change nothing here.
         """
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise ArgumentValueError(f"batch_size is {batch_size!r}", "give an integer of at least 1")
+        natural(batch_size, "batch_size", 1)
         return _Batched(self, batch_size, drop_remainder, per_batch_map, input_columns, output_columns)
 
     def map(self, operations: Any, input_columns: Any = None, output_columns: Any = None,
@@ -129,8 +269,7 @@ class Dataset:
 
     def shuffle(self, buffer_size: int) -> Dataset:
         """Return the rows in random order: each is drawn from the next ``buffer_size`` ones."""
-        if isinstance(buffer_size, bool) or not isinstance(buffer_size, int) or buffer_size < 2:
-            raise ArgumentValueError(f"buffer_size of shuffle is {buffer_size!r}", "give an integer of at least 2")
+        natural(buffer_size, "buffer_size of shuffle", 2)
         return _Derived(self, lambda rows, epoch: shuffled(rows, epoch, buffer_size), lambda size: size)
 
     def repeat(self, count: int | None = None) -> Dataset:

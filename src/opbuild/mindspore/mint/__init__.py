@@ -13,30 +13,25 @@ import numpy as np
 
 from opbuild.mindspore import names, ops
 from opbuild.mindspore.dtype import to_type
+from opbuild.mindspore.methods import add, clone, fill_diagonal, index_add, scatter_add, unique
 from opbuild.mindspore.mint.nn.functional import conv2d
-from opbuild.mindspore.ops import matrices, scattering
+from opbuild.mindspore.ops import arranging, matrices
 from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.ops.random import drawn
-from opbuild.mindspore.overloads import add, clone, fill_diagonal, index_add, scatter_add, unique
 from opbuild.mindspore.tensor import Tensor
 
-_SAME = [
-    "abs", "acos", "acosh", "addbmm", "addmm", "addmv", "arange", "arccos", "arccosh", "arcsin", "arcsinh",
-    "arctan", "arctan2", "arctanh", "argmax", "asin", "asinh", "atan", "atan2", "atanh", "bincount", "bitwise_and",
-    "bitwise_not", "bitwise_or", "bitwise_xor", "bmm", "broadcast_to", "cdist", "ceil", "clamp", "clip", "cos",
-    "cosh", "cross", "cumprod", "cumsum", "diff", "div", "divide", "dot", "einsum", "eq", "erf", "erfc", "erfinv",
-    "exp", "exp2", "expm1", "eye", "flip", "float_power", "floor", "floor_divide", "fmod", "frac", "full",
-    "full_like", "gcd", "greater", "greater_equal", "gt", "histc", "hstack", "imag", "inverse", "isclose",
-    "isfinite", "isinf", "isnan", "isneginf", "le", "lerp", "less", "less_equal", "log", "log10", "log1p", "log2",
-    "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lt",
-    "masked_select", "matmul", "maximum", "minimum", "mm", "mul", "mv", "nan_to_num", "nansum", "ne", "neg",
-    "negative", "nonzero", "not_equal", "ones_like", "outer", "permute", "pow", "ravel", "real", "reciprocal",
-    "remainder", "repeat_interleave", "reshape", "roll", "round", "rsqrt", "searchsorted", "sigmoid", "sign", "sin",
-    "sinc", "sinh", "softmax", "split", "sqrt", "square", "sum", "swapaxes", "t", "take", "tan", "tanh", "tile",
-    "trace", "tril", "triu", "trunc", "unbind", "unique_consecutive", "unsqueeze", "where", "xlogy", "zeros",
-    "zeros_like", "ones", "trunc", "narrow", "index_select", "gather", "chunk", "dstack", "cummax", "cummin",
-    "multinomial",
-]  # fmt: skip
+_SAME = """
+    abs acos acosh addbmm addmm addmv arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax asin asinh
+    atan atan2 atanh bincount bitwise_and bitwise_not bitwise_or bitwise_xor bmm broadcast_to cdist ceil chunk clamp
+    clip cos cosh cross cummax cummin cumprod cumsum diff div divide dot dstack einsum eq erf erfc erfinv exp exp2
+    expm1 eye flip float_power floor floor_divide fmod frac full full_like gather gcd greater greater_equal gt histc
+    hstack imag index_select inverse isclose isfinite isinf isnan isneginf le lerp less less_equal log log10 log1p log2
+    logaddexp logaddexp2 logical_and logical_not logical_or logical_xor logsumexp lt masked_select matmul maximum
+    minimum mm mul multinomial mv nan_to_num nansum narrow ne neg negative nonzero not_equal ones ones_like outer
+    permute pow ravel real reciprocal remainder repeat_interleave reshape roll round rsqrt searchsorted sigmoid sign
+    sin sinc sinh softmax split sqrt square sum swapaxes t take tan tanh tile trace tril triu trunc unbind
+    unique_consecutive unsqueeze where xlogy zeros zeros_like
+"""
 
 
 def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,7 +137,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "add": add,
     "addcdiv": lambda input, tensor1, tensor2, *, value=1: ops.addcdiv(input, tensor1, tensor2, value),
     "addcmul": lambda input, tensor1, tensor2, *, value=1: ops.addcmul(input, tensor1, tensor2, value),
-    "addr_": lambda input, vec1, vec2, beta=1, alpha=1: scattering.replaced(
+    "addr_": lambda input, vec1, vec2, beta=1, alpha=1: arranging.replaced(
         input, matrices.addr(input, vec1, vec2, beta=beta, alpha=alpha), "addr_"),
     "allclose": lambda input, other, rtol=1e-05, atol=1e-08, equal_nan=False: bool(
         ops.all(ops.isclose(input, other, rtol, atol, equal_nan))),
@@ -152,7 +147,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "argsort": lambda input, dim=-1, descending=False, stable=False: _sort(input, dim=dim, descending=descending)[1],
     "baddbmm": lambda input, batch1, batch2, *, beta=1, alpha=1: ops.baddbmm(input, batch1, batch2, beta, alpha),
     "bernoulli": lambda input, *, generator=None: input.bernoulli(),
-    "cat": spelled(ops.concat, "cat", dim="axis"), "clone": clone,
+    "cat": spelled(ops.concat, dim="axis"), "clone": clone,
     "conv2d": conv2d,
     "conv_tbc": _conv_tbc,
     "count_nonzero": _count_nonzero,
@@ -164,10 +159,10 @@ _OWN: dict[str, Callable[..., Any]] = {
     "equal": lambda input, other: input.shape == other.shape and bool(ops.all(ops.equal(input, other))),
     "fill_diagonal": fill_diagonal,
     "flatten": lambda input, start_dim=0, end_dim=-1: ops.flatten(input, start_dim=start_dim, end_dim=end_dim),
-    "gather": ops.gather_elements, "index_add": index_add, "isnan": spelled(ops.isnan, "isnan", tensor="input"),
-    "permute": spelled(ops.permute, "permute", dims="axis"),
-    "transpose": spelled(ops.swapaxes, "transpose", dim0="axis0", dim1="axis1"),
-    "kthvalue": scattering.kthvalue,
+    "gather": ops.gather_elements, "index_add": index_add, "isnan": spelled(ops.isnan, tensor="input"),
+    "permute": spelled(ops.permute, dims="axis"),
+    "transpose": spelled(ops.swapaxes, dim0="axis0", dim1="axis1"),
+    "kthvalue": arranging.kthvalue,
     "linspace": lambda start, end, steps, *, dtype=None: _typed(ops.linspace(start, end, steps), dtype),
     "max": _extreme(ops.amax, ops.maximum, ops.max),
     "mean": _reduced(ops.mean),
@@ -206,16 +201,16 @@ _OWN: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-_BY_DIM = [
-    "all", "any", "chunk", "concat", "cummax", "cumsum", "diff", "index_select", "narrow", "scatter", "split", "stack",
-]  # fmt: skip
+_BY_DIM = """
+    all any chunk concat cummax cumsum diff index_select narrow scatter split stack
+"""
 """Functions that differ from those of ``ops`` in what they call the axis and whether it stays."""
 
 
 def _with_dim(name: str) -> Callable[..., Any]:
     function = getattr(ops, name)
     here = {"axis": "dim", "keep_dims": "keepdim", "x": "input"}
-    return spelled(function, name, **{here[each]: each for each in signature(function).parameters if each in here})
+    return spelled(function, **{here[each]: each for each in signature(function).parameters if each in here})
 
 
 def _with_int64(pair: Any) -> Any:
@@ -227,10 +222,15 @@ def _made() -> dict[str, Callable[..., Any]]:
         if "<lambda>" in function.__qualname__:
             function.__name__ = function.__qualname__ = name
             function.__doc__ = f"Return ``{name}`` as ``ops`` computes it."
-    return {**{name: getattr(ops, name) for name in _SAME}, **{name: _with_dim(name) for name in _BY_DIM}, **_OWN}
+    return {
+        **{name: getattr(ops, name) for name in _SAME.split()},
+        **{name: _with_dim(name) for name in _BY_DIM.split()},
+        **_OWN,
+    }
 
 
 _FUNCTIONS = _made()
+names.call_rows(_FUNCTIONS, __name__)
 globals().update(_FUNCTIONS)
 __getattr__ = names.getter(__name__, lazy=("linalg", "nn", "special"))
 __all__ = [*_FUNCTIONS]

@@ -10,7 +10,9 @@ __getattr__ = names.getter(__name__)
 __all__ = ["inv", "matrix_norm", "norm", "qr", "vector_norm"]
 
 inv = matrices.inverse
-matrix_norm = spelled(matrices.matrix_norm, "matrix_norm", dim="axis", keepdim="keepdims")
+matrix_norm = spelled(matrices.matrix_norm, dim="axis", keepdim="keepdims")
 norm = matrices.norm
-qr = spelled(matrices.qr, "qr", A="input")
-vector_norm = spelled(matrices.vector_norm, "vector_norm", dim="axis", keepdim="keepdims")
+qr = spelled(matrices.qr, A="input")
+vector_norm = spelled(matrices.vector_norm, dim="axis", keepdim="keepdims")
+
+names.call_rows(vars(), __name__)

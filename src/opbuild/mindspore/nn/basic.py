@@ -1,26 +1,168 @@
-"""Dense, Linear, Flatten, Dropout, Embedding, Identity."""
+"""Cells that hold cells; Dense, Embedding, Dropout and their kind; cells that wrap others."""
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, positive
+from opbuild.mindspore import names, ops
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, initializer
-from opbuild.mindspore.nn.activation import get_activation
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.convolution import BatchNorm1d, BatchNorm2d, Conv2d
+from opbuild.mindspore.nn.declaration import cell as declared
 from opbuild.mindspore.nn.declaration import layer
-from opbuild.mindspore.ops.gathering import embedding, one_hot
-from opbuild.mindspore.ops.linear import bias_add, dense, matmul, product
-from opbuild.mindspore.ops.primitive import Primitive
-from opbuild.mindspore.ops.random import dropout
-from opbuild.mindspore.ops.shaping import flatten, reshaped
+from opbuild.mindspore.nn.layers import ClipByNorm, LeakyReLU, get_activation
+from opbuild.mindspore.ops.declaration import Primitive
+from opbuild.mindspore.ops.reduction import product
+from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
+
+
+class _Numbered(Cell):
+    """Cells in order, named by number or by the keys of an ``OrderedDict``."""
+
+    def _register(self, name: str, value: Any) -> None:
+        prefix = self._prefix() if isinstance(value, Cell) and self._auto_prefix else ""
+        super()._register(name, value)
+        if prefix:
+            value.update_parameters_name(f"{prefix}{name}.")
+
+    def _prefix(self) -> str:
+        """Return the prefix of names of parameters here: another cell has been given these, so its parts have too."""
+        for path, parameter in self.parameters_and_names():
+            if parameter.name.endswith(path):
+                return parameter.name.removesuffix(path)
+        return ""
+
+    def _add(self, cells: Iterable[Any]) -> None:
+        for cell in cells:
+            self.append(cell)
+
+    def append(self, cell: Cell) -> Any:
+        """Add a cell at the end."""
+        self.insert_child_to_cell(str(len(self._cells)), _checked(cell, type(self).__name__))
+        return self
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(list(self._cells.values()))
+
+    def __getitem__(self, index: int | slice) -> Any:
+        cells = list(self._cells.values())
+        if isinstance(index, slice):
+            return type(self)(*([cells[index]] if isinstance(self, CellList) else cells[index]))
+        return cells[index]
+
+    def __setitem__(self, index: int, cell: Cell) -> None:
+        setattr(self, list(self._cells)[index], _checked(cell, type(self).__name__))
+
+    def __delitem__(self, index: int | slice) -> None:
+        cells = list(self._cells.values())
+        del cells[index]
+        self._replace(cells)
+
+    def _replace(self, cells: list[Cell]) -> None:
+        for name in list(self._cells):
+            delattr(self, name)
+        self._add(cells)
+
+
+class SequentialCell(_Numbered):
+    """Cells of which each takes the result of the one before.
+
+    Args:
+        args: Cells, one list of cells, or one ``OrderedDict`` of named cells.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], (OrderedDict, dict)):
+            for name, cell in args[0].items():
+                self.insert_child_to_cell(name, _checked(cell, "SequentialCell"))
+            return
+        self._add(args[0] if len(args) == 1 and isinstance(args[0], list) else args)
+
+    def construct(self, input_data: Any) -> Any:
+        """Apply the cells in order."""
+        for cell in self._cells.values():
+            input_data = cell(input_data)
+        return input_data
+
+
+class CellList(_Numbered):
+    """A list of cells; it holds them and computes nothing.
+
+    Args:
+        args: One list of cells, or cells.
+        kwargs: ``auto_prefix`` as in ``Cell``.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(kwargs.get("auto_prefix", True))
+        self._add(args[0] if len(args) == 1 and isinstance(args[0], (list, tuple)) else args)
+
+    def extend(self, cells: Iterable[Cell]) -> CellList:
+        """Add cells at the end."""
+        self._add(cells)
+        return self
+
+    def insert(self, index: int, cell: Cell) -> None:
+        """Add a cell before another."""
+        cells = list(self._cells.values())
+        cells.insert(index, _checked(cell, "CellList"))
+        self._replace(cells)
+
+
+class CellDict(Cell):
+    """Cells by name.
+
+    Args:
+        cells: A mapping of names to cells, or None.
+    """
+
+    def __init__(self, cells: Mapping[str, Cell] | None = None) -> None:
+        super().__init__()
+        for name, cell in (cells or {}).items():
+            self.insert_child_to_cell(name, _checked(cell, "CellDict"))
+
+    def __getitem__(self, name: str) -> Cell:
+        return self._cells[name]
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._cells))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._cells
+
+    def keys(self) -> Any:
+        """Return the names."""
+        return self._cells.keys()
+
+    def values(self) -> Any:
+        """Return the cells."""
+        return self._cells.values()
+
+    def items(self) -> Any:
+        """Return names and cells."""
+        return self._cells.items()
+
+
+def _checked(cell: Any, owner: str) -> Cell:
+    if not isinstance(cell, Cell):
+        raise ArgumentTypeError(f"{owner} was given a {type(cell).__name__}", "give cells")
+    return cell
 
 
 class Dense(Cell):
@@ -57,7 +199,7 @@ class Dense(Cell):
         rows = x if x.ndim == 2 else reshaped(x, (x.size // max(x.shape[-1], 1), x.shape[-1]))
         result = product(rows, self.weight, False, True, "Dense", 2)
         if self.bias is not None:
-            result = bias_add(result, self.bias)
+            result = ops.bias_add(result, self.bias)
         if self.activation is not None:
             result = self.activation(result)
         return result if x.ndim == 2 else reshaped(result, (*x.shape[:-1], self.out_channels))
@@ -85,10 +227,10 @@ class Linear(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return a tensor of shape (..., out_features)."""
-        return dense(x, self.weight, self.bias)
+        return ops.dense(x, self.weight, self.bias)
 
 
-Flatten = layer("Flatten", flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1)
+Flatten = layer(ops.flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1)
 
 
 class Identity(Cell):
@@ -125,14 +267,14 @@ class Dropout(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return ``x``, in training with zeros."""
-        return dropout(x, 1.0 - self.keep_prob if self.p is None else self.p, self.training)
+        return ops.dropout(x, 1.0 - self.keep_prob if self.p is None else self.p, self.training)
 
     def extend_repr(self) -> str:
         """Return the layer's arguments."""
         return f"keep_prob={self.keep_prob}" if self.p is None else f"p={self.p}"
 
 
-class Embedding(Cell):
+class Embedding(Cell, _shown="vocab_size embedding_size use_one_hot embedding_table dtype padding_idx"):
     """Rows of a table, by index.
 
     Args:
@@ -143,8 +285,6 @@ class Embedding(Cell):
         dtype: Kept for programs that give it; the table is float32 unless a tensor says otherwise.
         padding_idx: The row that starts as zeros, or None.
     """
-
-    _shown = "vocab_size embedding_size use_one_hot embedding_table dtype padding_idx"
 
     def __init__(self, vocab_size: int, embedding_size: int, use_one_hot: bool = False, embedding_table: Any = "normal",
                  dtype: Any = float32, padding_idx: int | None = None) -> None:  # fmt: skip
@@ -167,9 +307,144 @@ class Embedding(Cell):
     def construct(self, ids: Tensor) -> Tensor:
         """Return a tensor of shape (*ids.shape, embedding_size)."""
         if not self.use_one_hot:
-            return embedding(ids, self.embedding_table)
-        chosen = one_hot(reshaped(ids, (ids.size,)), self.vocab_size, 1.0, 0.0)
-        return reshaped(matmul(chosen, self.embedding_table), (*ids.shape, self.embedding_size))
+            return ops.embedding(ids, self.embedding_table)
+        chosen = ops.one_hot(reshaped(ids, (ids.size,)), self.vocab_size, 1.0, 0.0)
+        return reshaped(ops.matmul(chosen, self.embedding_table), (*ids.shape, self.embedding_size))
 
 
+class EmbeddingLookup(Cell):
+    """Rows of a table, by index; an index that is out of range gives zeros.
+
+    Args:
+        vocab_size: Number of rows.
+        embedding_size: Extent of a row.
+        param_init: Initial table.
+        target: ``CPU`` or ``DEVICE``: there is one device.
+        slice_mode: Kept for programs that give it.
+        manual_shapes: Kept for programs that give it.
+        max_norm: The greatest Euclidean norm of a row, or None.
+        sparse: Kept for programs that give it.
+        dtype: Element type of the table.
+    """
+
+    def __init__(self, vocab_size: int, embedding_size: int, param_init: Any = "normal", target: str = "CPU",
+                 slice_mode: str = "batch_slice", manual_shapes: Any = None, max_norm: float | None = None,
+                 sparse: bool = True, dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self.vocab_size = positive(vocab_size, "vocab_size of EmbeddingLookup")
+        self.embedding_size = positive(embedding_size, "embedding_size of EmbeddingLookup")
+        self.target = one_of(target, ("CPU", "DEVICE"), "target of EmbeddingLookup")
+        shape = (vocab_size, embedding_size)
+        self.embedding_table = Parameter(initializer(param_init, shape, dtype), "embedding_table")
+        self.max_norm = max_norm
+
+    def construct(self, indices: Tensor) -> Tensor:
+        """Return a tensor of shape (..., embedding_size)."""
+        inside = ops.logical_and(ops.greater_equal(indices, 0), ops.less(indices, self.vocab_size))
+        rows = ops.gather(self.embedding_table, ops.where(inside, indices, 0), 0)
+        rows = ops.where(ops.expand_dims(inside, -1), rows, 0.0)
+        return rows if self.max_norm is None else ClipByNorm(rows.ndim - 1)(rows, float(self.max_norm))
+
+
+class _ChannelDropout(Cell, _shown="p"):
+    """In training whole channels are zeroed with probability ``p``; else nothing happens."""
+
+    _dropout: Callable[..., Tensor]
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        if not 0 <= p <= 1:
+            raise ArgumentValueError(f"p of {type(self).__name__} is {p}", "give a number from 0 to 1")
+        self.p = p
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return ``x``, in training with zeros."""
+        return self._dropout(x, self.p, self.training)
+
+
+class Dropout1d(_ChannelDropout, _dropout=staticmethod(ops.dropout1d)):
+    """Dropout of channels of shape (N, C, L)."""
+
+
+class Dropout2d(_ChannelDropout, _dropout=staticmethod(ops.dropout2d)):
+    """Dropout of channels of shape (N, C, H, W)."""
+
+
+class Dropout3d(_ChannelDropout, _dropout=staticmethod(ops.dropout3d)):
+    """Dropout of channels of shape (N, C, D, H, W)."""
+
+
+class Conv2dBnAct(Cell):
+    """A convolution, batch normalization if ``has_bn``, and an activation if one is given."""
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+                 pad_mode: str = "same", padding: Any = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False,
+                 weight_init: Any = "normal", bias_init: Any = "zeros", has_bn: bool = False,
+                 momentum: float = 0.997, eps: float = 1e-5, activation: Any = None, alpha: float = 0.2,
+                 after_fake: bool = True) -> None:  # fmt: skip
+        super().__init__()
+        self.conv = Conv2d(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group,
+                           has_bias, weight_init, bias_init)  # fmt: skip
+        self.has_bn = has_bn
+        if has_bn:
+            self.batchnorm = BatchNorm2d(out_channels, eps, momentum)
+        self.activation = _activation(activation, alpha)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the result."""
+        x = self.conv(x)
+        x = self.batchnorm(x) if self.has_bn else x
+        return x if self.activation is None else self.activation(x)
+
+
+class DenseBnAct(Cell):
+    """A dense layer, batch normalization if ``has_bn``, and an activation if one is given."""
+
+    def __init__(self, in_channels: int, out_channels: int, weight_init: Any = "normal", bias_init: Any = "zeros",
+                 has_bias: bool = True, has_bn: bool = False, momentum: float = 0.9, eps: float = 1e-5,
+                 activation: Any = None, alpha: float = 0.2, after_fake: bool = True) -> None:  # fmt: skip
+        super().__init__()
+        self.dense = Dense(in_channels, out_channels, weight_init, bias_init, has_bias)
+        self.has_bn = has_bn
+        if has_bn:
+            self.batchnorm = BatchNorm1d(out_channels, eps, momentum)
+        self.activation = _activation(activation, alpha)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the result."""
+        x = self.dense(x)
+        x = self.batchnorm(x) if self.has_bn else x
+        return x if self.activation is None else self.activation(x)
+
+
+@declared()
+def TimeDistributed(inputs: Tensor, *, layer: Any, time_axis: int, reshape_with_axis: int | None = None) -> Tensor:
+    """A cell or a primitive applied to every step along ``time_axis``.
+
+    Args:
+        inputs: The steps.
+        layer: What is applied.
+        time_axis: The axis of steps.
+        reshape_with_axis: The axis that the steps are joined to while the layer is applied once; by default it is
+            applied to one step after another.
+    """
+    axis = time_axis % inputs.ndim
+    if reshape_with_axis is None:
+        return ops.stack([layer(step) for step in ops.unstack(inputs, axis)], axis)
+    other = reshape_with_axis % inputs.ndim
+    if abs(axis - other) != 1:
+        raise ArgumentValueError(f"TimeDistributed over axis {axis} with reshape_with_axis={other}", "name a neighbour")
+    first, shape = min(axis, other), inputs.shape
+    joined = ops.reshape(inputs, (*shape[:first], shape[first] * shape[first + 1], *shape[first + 2 :]))
+    result = layer(joined)
+    return ops.reshape(result, (*result.shape[:first], *shape[first : first + 2], *result.shape[first + 1 :]))
+
+
+def _activation(name: Any, alpha: float) -> Any:
+    if name == "leakyrelu":
+        return LeakyReLU(alpha)
+    return get_activation(name) if isinstance(name, str) else name
+
+
+names.call_rows(vars(), __name__)
 __all__ = names.public(vars(), Cell)

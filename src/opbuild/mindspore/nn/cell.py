@@ -4,20 +4,72 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any, cast
+from contextvars import ContextVar
+from typing import Any
 from weakref import ref
 
+from opbuild.dtypes import is_float
 from opbuild.frontend.cell import current
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.context import is_graph_mode
 from opbuild.mindspore.dtype import to_type
+from opbuild.mindspore.execution import cast
 from opbuild.mindspore.networks import Networks
-from opbuild.mindspore.nn.precision import computed
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
+from opbuild.mindspore.tensor import Tensor
 
 __all__ = ["Cell", "no_init_parameters"]
+
+_CURRENT: ContextVar[str] = ContextVar("float type", default="")
+
+
+def computed(cell: Any, construct: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return the results of ``construct`` in the cell's own float type, or in that of the cell around it.
+
+    Tensors among the arguments and the cell's own trained parameters are cast; what is not trained, such as running
+    statistics, stays.
+    """
+    dtype = cell._float or _CURRENT.get()
+    if not dtype:
+        return construct(*args, **kwargs)
+    token = _CURRENT.set(dtype)
+    try:
+        with _cast_parameters(cell, dtype):
+            result = construct(*_cast(args, dtype), **_cast(dict(kwargs), dtype))
+    finally:
+        _CURRENT.reset(token)
+    return _cast(result, cell._float_out) if cell._float_out else result
+
+
+@contextmanager
+def _cast_parameters(cell: Any, dtype: str) -> Iterator[None]:
+    """Let attributes that are parameters give their elements in another type."""
+    own = {
+        name: parameter
+        for name, parameter in cell._params.items()
+        if parameter.requires_grad and cell.__dict__.get(name) is parameter and is_float(parameter.type.dtype)
+    }
+    try:
+        for name, parameter in own.items():
+            cell.__dict__[name] = cast(parameter, dtype)
+        yield
+    finally:
+        cell.__dict__.update(own)
+
+
+def _cast(value: Any, dtype: str) -> Any:
+    """Return a nest with its float tensors in another type; parameters are cast where a cell owns them."""
+    if isinstance(value, Tensor) and not isinstance(value, Parameter):
+        return cast(value, dtype) if is_float(value.type.dtype) else value
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple(_cast(item, dtype) for item in value)
+    if isinstance(value, list):
+        return [_cast(item, dtype) for item in value]
+    if isinstance(value, dict):
+        return {key: _cast(item, dtype) for key, item in value.items()}
+    return value
 
 
 class Cell:
@@ -31,6 +83,12 @@ class Cell:
         auto_prefix: Whether parameters are named after the attributes that lead to them.
         flags: Kept for programs that ask.
     """
+
+    def __init_subclass__(cls, **members: Any) -> None:
+        """Give a subclass the attributes that are named beside its bases."""
+        super().__init_subclass__()
+        for name, value in members.items():
+            setattr(cls, name, value)
 
     def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None) -> None:
         set_ = object.__setattr__
@@ -76,7 +134,7 @@ class Cell:
             with trace.scope(self._scope), trace.region() if self._recomputes else nullcontext():
                 if not hasattr(self, "bprop"):
                     return computed(self, self.construct, args, kwargs)
-                from opbuild.mindspore.nn.own_gradient import with_own_gradient  # few cells have one
+                from opbuild.mindspore.functions import with_own_gradient  # few cells have one
 
                 return with_own_gradient(
                     trace, self, lambda *args, **kwargs: computed(self, self.construct, args, kwargs), args, kwargs
@@ -88,7 +146,7 @@ class Cell:
             owner = ref(self)  # which has its networks
 
             def construct(*args: Any, **kwargs: Any) -> Any:
-                cell = cast("Cell", owner())  # it is being called
+                cell: Any = owner()  # it is being called
                 return computed(cell, cell.construct, args, kwargs)
 
             networks = Networks(type(self).__name__, construct, has_states=self._is_step)

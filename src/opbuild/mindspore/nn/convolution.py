@@ -1,17 +1,38 @@
-"""Convolutions as cells."""
+"""Layers over windows and channels: convolutions, poolings, normalizations."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
+from opbuild.mindspore import names, ops
+from opbuild.mindspore.arguments import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    TensorShapeError,
+    allowed,
+    one_of,
+    positive,
+)
+from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, fans, initializer
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.ops.pooling import PAD_MODES, Padding, conv, conv_transpose, only_nchw, pads_of, per_axis
-from opbuild.mindspore.ops.shaping import pad, reshaped
+from opbuild.mindspore.nn.declaration import layer
+from opbuild.mindspore.ops import pooling
+from opbuild.mindspore.ops.normalization import batch_norm_of_ranks, instance_norm
+from opbuild.mindspore.ops.pooling import (
+    PAD_MODES,
+    Padding,
+    averaged,
+    conv,
+    conv_transpose,
+    only_nchw,
+    pads_of,
+    per_axis,
+    pool,
+)
+from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -101,10 +122,8 @@ class Conv2d(_Conv):
     """
 
 
-class Conv3d(_Conv):
+class Conv3d(_Conv, rank=3):
     """A convolution over three spatial axes. Arguments as ``Conv2d``."""
-
-    rank = 3
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
                  pad_mode: str = "same", padding: Padding = 0,
@@ -129,19 +148,15 @@ class Conv1d(_Conv1d):
     """A convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
 
 
-class Conv1dTranspose(_Conv1d):
+class Conv1dTranspose(_Conv1d, transposed=True):
     """A transposed convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
 
-    transposed = True
 
-
-class Conv2dTranspose(_Conv):
+class Conv2dTranspose(_Conv, transposed=True):
     """A transposed convolution over two spatial axes. Arguments as ``Conv2d``.
 
     ``output_padding`` adds rows and columns at the end, with ``pad_mode`` ``pad`` only.
     """
-
-    transposed = True
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
                  pad_mode: str = "same", padding: Padding = 0,
@@ -155,17 +170,14 @@ class Conv2dTranspose(_Conv):
         """Return the transposed convolution of a tensor of shape (N, in_channels, height, width)."""
         # MindSpore adds these rows and columns as zeros after the bias.
         rows, columns = self.output_padding
-        return pad(super().construct(x), (0, columns, 0, rows))
+        return ops.pad(super().construct(x), (0, columns, 0, rows))
 
 
-class Conv3dTranspose(_Conv):
+class Conv3dTranspose(_Conv, rank=3, transposed=True):
     """A transposed convolution over three spatial axes. Arguments as ``Conv2d``.
 
     ``output_padding`` makes the output longer at the end, with ``pad_mode`` ``pad`` only.
     """
-
-    rank = 3
-    transposed = True
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
                  pad_mode: str = "same", padding: Padding = 0, dilation: Any = 1, group: int = 1,
@@ -181,4 +193,372 @@ class Conv3dTranspose(_Conv):
                               self.output_padding, self.dilation, self.group, 3)  # fmt: skip
 
 
+class _Pool(Cell):
+    """The base of poolings."""
+
+    rank = 2
+    dilation: Any = 1
+
+    def _prepare(self, kernel_size: Any, stride: Any, pad_mode: str, padding: Padding, ceil_mode: bool) -> None:
+        name = type(self).__name__
+        per_axis(kernel_size, self.rank, f"kernel_size of {name}")
+        per_axis(stride, self.rank, f"stride of {name}")
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.pad_mode = one_of(str(pad_mode).lower(), PAD_MODES, f"pad_mode of {name}")
+        self.padding = padding
+        self.ceil_mode = ceil_mode
+        if self.pad_mode != "pad" and (padding != 0 or ceil_mode):
+            raise ArgumentValueError(
+                f"{name} with padding or ceil_mode and pad_mode={pad_mode!r}", "use pad_mode='pad'"
+            )
+
+    def extend_repr(self) -> str:
+        """Return the layer's arguments."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.pad_mode.upper()}"
+
+
+class _MaxPool(_Pool):
+    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
+                 dilation: Any = 1, return_indices: bool = False, ceil_mode: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        self._prepare(kernel_size, stride, pad_mode, padding, ceil_mode)
+        if return_indices and self.pad_mode != "pad":
+            raise ArgumentValueError(
+                f"{type(self).__name__} with return_indices and pad_mode={self.pad_mode!r}", "use pad_mode='pad'"
+            )
+        self.dilation, self.return_indices = dilation, return_indices
+
+    def construct(self, x: Tensor) -> Any:
+        """Return the pooled tensor, of shape (N, C, ...) or (C, ...), and with ``return_indices`` the places."""
+        if self.return_indices:
+            return pooling.with_indices(
+                x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.rank
+            )
+        return pool("MaxPool", x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode, self.rank,
+                    dilation=self.dilation)  # fmt: skip
+
+
+class MaxPool1d(_MaxPool, rank=1):
+    """The greatest element under a window of one axis. Arguments as ``MaxPool2d``'s."""
+
+
+class MaxPool2d(_MaxPool):
+    """The greatest element under a window.
+
+    Args:
+        kernel_size: An integer, or (height, width).
+        stride: An integer, or (height, width).
+        pad_mode: ``valid``, ``same`` or ``pad``.
+        padding: An integer, or (height, width); only with ``pad_mode`` ``pad``.
+        dilation: An integer, or (height, width); only with ``pad_mode`` ``pad``.
+        return_indices: Whether the places of the elements are returned too; only with ``pad_mode`` ``pad``.
+        ceil_mode: Whether a window may end beyond the padded input; only with ``pad_mode`` ``pad``.
+        data_format: ``NCHW``.
+    """
+
+    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
+                 dilation: Any = 1, return_indices: bool = False, ceil_mode: bool = False,
+                 data_format: str = "NCHW") -> None:  # fmt: skip
+        only_nchw(data_format)
+        super().__init__(kernel_size, stride, pad_mode, padding, dilation, return_indices, ceil_mode)
+
+
+class MaxPool3d(_MaxPool, rank=3):
+    """The greatest element under a window of three axes. Arguments as ``MaxPool2d``'s."""
+
+
+class _AvgPool(_Pool):
+    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
+                 ceil_mode: bool = False, count_include_pad: bool = True,
+                 divisor_override: int | None = None) -> None:  # fmt: skip
+        super().__init__()
+        self._prepare(kernel_size, stride, pad_mode, padding, ceil_mode)
+        self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the pooled tensor, of shape (N, C, ...) or (C, ...)."""
+        return averaged(x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode,
+                        self.count_include_pad, self.divisor_override, self.rank)  # fmt: skip
+
+
+class AvgPool1d(_AvgPool, rank=1):
+    """The mean under a window of one axis. Arguments as ``AvgPool2d``'s, without ``divisor_override``."""
+
+    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
+                 ceil_mode: bool = False, count_include_pad: bool = True) -> None:  # fmt: skip
+        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad)
+
+
+class AvgPool2d(_AvgPool):
+    """The mean under a window.
+
+    Args:
+        kernel_size: An integer, or (height, width).
+        stride: An integer, or (height, width).
+        pad_mode: ``valid``, ``same`` or ``pad``.
+        padding: An integer, or (height, width); only with ``pad_mode`` ``pad``.
+        ceil_mode: Whether a window may end beyond the padded input; only with ``pad_mode`` ``pad``.
+        count_include_pad: Whether padding counts in the mean; only with ``pad_mode`` ``pad``.
+        divisor_override: Divide by this instead of the window's size; only with ``pad_mode`` ``pad``.
+        data_format: ``NCHW``.
+    """
+
+    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
+                 ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+                 data_format: str = "NCHW") -> None:  # fmt: skip
+        only_nchw(data_format)
+        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+class AvgPool3d(_AvgPool, rank=3):
+    """The mean under a window of three axes. Arguments as ``AvgPool2d``'s."""
+
+
+LPPool1d, LPPool2d = (
+    layer(function, f"The norm of order ``norm_type`` of what is under a window of {axes}.",
+          checks={"norm_type": allowed(bool, "give another number")},
+          norm_type=..., kernel_size=..., stride=None, ceil_mode=False)
+    for rank, function, axes in ((1, pooling.lp_pool1d, "one axis"), (2, pooling.lp_pool2d, "two axes"))
+)  # fmt: skip
+AdaptiveAvgPool1d = layer(pooling.adaptive_avg_pool1d,
+                          "Means over windows of the last axis, chosen so that the output has ``output_size``.",
+                          checks={"output_size": positive}, output_size=...)  # fmt: skip
+AdaptiveMaxPool1d = layer(
+    pooling.adaptive_max_pool1d,
+    "The greatest elements of windows of the last axis, chosen so that the output has ``output_size``.", "x",
+    checks={"output_size": positive}, output_size=...,
+)  # fmt: skip
+
+_MEANS = "Means over windows chosen so that the output has ``output_size``; None keeps a dimension."
+_GREATEST = "The greatest elements of windows chosen so that the output has ``output_size``; None keeps a dimension."
+
+AdaptiveAvgPool2d = layer(ops.adaptive_avg_pool2d, _MEANS, output_size=...)
+AdaptiveAvgPool3d = layer(pooling.adaptive_avg_pool3d, _MEANS, output_size=...)
+AdaptiveMaxPool2d = layer(ops.adaptive_max_pool2d, _GREATEST, output_size=..., return_indices=False)
+AdaptiveMaxPool3d = layer(pooling.adaptive_max_pool3d, _GREATEST, output_size=..., return_indices=False)
+
+_UNPOOL = """The reverse of MaxPool over {}: zeros, and each element at its index in its channel.
+
+Args:
+    kernel_size: The window of the pooling.
+    stride: Its stride; by default ``kernel_size``.
+    padding: Its padding.
+"""
+
+MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
+    layer(getattr(pooling, f"max_unpool{rank}d"), _UNPOOL.format(axes),
+          kernel_size=..., stride=None, padding=0)
+    for rank, axes in enumerate(("one axis", "two axes", "three axes"), 1)
+)  # fmt: skip
+
+
+class _ChannelNorm(Cell, _shown="num_features eps momentum=_said_momentum gamma beta moving_mean moving_variance"):
+    """The base of normalizations of channels: parameters, ``repr``, and the numbers of dimensions that they take."""
+
+    ranks: tuple[int, ...] = ()
+    eps: float
+
+    def _make_parameters(self, num_features: int, momentum: float, affine: bool, gamma: Any, beta: Any, mean: Any,
+                         variance: Any, dtype: Any) -> None:  # fmt: skip
+        name = type(self).__name__
+        self.num_features = positive(num_features, f"num_features of {name}")
+        if not 0 <= momentum <= 1:
+            raise ArgumentValueError(f"momentum of {name} is {momentum}", "give a number from 0 to 1")
+        self._said_momentum = momentum
+        shape = (num_features,)
+        self.moving_mean = Parameter(initializer(mean, shape, dtype), "mean", requires_grad=False)
+        self.moving_variance = Parameter(initializer(variance, shape, dtype), "variance", requires_grad=False)
+        self.gamma = Parameter(initializer(gamma, shape, dtype), "gamma", requires_grad=affine)
+        self.beta = Parameter(initializer(beta, shape, dtype), "beta", requires_grad=affine)
+
+    def _check_rank(self, x: Tensor) -> None:
+        if x.ndim not in self.ranks:
+            listed = " or ".join(map(str, self.ranks))
+            raise TensorShapeError(f"{type(self).__name__} of shape {x.shape}", f"it needs {listed} dimensions")
+
+
+class _BatchNorm(_ChannelNorm):
+    """Each channel normalized by its stored mean and variance; in training by the batch's, which move the stored ones.
+
+    Args:
+        num_features: Number of channels (axis 1).
+        eps: Added to the variance.
+        momentum: What of the stored statistics stays in a step of training.
+        affine: Whether ``gamma`` and ``beta`` have ``requires_grad``.
+        gamma_init: Initial scale.
+        beta_init: Initial shift.
+        moving_mean_init: Initial mean.
+        moving_var_init: Initial variance.
+        use_batch_statistics: Whether to take the batch's statistics; None: while ``training`` is set.
+        data_format: ``NCHW``.
+        dtype: Element type of the parameters.
+    """
+
+    _normalized = staticmethod(ops.batch_norm)
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.9, affine: bool = True,
+                 gamma_init: Any = "ones", beta_init: Any = "zeros", moving_mean_init: Any = "zeros",
+                 moving_var_init: Any = "ones", use_batch_statistics: bool | None = None,
+                 data_format: str = "NCHW", dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        only_nchw(data_format)
+        self.eps, self.momentum = eps, 1.0 - momentum
+        self.use_batch_statistics = use_batch_statistics
+        self._make_parameters(num_features, momentum, affine, gamma_init, beta_init, moving_mean_init, moving_var_init,
+                              dtype)  # fmt: skip
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the normalized tensor."""
+        self._check_rank(x)
+        training = self.training if self.use_batch_statistics is None else self.use_batch_statistics
+        return self._normalized(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, training,
+                                self.momentum, self.eps)  # fmt: skip
+
+
+class BatchNorm1d(_BatchNorm, ranks=(2, 3)):
+    """Batch normalization of shape (N, C) or (N, C, L)."""
+
+
+class BatchNorm2d(_BatchNorm, ranks=(4,)):
+    """Batch normalization of shape (N, C, H, W)."""
+
+
+class BatchNorm3d(Cell):
+    """Batch normalization of shape (N, C, D, H, W), by a ``BatchNorm2d`` that has the parameters, as in MindSpore."""
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.9, affine: bool = True,
+                 gamma_init: Any = "ones", beta_init: Any = "zeros", moving_mean_init: Any = "zeros",
+                 moving_var_init: Any = "ones", use_batch_statistics: bool | None = None,
+                 dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self.bn2d = BatchNorm2d(num_features, eps, momentum, affine, gamma_init, beta_init, moving_mean_init,
+                                moving_var_init, use_batch_statistics, dtype=dtype)  # fmt: skip
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the normalized tensor."""
+        if x.ndim != 5:
+            raise TensorShapeError(f"BatchNorm3d of shape {x.shape}", "it needs 5 dimensions")
+        batch, channels, depth, height, width = x.shape
+        return reshaped(self.bn2d(reshaped(x, (batch, channels, depth * height, width))), x.shape)
+
+
+class SyncBatchNorm(_BatchNorm, ranks=(2, 4), _normalized=staticmethod(batch_norm_of_ranks)):
+    """Batch normalization; in training on several ranks all of them are one batch.
+
+    Arguments are those of ``BatchNorm2d``.
+
+    Args:
+        process_groups: A list with the list of all ranks, or None for it.
+    """
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.9, affine: bool = True,
+                 gamma_init: Any = "ones", beta_init: Any = "zeros", moving_mean_init: Any = "zeros",
+                 moving_var_init: Any = "ones", use_batch_statistics: bool | None = None,
+                 process_groups: Any = None, dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__(num_features, eps, momentum, affine, gamma_init, beta_init, moving_mean_init,
+                         moving_var_init, use_batch_statistics, dtype=dtype)  # fmt: skip
+        self.process_groups = process_groups
+        if process_groups is not None and GlobalComm.INITED:
+            groups, all_ranks = [sorted(group) for group in process_groups], list(range(get_group_size()))
+            if groups != [all_ranks]:
+                raise ArgumentValueError(
+                    f"process_groups of SyncBatchNorm is {process_groups}", f"there is one group: {[all_ranks]}"
+                )
+
+
+class _InstanceNorm(_ChannelNorm):
+    """Each channel of each sample normalized by its own mean and variance.
+
+    Args:
+        num_features: Number of channels (axis 1).
+        eps: Added to the variance.
+        momentum: Kept for programs that ask; the stored statistics do not change.
+        affine: Whether ``gamma`` and ``beta`` have ``requires_grad``.
+        gamma_init: Initial scale.
+        beta_init: Initial shift.
+        dtype: Element type of the parameters.
+    """
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
+                 gamma_init: Any = "ones", beta_init: Any = "zeros", dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self.eps, self.momentum = eps, momentum
+        self._make_parameters(num_features, momentum, affine, gamma_init, beta_init, "zeros", "ones", dtype)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the normalized tensor."""
+        self._check_rank(x)
+        return instance_norm(x, self.gamma, self.beta, self.eps)
+
+
+class InstanceNorm1d(_InstanceNorm, ranks=(3,)):
+    """Instance normalization of shape (N, C, L)."""
+
+
+class InstanceNorm2d(_InstanceNorm, ranks=(4,)):
+    """Instance normalization of shape (N, C, H, W)."""
+
+
+class InstanceNorm3d(_InstanceNorm, ranks=(5,)):
+    """Instance normalization of shape (N, C, D, H, W)."""
+
+
+class LayerNorm(Cell, _shown="normalized_shape begin_norm_axis begin_params_axis gamma beta"):
+    """Normalization over the axes from ``begin_norm_axis`` on.
+
+    Args:
+        normalized_shape: Shape of ``gamma`` and ``beta``.
+        begin_norm_axis: The first axis that is normalized.
+        begin_params_axis: The first axis that ``gamma`` and ``beta`` cover.
+        gamma_init: Initial scale.
+        beta_init: Initial shift.
+        epsilon: Added to the variance.
+        dtype: Element type of the parameters.
+    """
+
+    def __init__(self, normalized_shape: Any, begin_norm_axis: int = -1, begin_params_axis: int = -1,
+                 gamma_init: Any = "ones", beta_init: Any = "zeros", epsilon: float = 1e-7,
+                 dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        if not isinstance(normalized_shape, (tuple, list)):
+            raise ArgumentTypeError(
+                f"normalized_shape of LayerNorm is {normalized_shape!r}", "give a tuple of integers"
+            )
+        self.normalized_shape = tuple(normalized_shape)
+        self.begin_norm_axis = begin_norm_axis
+        self.begin_params_axis = begin_params_axis
+        self.epsilon = epsilon
+        self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), "gamma")
+        self.beta = Parameter(initializer(beta_init, self.normalized_shape, dtype), "beta")
+        self.layer_norm = ops.LayerNorm(begin_norm_axis, begin_params_axis, epsilon)
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Return the normalized tensor."""
+        result: Tensor = self.layer_norm(input_x, self.gamma, self.beta)[0]
+        return result
+
+
+class GroupNorm(Cell, _shown="num_groups num_channels"):
+    """Normalization over each group of channels (axis 1) of a tensor of shape (N, C, H, W)."""
+
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
+                 gamma_init: Any = "ones", beta_init: Any = "zeros", dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self.num_groups = positive(num_groups, "num_groups of GroupNorm")
+        self.num_channels = positive(num_channels, "num_channels of GroupNorm")
+        if num_channels % num_groups:
+            raise ArgumentValueError(
+                f"GroupNorm of {num_channels} channels in {num_groups} groups", "groups must be equal"
+            )
+        self.eps = eps
+        self.gamma = Parameter(initializer(gamma_init, (num_channels,), dtype), "gamma", requires_grad=affine)
+        self.beta = Parameter(initializer(beta_init, (num_channels,), dtype), "beta", requires_grad=affine)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the normalized tensor."""
+        return ops.group_norm(x, self.num_groups, self.gamma, self.beta, self.eps)
+
+
+names.call_rows(vars(), __name__)
 __all__ = names.public(vars(), Cell)

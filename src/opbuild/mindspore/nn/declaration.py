@@ -1,15 +1,15 @@
 """Declares layers as functions: of the inputs, and by keyword only of the constructor's arguments.
 
-A function with logic is decorated, ``@cell``; another one, or a lambda, is a row: ``layer("ELU", ops.elu, alpha=1.0)``.
+A function with logic is decorated, ``@cell``; another one, or a lambda, is a row: ``ELU = layer(ops.elu, alpha=1.0)``.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from typing import Any, TypeVar
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import Attributes, keyword_only
 from opbuild.mindspore.nn.cell import Cell
 
@@ -20,12 +20,11 @@ Checks = Mapping[str, Callable[..., Any]]
 Made = Mapping[str, Callable[[Any], Any]]
 
 
-def layer(name: str, function: Callable[..., Any], doc: str = "", inputs: str = "", base: type[Cell] = Cell,
+def layer(function: Callable[..., Any], doc: str = "", inputs: str = "", base: type[Cell] = Cell,
           checks: Checks | None = None, made: Made | None = None, **attributes: Any) -> Any:  # fmt: skip
-    """Return the class of a layer.
+    """Return the class of a layer, which is called as its variable.
 
     Args:
-        name: Its name.
         function: Computes it: called with the inputs, and with the attributes by name; if its first argument is
             ``self``, with the layer before.
         doc: What ``help`` says of it; by default what it says of the function.
@@ -38,17 +37,17 @@ def layer(name: str, function: Callable[..., Any], doc: str = "", inputs: str = 
             default the function's keyword-only arguments.
     """
     passed = attributes or keyword_only(function)
-    taken = Attributes(name, passed)
+    taken = Attributes("", passed)
     of_self = next(iter(signature(function).parameters), "") == "self"
     given = dict.fromkeys(inputs.split(), ...) if inputs else _operands(function, {} if of_self else passed)
-    named = Attributes(f"{name}.construct", given)
+    named = Attributes("", given)
     by_name = keyword_only(function) if of_self else passed
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
         chosen = taken.bind(args, kwargs)
         base.__init__(self, **{key: chosen[key] for key in base._constructor_takes if key in chosen})
         for keys, check in (checks or {}).items():
-            check(*(chosen[key] for key in keys.split()), f"{keys} of {name}")
+            check(*(chosen[key] for key in keys.split()), f"{keys} of {taken.owner}")
         for key, value in chosen.items():
             setattr(self, key, value)
         for key, make in (made or {}).items():
@@ -61,13 +60,16 @@ def layer(name: str, function: Callable[..., Any], doc: str = "", inputs: str = 
         own = (self,) if of_self else ()
         return function(*own, *inputs.values(), **more, **{key: getattr(self, key) for key in by_name})
 
-    methods: tuple[tuple[Any, Attributes], ...] = ((__init__, taken), (construct, named))
-    for method, arguments in methods:
-        method.__qualname__ = f"{name}.{method.__name__}"
-        method.__signature__ = arguments.method
-    members = {"__init__": __init__, "construct": construct, "__module__": sys._getframe(1).f_globals["__name__"],
-               "__doc__": doc or f"{function.__doc__ or name}\n\nA layer: ``{name}{taken}``."}  # fmt: skip
-    return type(name, (base,), members)
+    def call(name: str) -> None:
+        taken.owner, named.owner = name, f"{name}.construct"
+        for method in (found, __init__, construct):
+            method.__qualname__ = name if method is found else f"{name}.{method.__name__}"
+        found.__name__ = name
+        found.__doc__ = doc or f"{function.__doc__ or name}\n\nA layer: ``{name}{taken}``."
+
+    __init__.__signature__, construct.__signature__ = taken.method, named.method  # type: ignore[attr-defined]
+    found = type(function.__name__, (base,), {"__init__": __init__, "construct": construct})
+    return names.row(found, call)
 
 
 def cell(base: type[Cell] = Cell, checks: Checks | None = None,
@@ -75,17 +77,21 @@ def cell(base: type[Cell] = Cell, checks: Checks | None = None,
     """Return a decorator that makes a function the layer of its name and documentation; arguments as of ``layer``."""
 
     def declare(function: Callable[..., Any]) -> Any:
-        found = layer(function.__name__, function, function.__doc__ or "", base=base, checks=checks, made=made)
+        found = layer(function, function.__doc__ or "", base=base, checks=checks, made=made)
         found.__module__ = function.__module__
         return found
 
     return declare
 
 
-def derived(base: type[Layer], name: str, doc: str, **members: Any) -> type[Layer]:
+def derived(base: type[Layer], doc: str, **members: Any) -> type[Layer]:
     """Return a class that differs from its base in its name, the text of ``help``, and attributes of the class."""
-    module = sys._getframe(1).f_globals["__name__"]
-    return type(name, (base,), {"__doc__": doc, "__module__": module, **members})
+    made = type(base.__name__, (base,), {"__doc__": doc, **members})
+
+    def call(name: str) -> None:
+        made.__name__ = made.__qualname__ = name
+
+    return names.row(made, call)
 
 
 def _operands(function: Callable[..., Any], attributes: Mapping[str, Any]) -> dict[str, Any]:

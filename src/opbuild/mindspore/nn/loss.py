@@ -4,34 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from opbuild.mindspore import names
+from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.execution import cast
-from opbuild.mindspore.nn.activation import get_activation
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import cell, layer
+from opbuild.mindspore.nn.layers import get_activation
 from opbuild.mindspore.ops import loss
-from opbuild.mindspore.ops.activation import log_softmax
-from opbuild.mindspore.ops.arithmetic import abs as absolute
-from opbuild.mindspore.ops.arithmetic import (
-    add,
-    clamp,
-    div,
-    exp,
-    greater,
-    log,
-    minimum,
-    mul,
-    neg,
-    sqrt,
-    square,
-    sub,
-    where,
-)
-from opbuild.mindspore.ops.arithmetic import pow as power
-from opbuild.mindspore.ops.gathering import gather_elements, in_range, one_hot
-from opbuild.mindspore.ops.reduction import mean, sum
-from opbuild.mindspore.ops.shaping import ravel, reshaped, squeeze
+from opbuild.mindspore.ops.shaping import in_range, reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -51,50 +31,43 @@ class LossBase(Cell):
 
     def get_loss(self, x: Tensor, weights: Any = 1.0) -> Tensor:
         """Return weighted losses, reduced."""
-        weighted = mul(cast(x, "float32"), weights)
+        weighted = ops.mul(cast(x, "float32"), weights)
         return cast(loss.reduced(weighted, self.reduction, type(self).__name__), x.type.dtype)
 
 
-L1Loss = layer("L1Loss", loss.l1_loss, "The absolute difference.", "logits labels", LossBase, reduction="mean")
-SmoothL1Loss = layer(
-    "SmoothL1Loss", loss.smooth_l1_loss, "The absolute difference, and a square of it where it is below ``beta``.",
-    "logits labels", LossBase, beta=1.0, reduction="none",
-)  # fmt: skip
-HuberLoss = layer(
-    "HuberLoss", loss.huber_loss, "The absolute difference, and a square of it where it is below ``delta``.",
-    "logits labels", LossBase, reduction="mean", delta=1.0,
-)  # fmt: skip
-BCELoss = layer("BCELoss", loss.binary_cross_entropy, "The cross entropy of probabilities and labels.",
-                base=LossBase, weight=None, reduction="mean")  # fmt: skip
-NLLLoss = layer("NLLLoss", loss.nll_loss, "The negative log-probability of the right class.", "logits labels",
-                LossBase, weight=None, ignore_index=-100, reduction="mean")  # fmt: skip
-CrossEntropyLoss = layer(
-    "CrossEntropyLoss", loss.cross_entropy,
-    "The cross entropy of logits and classes or probabilities: ``ops.cross_entropy``.", "logits labels", LossBase,
-    weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0,
-)  # fmt: skip
+L1Loss = layer(loss.l1_loss, "The absolute difference.", "logits labels", LossBase, reduction="mean")
+SmoothL1Loss = layer(loss.smooth_l1_loss, "The absolute difference, and a square of it where it is below ``beta``.",
+                     "logits labels", LossBase, beta=1.0, reduction="none")  # fmt: skip
+HuberLoss = layer(loss.huber_loss, "The absolute difference, and a square of it where it is below ``delta``.",
+                  "logits labels", LossBase, reduction="mean", delta=1.0)  # fmt: skip
+BCELoss = layer(loss.binary_cross_entropy, "The cross entropy of probabilities and labels.", base=LossBase, weight=None,
+                reduction="mean")  # fmt: skip
+NLLLoss = layer(loss.nll_loss, "The negative log-probability of the right class.", "logits labels", LossBase,
+                weight=None, ignore_index=-100, reduction="mean")  # fmt: skip
+CrossEntropyLoss = layer(loss.cross_entropy,
+                         "The cross entropy of logits and classes or probabilities: ``ops.cross_entropy``.",
+                         "logits labels", LossBase, weight=None, ignore_index=-100, reduction="mean",
+                         label_smoothing=0.0)  # fmt: skip
 KLDivLoss = layer(
-    "KLDivLoss", loss.kl_div,
+    loss.kl_div,
     "The Kullback-Leibler divergence of log-probabilities from probabilities; ``batchmean`` is a reduction too.",
     checks={"reduction": lambda value, what: one_of(value, (*loss.REDUCTIONS, "batchmean"), what)}, reduction="mean",
 )  # fmt: skip
-CosineEmbeddingLoss = layer(
-    "CosineEmbeddingLoss", loss.cosine_embedding_loss,
-    "How far vectors point apart, or together where the label is -1.", "logits_x1 logits_x2 labels", LossBase,
-    margin=0.0, reduction="mean",
-)  # fmt: skip
+CosineEmbeddingLoss = layer(loss.cosine_embedding_loss,
+                            "How far vectors point apart, or together where the label is -1.",
+                            "logits_x1 logits_x2 labels", LossBase, margin=0.0, reduction="mean")  # fmt: skip
 
 
-MSELoss = layer("MSELoss", lambda self, logits, labels: self.get_loss(square(sub(logits, labels))),
+MSELoss = layer(lambda self, logits, labels: self.get_loss(ops.square(ops.sub(logits, labels))),
                 "The square of the difference.", base=LossBase, reduction="mean")  # fmt: skip
-MAELoss = layer("MAELoss", lambda self, logits, label: self.get_loss(absolute(sub(logits, label))),
-                "The absolute difference.", base=LossBase, reduction="mean")  # fmt: skip
+MAELoss = layer(lambda self, logits, label: self.get_loss(ops.abs(ops.sub(logits, label))), "The absolute difference.",
+                base=LossBase, reduction="mean")  # fmt: skip
 
 
 @cell(LossBase)
 def RMSELoss(self: Any, logits: Tensor, label: Tensor) -> Any:
     """The root of the mean square of the difference."""
-    return sqrt(self.get_loss(square(sub(logits, label))))
+    return ops.sqrt(self.get_loss(ops.square(ops.sub(logits, label))))
 
 
 def _no_parameter(weight: Any, pos_weight: Any, what: str) -> None:
@@ -107,14 +80,13 @@ def SoftmaxCrossEntropyWithLogits(self: Any, logits: Tensor, labels: Tensor, *, 
                                   reduction: str = "none") -> Any:  # fmt: skip
     """The cross entropy of rows of logits and probabilities, or classes if ``sparse``."""
     if sparse:
-        labels = cast(one_hot(in_range(labels, logits.shape[-1]), logits.shape[-1], 1.0, 0.0), "float32")
+        labels = cast(ops.one_hot(in_range(labels, logits.shape[-1]), logits.shape[-1], 1.0, 0.0), "float32")
     return self.get_loss(loss.softmax_cross_entropy(logits, labels)[0])
 
 
-BCEWithLogitsLoss = layer(
-    "BCEWithLogitsLoss", loss.binary_cross_entropy_with_logits, "The cross entropy of logits and labels.",
-    base=LossBase, checks={"weight pos_weight": _no_parameter}, reduction="mean", weight=None, pos_weight=None,
-)  # fmt: skip
+BCEWithLogitsLoss = layer(loss.binary_cross_entropy_with_logits, "The cross entropy of logits and labels.",
+                          base=LossBase, checks={"weight pos_weight": _no_parameter}, reduction="mean", weight=None,
+                          pos_weight=None)  # fmt: skip
 
 
 class GaussianNLLLoss(LossBase):
@@ -133,20 +105,26 @@ class GaussianNLLLoss(LossBase):
 def PoissonNLLLoss(self: Any, input: Tensor, target: Tensor, *, log_input: bool = True, full: bool = False,
                    eps: float = 1e-08, reduction: str = "mean") -> Any:  # fmt: skip
     """The negative log-likelihood under Poisson distributions."""
-    losses = sub(exp(input), mul(target, input)) if log_input else sub(input, mul(target, log(add(input, eps))))
+    losses = (
+        ops.sub(ops.exp(input), ops.mul(target, input))
+        if log_input
+        else ops.sub(input, ops.mul(target, ops.log(ops.add(input, eps))))
+    )
     if full:
-        safe = where(greater(target, 1), target, 1.0)
-        stirling = add(sub(mul(safe, log(safe)), safe), mul(log(mul(safe, 2 * 3.141592653589793)), 0.5))
-        losses = add(losses, where(greater(target, 1), stirling, 0.0))
+        safe = ops.where(ops.greater(target, 1), target, 1.0)
+        stirling = ops.add(
+            ops.sub(ops.mul(safe, ops.log(safe)), safe), ops.mul(ops.log(ops.mul(safe, 2 * 3.141592653589793)), 0.5)
+        )
+        losses = ops.add(losses, ops.where(ops.greater(target, 1), stirling, 0.0))
     return self.get_loss(losses)
 
 
 @cell(LossBase)
 def DiceLoss(logits: Tensor, label: Tensor, *, smooth: float = 1e-5) -> Tensor:
     """One less the Dice coefficient of two tensors."""
-    x, y = ravel(logits), ravel(label)
-    both = add(add(sum(square(x)), sum(square(y))), smooth)
-    return sub(1, div(mul(sum(mul(x, y)), 2), both))
+    x, y = ops.ravel(logits), ops.ravel(label)
+    both = ops.add(ops.add(ops.sum(ops.square(x)), ops.sum(ops.square(y))), smooth)
+    return ops.sub(1, ops.div(ops.mul(ops.sum(ops.mul(x, y)), 2), both))
 
 
 @cell(LossBase, made={
@@ -176,45 +154,39 @@ def FocalLoss(self: Any, logits: Tensor, labels: Tensor, *, weight: Tensor | Non
     """The cross entropy, less for samples that are well classified."""
     x, y = (reshaped(item, (*item.shape[:2], item.size // (item.shape[0] * item.shape[1])))
             for item in (logits, labels))  # fmt: skip
-    logs = log_softmax(x, 1)
-    scaled = logs if weight is None else mul(logs, reshaped(weight, (weight.size, 1)))
+    logs = ops.log_softmax(x, 1)
+    scaled = logs if weight is None else ops.mul(logs, reshaped(weight, (weight.size, 1)))
     sparse = labels.shape[1] == 1
     if sparse:
         places = cast(y, "int32")
-        logs, scaled = (squeeze(gather_elements(item, 1, places), 1) for item in (logs, scaled))
-    terms = neg(mul(power(sub(1.0, exp(logs)), gamma), scaled))
-    return self.get_loss(mean(terms, 1) if sparse else mean(mul(terms, y), -1))
+        logs, scaled = (ops.squeeze(ops.gather_elements(item, 1, places), 1) for item in (logs, scaled))
+    terms = ops.neg(ops.mul(ops.pow(ops.sub(1.0, ops.exp(logs)), gamma), scaled))
+    return self.get_loss(ops.mean(terms, 1) if sparse else ops.mean(ops.mul(terms, y), -1))
 
 
-MarginRankingLoss = layer("MarginRankingLoss", loss.margin_ranking_loss,
-                          "How much two inputs are in the wrong order.", base=LossBase,
+MarginRankingLoss = layer(loss.margin_ranking_loss, "How much two inputs are in the wrong order.", base=LossBase,
                           margin=0.0, reduction="mean")  # fmt: skip
-HingeEmbeddingLoss = layer(
-    "HingeEmbeddingLoss", loss.hinge_embedding_loss,
-    "Distances of what is alike, and what others are within a margin.", "logits labels", LossBase,
-    margin=1.0, reduction="mean",
-)  # fmt: skip
-SoftMarginLoss = layer("SoftMarginLoss", loss.soft_margin_loss, "The logistic loss.", "logits labels", LossBase,
-                       reduction="mean")  # fmt: skip
-MultiLabelSoftMarginLoss = layer(
-    "MultiLabelSoftMarginLoss", loss.multilabel_soft_margin_loss, "The logistic loss of several labels.",
-    "x target", LossBase, weight=None, reduction="mean",
-)  # fmt: skip
+HingeEmbeddingLoss = layer(loss.hinge_embedding_loss,
+                           "Distances of what is alike, and what others are within a margin.", "logits labels",
+                           LossBase, margin=1.0, reduction="mean")  # fmt: skip
+SoftMarginLoss = layer(loss.soft_margin_loss, "The logistic loss.", "logits labels", LossBase, reduction="mean")
+MultiLabelSoftMarginLoss = layer(loss.multilabel_soft_margin_loss, "The logistic loss of several labels.", "x target",
+                                 LossBase, weight=None, reduction="mean")  # fmt: skip
 MultilabelMarginLoss = layer(
-    "MultilabelMarginLoss", loss.multilabel_margin_loss,
+    loss.multilabel_margin_loss,
     "How much the other classes come within a margin of the right ones, which are listed and followed by -1.",
     "x target", LossBase, reduction="mean",
 )  # fmt: skip
 
 
 MultiMarginLoss = layer(
-    "MultiMarginLoss", lambda self, x, target, weight=None: loss.multi_margin_loss(
+    lambda self, x, target, weight=None: loss.multi_margin_loss(
         x, target, self.p, self.margin, self.weight if weight is None else weight, self.reduction),
     "How much other classes come within a margin of the right one.", base=LossBase,
     p=1, margin=1.0, reduction="mean", weight=None,
 )  # fmt: skip
 TripletMarginLoss = layer(
-    "TripletMarginLoss", lambda self, x, positive, negative, margin=1.0: loss.triplet_margin_loss(
+    lambda self, x, positive, negative, margin=1.0: loss.triplet_margin_loss(
         x, positive, negative, self.margin if self.margin != 1.0 else margin, self.p, self.eps, self.swap,
         self.reduction),
     "How much nearer the negative is than the positive.", base=LossBase,
@@ -229,13 +201,14 @@ def TripletMarginWithDistanceLoss(
 ) -> Tensor:  # fmt: skip
     """``TripletMarginLoss`` with a distance of one's own; by default the Euclidean one."""
     near, far = distance_function(x, positive), distance_function(x, negative)
-    far = minimum(far, distance_function(positive, negative)) if swap else far
-    losses = clamp(add(sub(near, far), margin), 0.0, None)
+    far = ops.minimum(far, distance_function(positive, negative)) if swap else far
+    losses = ops.clamp(ops.add(ops.sub(near, far), margin), 0.0, None)
     return loss.reduced(losses, reduction, "TripletMarginWithDistanceLoss")
 
 
 def _distance(first: Tensor, second: Tensor) -> Tensor:
-    return sqrt(sum(square(sub(first, second)), 1))
+    return ops.sqrt(ops.sum(ops.square(ops.sub(first, second)), 1))
 
 
+names.call_rows(vars(), __name__)
 __all__ = names.public(vars(), Cell)

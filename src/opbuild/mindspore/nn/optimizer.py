@@ -1,29 +1,181 @@
-"""Optimizers: cells that change parameters by their gradients."""
+"""Optimizers, cells that change parameters by their gradients, and learning rates that change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from opbuild.mindspore import names
+from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.dtype import float32, int32
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.schedule import LearningRateSchedule
-from opbuild.mindspore.ops.arithmetic import add, div, greater, logical_and, minimum, mul, neg, sqrt, square, sub, where
-from opbuild.mindspore.ops.arithmetic import pow as power
-from opbuild.mindspore.ops.assignment import assign, assign_add, assign_sub
-from opbuild.mindspore.ops.gathering import gather
+from opbuild.mindspore.nn.declaration import cell
 from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
 from opbuild.mindspore.tensor import Tensor
 
 
-class Optimizer(Cell):
+class LearningRateSchedule(Cell):
+    """A learning rate that follows from the number of steps before; subclasses have ``construct(global_step)``."""
+
+
+def _wrong(what: str, *given: float) -> ArgumentValueError:
+    owner = what.rpartition(" ")[2]
+    return ArgumentValueError(f"{owner} was given {', '.join(map(str, given))}", "give numbers above 0")
+
+
+def _decays(rate: float, factor: float, steps: int, what: str) -> None:
+    if rate <= 0 or factor <= 0 or steps < 1:
+        raise _wrong(what, rate, factor, steps)
+
+
+def _falls(rate: float, end: float, steps: int, power: float, what: str) -> None:
+    if rate <= 0 or end < 0 or steps < 1 or power <= 0:
+        raise _wrong(what, rate, end, steps, power)
+
+
+def _warms(rate: float, steps: int, what: str) -> None:
+    if rate <= 0 or steps < 1:
+        raise _wrong(what, rate, steps)
+
+
+def _waves(low: float, high: float, steps: int, what: str) -> None:
+    if low < 0 or low >= high or steps < 1:
+        raise ArgumentValueError(f"CosineDecayLR was given {low}, {high}, {steps}",
+                                 "give 0 <= min_lr < max_lr, and at least one step")  # fmt: skip
+
+
+_DECAY: dict[str, Any] = {
+    "base": LearningRateSchedule, "checks": {"learning_rate decay_rate decay_steps": _decays},
+}  # fmt: skip
+
+
+def _passed(global_step: Tensor, decay_steps: int, is_stair: bool) -> Tensor:
+    """Return the number of times that ``decay_steps`` have passed."""
+    share = ops.div(cast(global_step, "float32"), float(decay_steps))
+    return ops.floor(share) if is_stair else share
+
+
+@cell(**_DECAY)
+def ExponentialDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: float, decay_steps: int,
+                       is_stair: bool = False) -> Tensor:  # fmt: skip
+    """``learning_rate * decay_rate ** (step / decay_steps)``."""
+    return ops.mul(
+        ops.pow(Tensor(float(decay_rate)), _passed(global_step, decay_steps, is_stair)), float(learning_rate)
+    )
+
+
+@cell(**_DECAY)
+def NaturalExpDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: float, decay_steps: int,
+                      is_stair: bool = False) -> Tensor:  # fmt: skip
+    """``learning_rate * e ** (-decay_rate * step / decay_steps)``."""
+    base = Tensor(math.exp(-decay_rate))
+    return ops.mul(ops.pow(base, _passed(global_step, decay_steps, is_stair)), float(learning_rate))
+
+
+@cell(**_DECAY)
+def InverseDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: float, decay_steps: int,
+                   is_stair: bool = False) -> Tensor:  # fmt: skip
+    """``learning_rate / (1 + decay_rate * step / decay_steps)``."""
+    grown = ops.add(ops.mul(_passed(global_step, decay_steps, is_stair), float(decay_rate)), 1.0)
+    return ops.div(Tensor(float(learning_rate)), grown)
+
+
+@cell(LearningRateSchedule, {"min_lr max_lr decay_steps": _waves})
+def CosineDecayLR(global_step: Tensor, *, min_lr: float, max_lr: float, decay_steps: int) -> Tensor:
+    """From ``max_lr`` to ``min_lr`` along half a wave of a cosine."""
+    passed = ops.minimum(cast(global_step, "float32"), float(decay_steps))
+    wave = ops.add(ops.cos(ops.mul(passed, math.pi / decay_steps)), 1.0)
+    return ops.add(ops.mul(wave, 0.5 * (max_lr - min_lr)), float(min_lr))
+
+
+@cell(LearningRateSchedule, {"learning_rate end_learning_rate decay_steps power": _falls})
+def PolynomialDecayLR(global_step: Tensor, *, learning_rate: float, end_learning_rate: float, decay_steps: int,
+                      power: float, update_decay_steps: bool = False) -> Tensor:  # fmt: skip
+    """From ``learning_rate`` to ``end_learning_rate`` by a power of the steps that are left.
+
+    With ``update_decay_steps`` it begins anew, over twice, three times as many steps and so on.
+    """
+    step, steps = cast(global_step, "float32"), Tensor(float(decay_steps))
+    if update_decay_steps:
+        steps = ops.mul(steps, ops.maximum(ops.ceil(ops.div(step, steps)), 1.0))
+    left, end = ops.sub(1.0, ops.div(ops.minimum(step, steps), steps)), float(end_learning_rate)
+    return ops.add(ops.mul(ops.pow(left, float(power)), float(learning_rate) - end), end)
+
+
+@cell(LearningRateSchedule, {"learning_rate warmup_steps": _warms})
+def WarmUpLR(global_step: Tensor, *, learning_rate: float, warmup_steps: int) -> Tensor:
+    """From 0 to ``learning_rate`` in equal steps, which stays."""
+    steps = float(warmup_steps)
+    return ops.mul(ops.div(ops.minimum(cast(global_step, "float32"), steps), steps), float(learning_rate))
+
+
+def piecewise_constant_lr(milestone: Sequence[int], learning_rates: Sequence[float]) -> list[float]:
+    """Return a rate for each step: ``learning_rates[i]`` up to step ``milestone[i]``."""
+    if len(milestone) != len(learning_rates) or list(milestone) != sorted(set(milestone)):
+        raise ArgumentValueError(f"piecewise_constant_lr was given the milestones {list(milestone)}",
+                                 "give rising numbers, as many as rates")  # fmt: skip
+    spans = zip(learning_rates, (0, *milestone), milestone, strict=False)
+    return [float(rate) for rate, start, end in spans for _ in range(start, end)]
+
+
+def _by_epoch(total_step: int, step_per_epoch: int, rate: Callable[[int], float]) -> list[float]:
+    return [float(rate(step // step_per_epoch)) for step in range(total_step)]
+
+
+def exponential_decay_lr(learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int,
+                         decay_epoch: int, is_stair: bool = False) -> list[float]:  # fmt: skip
+    """Return ``learning_rate * decay_rate ** (epoch / decay_epoch)`` for each step."""
+    return _by_epoch(total_step, step_per_epoch, lambda epoch: (
+        learning_rate * decay_rate ** (epoch // decay_epoch if is_stair else epoch / decay_epoch)))  # fmt: skip
+
+
+def natural_exp_decay_lr(learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int,
+                         decay_epoch: int, is_stair: bool = False) -> list[float]:  # fmt: skip
+    """Return ``learning_rate * e ** (-decay_rate * epoch)`` for each step; by stairs of ``decay_epoch`` epochs."""
+    return _by_epoch(total_step, step_per_epoch, lambda epoch: learning_rate * math.exp(
+        -decay_rate * (epoch // decay_epoch * decay_epoch if is_stair else epoch)))  # fmt: skip
+
+
+def inverse_decay_lr(learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int,
+                     decay_epoch: int, is_stair: bool = False) -> list[float]:  # fmt: skip
+    """Return ``learning_rate / (1 + decay_rate * epoch / decay_epoch)`` for each step."""
+    return _by_epoch(total_step, step_per_epoch, lambda epoch: learning_rate / (
+        1 + decay_rate * (epoch // decay_epoch if is_stair else epoch / decay_epoch)))  # fmt: skip
+
+
+def polynomial_decay_lr(learning_rate: float, end_learning_rate: float, total_step: int, step_per_epoch: int,
+                        decay_epoch: int, power: float, update_decay_epoch: bool = False) -> list[float]:  # fmt: skip
+    """Return rates from ``learning_rate`` to ``end_learning_rate`` by a power of the epochs that are left."""
+
+    def rate(epoch: int) -> float:
+        epochs = decay_epoch * max(math.ceil(epoch / decay_epoch), 1) if update_decay_epoch else decay_epoch
+        left = 1 - min(epoch, epochs) / epochs
+        return (learning_rate - end_learning_rate) * float(left**power) + end_learning_rate
+
+    return _by_epoch(total_step, step_per_epoch, rate)
+
+
+def warmup_lr(learning_rate: float, total_step: int, step_per_epoch: int, warmup_epoch: int) -> list[float]:
+    """Return rates that rise from 0 to ``learning_rate`` over ``warmup_epoch`` epochs, for each step."""
+    return _by_epoch(total_step, step_per_epoch, lambda epoch: (
+        learning_rate * min(epoch, warmup_epoch) / warmup_epoch if warmup_epoch else learning_rate))  # fmt: skip
+
+
+def cosine_decay_lr(min_lr: float, max_lr: float, total_step: int, step_per_epoch: int,
+                    decay_epoch: int) -> list[float]:  # fmt: skip
+    """Return rates from ``max_lr`` to ``min_lr`` along half a wave of a cosine, for each step."""
+    return _by_epoch(total_step, step_per_epoch, lambda epoch: (
+        min_lr + 0.5 * (max_lr - min_lr) * (1 + math.cos(math.pi * min(epoch, decay_epoch) / decay_epoch))
+    ))  # fmt: skip
+
+
+class Optimizer(Cell, _is_step=True):
     """The base of optimizers: a call with the gradients changes the parameters, whose states it keeps.
 
     Args:
@@ -39,8 +191,6 @@ class Optimizer(Cell):
     Raises:
         ArgumentTypeError: If there are no parameters, or something else is among them.
     """
-
-    _is_step = True
 
     def __init__(self, learning_rate: Any, parameters: Any, weight_decay: float = 0.0, loss_scale: float = 1.0) -> None:
         super().__init__(auto_prefix=False)
@@ -103,7 +253,7 @@ class Optimizer(Cell):
         if rate.ndim == 0:
             plain: Tensor = rate
             return plain
-        return gather(rate, minimum(self._step(), rate.size - 1), 0)
+        return ops.gather(rate, ops.minimum(self._step(), rate.size - 1), 0)
 
     def _step(self) -> Tensor:
         """Return the number of steps before this one."""
@@ -132,18 +282,18 @@ class Optimizer(Cell):
         rates = {id(rate): self._now(rate) for rate in self._rates}
         prepared = self.prepared()
         for index, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
-            given = gradient if self.loss_scale == 1.0 else mul(gradient, 1.0 / self.loss_scale)
+            given = gradient if self.loss_scale == 1.0 else ops.mul(gradient, 1.0 / self.loss_scale)
             given = self.decayed(index, parameter, given)
             if self._centred[index] and given.ndim > 1:
-                given = sub(given, reduce("ReduceMean", given, range(1, given.ndim), True))
+                given = ops.sub(given, reduce("ReduceMean", given, range(1, given.ndim), True))
             rate = cast(rates[id(self._rates[index])], parameter.type.dtype)
             self.update(index, parameter, given, rate, prepared)
-        return assign_add(self.global_step, Tensor([1], int32))
+        return ops.assign_add(self.global_step, Tensor([1], int32))
 
     def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
         """Return a gradient with the weight's decay."""
         decay = self._decays[index]
-        return add(gradient, mul(parameter, decay)) if decay else gradient
+        return ops.add(gradient, ops.mul(parameter, decay)) if decay else gradient
 
     def prepared(self) -> Any:
         """Return the values that the updates of all parameters share."""
@@ -199,16 +349,16 @@ class SGD(Optimizer):
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
         if not self._has_momentum:
-            assign_sub(parameter, mul(gradient, rate))
+            ops.assign_sub(parameter, ops.mul(gradient, rate))
             return
         part: Any = gradient
         if self.dampening:  # the first gradient goes into it whole: MindSpore's ``stat`` is 1 before it, 0 after it
-            part = mul(gradient, add(mul(self.stat[index], self.dampening), 1.0 - self.dampening))
+            part = ops.mul(gradient, ops.add(ops.mul(self.stat[index], self.dampening), 1.0 - self.dampening))
         momentum = cast(self.momentum, parameter.type.dtype)
-        speed = assign(self.accum[index], add(mul(self.accum[index], momentum), part))
-        assign(self.stat[index], mul(self.stat[index], 0.0))
-        step = add(gradient, mul(speed, momentum)) if self.nesterov else speed
-        assign_sub(parameter, mul(step, rate))
+        speed = ops.assign(self.accum[index], ops.add(ops.mul(self.accum[index], momentum), part))
+        ops.assign(self.stat[index], ops.mul(self.stat[index], 0.0))
+        step = ops.add(gradient, ops.mul(speed, momentum)) if self.nesterov else speed
+        ops.assign_sub(parameter, ops.mul(step, rate))
 
 
 class Momentum(Optimizer):
@@ -225,9 +375,9 @@ class Momentum(Optimizer):
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
         momentum = cast(self.momentum, parameter.type.dtype)
-        speed = assign(self.moments[index], add(mul(self.moments[index], momentum), gradient))
-        step = add(gradient, mul(speed, momentum)) if self.use_nesterov else speed
-        assign_sub(parameter, mul(step, rate))
+        speed = ops.assign(self.moments[index], ops.add(ops.mul(self.moments[index], momentum), gradient))
+        step = ops.add(gradient, ops.mul(speed, momentum)) if self.use_nesterov else speed
+        ops.assign_sub(parameter, ops.mul(step, rate))
 
 
 class _Moments(Optimizer):
@@ -247,9 +397,9 @@ class _Moments(Optimizer):
     def moved(self, index: int, gradient: Tensor) -> Tensor:
         """Take a gradient into the running means; return the one over the root of the other."""
         one, two = self.moment1[index], self.moment2[index]
-        mean = assign(one, add(mul(one, self.beta1), mul(gradient, 1.0 - self.beta1)))
-        spread = assign(two, add(mul(two, self.beta2), mul(square(gradient), 1.0 - self.beta2)))
-        return div(mean, add(sqrt(spread), self.eps))
+        mean = ops.assign(one, ops.add(ops.mul(one, self.beta1), ops.mul(gradient, 1.0 - self.beta1)))
+        spread = ops.assign(two, ops.add(ops.mul(two, self.beta2), ops.mul(ops.square(gradient), 1.0 - self.beta2)))
+        return ops.div(mean, ops.add(ops.sqrt(spread), self.eps))
 
 
 class Adam(_Moments):
@@ -274,20 +424,18 @@ class Adam(_Moments):
 
     def prepared(self) -> Tensor:
         """Return the factor of this step's learning rate."""
-        one = assign(self.beta1_power, mul(self.beta1_power, self.beta1))
-        two = assign(self.beta2_power, mul(self.beta2_power, self.beta2))
-        return div(sqrt(sub(1.0, two)), sub(1.0, one))
+        one = ops.assign(self.beta1_power, ops.mul(self.beta1_power, self.beta1))
+        two = ops.assign(self.beta2_power, ops.mul(self.beta2_power, self.beta2))
+        return ops.div(ops.sqrt(ops.sub(1.0, two)), ops.sub(1.0, one))
 
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
-        factor = mul(rate, cast(prepared, parameter.type.dtype))
-        assign_sub(parameter, mul(self.moved(index, gradient), factor))
+        factor = ops.mul(rate, cast(prepared, parameter.type.dtype))
+        ops.assign_sub(parameter, ops.mul(self.moved(index, gradient), factor))
 
 
-class AdamWeightDecay(_Moments):
+class AdamWeightDecay(_Moments, _means=("adam_m", "adam_v")):
     """Adam without correction of the means, whose decay of weights goes past them."""
-
-    _means = ("adam_m", "adam_v")
 
     def __init__(self, params: Any, learning_rate: Any = 1e-3, beta1: float = 0.9, beta2: float = 0.999,
                  eps: float = 1e-6, weight_decay: float = 0.0) -> None:  # fmt: skip
@@ -300,16 +448,14 @@ class AdamWeightDecay(_Moments):
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
         step, decay = self.moved(index, gradient), self._decays[index]
-        assign_sub(parameter, mul(add(step, mul(parameter, decay)) if decay else step, rate))
+        ops.assign_sub(parameter, ops.mul(ops.add(step, ops.mul(parameter, decay)) if decay else step, rate))
 
 
-class Lamb(_Moments):
+class Lamb(_Moments, _means=("lamb_m", "lamb_v")):
     """Adam with corrected means, whose step is as long as the parameter is: for large batches.
 
     The step of a parameter is scaled by the parameter's norm over the step's, at most by 10 (arXiv:1904.00962).
     """
-
-    _means = ("lamb_m", "lamb_v")
 
     def __init__(self, params: Any, learning_rate: Any, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-6,
                  weight_decay: float = 0.0) -> None:  # fmt: skip
@@ -317,8 +463,8 @@ class Lamb(_Moments):
 
     def prepared(self) -> list[Tensor]:
         """Return the divisors of the means."""
-        step = cast(add(self._step(), 1), "float32")
-        return [sub(1.0, power(Tensor(np.float32(beta)), step)) for beta in (self.beta1, self.beta2)]
+        step = cast(ops.add(self._step(), 1), "float32")
+        return [ops.sub(1.0, ops.pow(Tensor(np.float32(beta)), step)) for beta in (self.beta1, self.beta2)]
 
     def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
         """Return the gradient: the decay goes into the step."""
@@ -327,22 +473,24 @@ class Lamb(_Moments):
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
         one, two = self.moment1[index], self.moment2[index]
-        mean = assign(one, add(mul(one, self.beta1), mul(gradient, 1.0 - self.beta1)))
-        spread = assign(two, add(mul(two, self.beta2), mul(square(gradient), 1.0 - self.beta2)))
+        mean = ops.assign(one, ops.add(ops.mul(one, self.beta1), ops.mul(gradient, 1.0 - self.beta1)))
+        spread = ops.assign(two, ops.add(ops.mul(two, self.beta2), ops.mul(ops.square(gradient), 1.0 - self.beta2)))
         first, second = (cast(each, parameter.type.dtype) for each in prepared)
-        mean, spread = div(mean, first), div(spread, second)
+        mean, spread = ops.div(mean, first), ops.div(spread, second)
         decay = self._decays[index]
-        shrunk = mul(parameter, decay)
-        inside = div(mean, sqrt(add(spread, self.eps)))  # MindSpore has eps below the root here, and beside it below
-        lengths = [_norm(each) for each in (parameter, gradient, add(inside, shrunk) if decay else inside)]
-        some = logical_and(greater(lengths[0], 0), greater(lengths[1], 0))
-        trust = minimum(where(some, div(lengths[0], lengths[2]), 1.0), 10.0)
-        step = div(mean, add(sqrt(spread), self.eps))
-        assign_sub(parameter, mul(add(step, shrunk) if decay else step, mul(trust, rate)))
+        shrunk = ops.mul(parameter, decay)
+        inside = ops.div(
+            mean, ops.sqrt(ops.add(spread, self.eps))
+        )  # MindSpore has eps below the root here, and beside it below
+        lengths = [_norm(each) for each in (parameter, gradient, ops.add(inside, shrunk) if decay else inside)]
+        some = ops.logical_and(ops.greater(lengths[0], 0), ops.greater(lengths[1], 0))
+        trust = ops.minimum(ops.where(some, ops.div(lengths[0], lengths[2]), 1.0), 10.0)
+        step = ops.div(mean, ops.add(ops.sqrt(spread), self.eps))
+        ops.assign_sub(parameter, ops.mul(ops.add(step, shrunk) if decay else step, ops.mul(trust, rate)))
 
 
 def _norm(tensor: Tensor) -> Tensor:
-    return sqrt(reduce("ReduceSum", square(tensor), None, False))
+    return ops.sqrt(reduce("ReduceSum", ops.square(tensor), None, False))
 
 
 class RMSProp(Optimizer):
@@ -373,15 +521,25 @@ class RMSProp(Optimizer):
 
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
-        spread: Tensor = self._mean(self.mean_square[index], square(gradient))
+        spread: Tensor = self._mean(self.mean_square[index], ops.square(gradient))
         if self.mean_grad is not None:
-            spread = sub(spread, square(self._mean(self.mean_grad[index], gradient)))
-        step = div(mul(gradient, rate), sqrt(add(spread, self.epsilon)))
-        moved = assign(self.moment[index], add(mul(self.moment[index], self.momentum), step))
-        assign_add(parameter, neg(moved))
+            spread = ops.sub(spread, ops.square(self._mean(self.mean_grad[index], gradient)))
+        step = ops.div(ops.mul(gradient, rate), ops.sqrt(ops.add(spread, self.epsilon)))
+        moved = ops.assign(self.moment[index], ops.add(ops.mul(self.moment[index], self.momentum), step))
+        ops.assign_add(parameter, ops.neg(moved))
 
     def _mean(self, state: Parameter, value: Tensor) -> Tensor:
-        return assign(state, add(mul(state, self.decay), mul(value, 1.0 - self.decay)))
+        return ops.assign(state, ops.add(ops.mul(state, self.decay), ops.mul(value, 1.0 - self.decay)))
 
 
+names.call_rows(vars(), __name__)
 __all__ = names.public(vars(), Cell)
+__all__ += [
+    "cosine_decay_lr",
+    "exponential_decay_lr",
+    "inverse_decay_lr",
+    "natural_exp_decay_lr",
+    "piecewise_constant_lr",
+    "polynomial_decay_lr",
+    "warmup_lr",
+]

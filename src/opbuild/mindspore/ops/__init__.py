@@ -3,33 +3,22 @@
 import sys
 
 from opbuild.mindspore import names
-from opbuild.mindspore.ops.activation import *
 from opbuild.mindspore.ops.arithmetic import *
 from opbuild.mindspore.ops.arranging import *
-from opbuild.mindspore.ops.assignment import *
-from opbuild.mindspore.ops.communication import *
-from opbuild.mindspore.ops.creation import *
-from opbuild.mindspore.ops.gathering import *
+from opbuild.mindspore.ops.control import *
+from opbuild.mindspore.ops.declaration import *
 from opbuild.mindspore.ops.images import *
-from opbuild.mindspore.ops.linear import *
 from opbuild.mindspore.ops.loss import *
-from opbuild.mindspore.ops.mapping import *
 from opbuild.mindspore.ops.matrices import *
-from opbuild.mindspore.ops.namesakes import called_alike
 from opbuild.mindspore.ops.normalization import *
 from opbuild.mindspore.ops.pooling import *
-from opbuild.mindspore.ops.primitive import *
 from opbuild.mindspore.ops.primitives import *
 from opbuild.mindspore.ops.random import *
 from opbuild.mindspore.ops.reduction import *
-from opbuild.mindspore.ops.scattering import *
 from opbuild.mindspore.ops.shaping import *
 from opbuild.mindspore.ops.special import *
-from opbuild.mindspore.ops.structure_primitives import *
 from opbuild.mindspore.tensor import is_tensor as is_tensor
 
-globals().update(called_alike(globals()))
-del called_alike
 __getattr__ = names.getter(__name__)
 
 composite = function = functional = operations = sys.modules[__name__]

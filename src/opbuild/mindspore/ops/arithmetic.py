@@ -1,37 +1,22 @@
-"""Elementwise arithmetic, comparison, logic and bits: MindSpore's names, argument order and type rules."""
+"""Elementwise arithmetic, comparison, logic, bits and activations: MindSpore's names, argument order and type rules."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from opbuild.dtypes import float_limits, is_float
-from opbuild.mindspore import promotion
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore import execution, names
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, Attributes, axis_in, one_of
+from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.creation import full_like, ones_like, zeros_like
 from opbuild.mindspore.ops.declaration import floating, formula, need_tensor, of_floats, of_tensor, spelled
+from opbuild.mindspore.ops.shaping import full_like, ones_like, zeros_like
 from opbuild.mindspore.tensor import Tensor
-
-__all__ = [
-    "abs", "absolute", "accumulate_n", "acos", "acosh", "add", "addcdiv", "addcmul", "addn", "angle",
-    "approximate_equal", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "asin", "asinh",
-    "atan", "atan2", "atanh", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
-    "bitwise_xor", "bool_not", "ceil", "clamp", "clip", "clip_by_value", "conj", "copysign", "cos", "cosh", "deg2rad",
-    "div", "divide", "eps", "eq", "equal", "erf", "erfc", "exp", "exp2", "expm1", "float_power", "floor", "floor_div",
-    "floor_divide", "floor_mod", "fmax", "fmin", "fmod", "frac", "ge", "greater", "greater_equal", "gt", "heaviside",
-    "hypot", "imag", "inv", "invert", "is_complex", "is_floating_point", "is_nonzero", "isclose", "isfinite", "isinf",
-    "isnan", "isneginf", "isposinf", "isreal", "ldexp", "le", "lerp", "less", "less_equal", "log", "log1p", "log2",
-    "log10", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "lt",
-    "masked_fill", "maximum", "minimum", "mul", "multiply", "nan_to_num", "ne", "neg", "negative", "not_equal",
-    "positive", "pow", "rad2deg", "real", "reciprocal", "remainder", "round", "rsqrt", "select", "sgn", "sign",
-    "signbit", "sin", "sinc", "sinh", "sqrt", "square", "sub", "subtract", "tan", "tanh", "true_divide", "trunc",
-    "truncate_div", "truncate_mod", "type_as", "where", "xdivy", "xlogy",
-]  # fmt: skip
 
 OWN = "opbuild"
 """The domain of operators that ONNX does not have."""
@@ -44,32 +29,25 @@ def as_operand(value: Any, dtype: str) -> Any:
 
 def binary(op_type: str, first: Any, second: Any, domain: str = "", dtype: str = "") -> Tensor:
     """Apply an operator of two operands in their common type, or in ``dtype``."""
-    common, first, second = promotion.operands(first, second, op_type)
+    common, first, second = execution.operands(first, second, op_type)
     common = dtype or common
     return emit(op_type, as_operand(first, common), as_operand(second, common), domain=domain)
 
 
-def pairwise(name: str, op_type: str, what: str, domain: str = "", *, dtype: str = "", of_bool: str = "",
+def pairwise(op_type: str, what: str, domain: str = "", *, dtype: str = "", of_bool: str = "",
              bool_as: str = "") -> Callable[[Any, Any], Tensor]:  # fmt: skip
-    """Return the function that is an operator of two operands.
+    """Return the function that is an operator of two operands, computed in ``dtype`` or else in their common type.
 
-    Args:
-        name: Its name.
-        op_type: The operator.
-        what: What it returns.
-        domain: The operator's.
-        dtype: The element type to compute in; by default the operands' common one.
-        of_bool: The operator of two truth values, where it is another.
-        bool_as: The element type that truth values are computed in.
+    Of two truth values it is ``of_bool``, where that is another operator, or computed in ``bool_as``.
     """
 
     def function(input: Any, other: Any) -> Tensor:
-        common, first, second = promotion.operands(input, other, op_type)
+        common, first, second = execution.operands(input, other, op_type)
         if common == "bool" and of_bool:
             return binary(of_bool, first, second)
         return binary(op_type, first, second, domain, bool_as if common == "bool" and bool_as else dtype)
 
-    return formula(name, what, function)
+    return formula(what, function)
 
 
 def _unary(op_type: str, domain: str = "", integers: str = "float32") -> Callable[[Any], Tensor]:
@@ -81,7 +59,7 @@ def _unary(op_type: str, domain: str = "", integers: str = "float32") -> Callabl
 
     rule = {"float32": "; integers become float32", "computed": ", in the element type of the tensor",
             "stay": "; integers stay as they are"}[integers]  # fmt: skip
-    return formula(op_type.lower(), f"{op_type} of each element{rule}", function)
+    return formula(f"{op_type} of each element{rule}", function)
 
 
 abs = absolute = _unary("Abs", integers="computed")
@@ -122,9 +100,9 @@ def round(input: Any, *, decimals: int = 0) -> Tensor:
     return div(_round(mul(input, scale)), scale)
 
 
-add = pairwise("add", "Add", "``input + other``", of_bool="Or")
-sub = pairwise("sub", "Sub", "``input - other``; of truth values whether they differ", of_bool="Xor")
-mul = multiply = pairwise("mul", "Mul", "``input * other``", of_bool="And")
+add = pairwise("Add", "``input + other``", of_bool="Or")
+sub = pairwise("Sub", "``input - other``; of truth values whether they differ", of_bool="Xor")
+mul = multiply = pairwise("Mul", "``input * other``", of_bool="And")
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
@@ -137,7 +115,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """
     if rounding_mode == "floor":
         return floor_divide(input, other)
-    common, first, second = promotion.operands(input, other, "Div")
+    common, first, second = execution.operands(input, other, "Div")
     if rounding_mode == "trunc":
         return trunc(binary("Div", first, second))
     if rounding_mode is not None:
@@ -146,55 +124,52 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
 
 
 divide = div
-true_divide = spelled(div, "true_divide", "Return ``dividend / divisor``.", {"rounding_mode": None},
-                      dividend="input", divisor="other")  # fmt: skip
-floor_divide = pairwise("floor_divide", "FloorDiv", "the greatest integers not above ``input / other``", OWN)
-floor_div = spelled(floor_divide, "floor_div", x="input", y="other")
-maximum = pairwise("maximum", "Max", "the greater of two elements; NaN where either is NaN")
-minimum = pairwise("minimum", "Min", "the smaller of two elements; NaN where either is NaN")
+true_divide = spelled(div, "Return ``dividend / divisor``.", {"rounding_mode": None}, dividend="input", divisor="other")
+floor_divide = pairwise("FloorDiv", "the greatest integers not above ``input / other``", OWN)
+floor_div = spelled(floor_divide, x="input", y="other")
+maximum = pairwise("Max", "the greater of two elements; NaN where either is NaN")
+minimum = pairwise("Min", "the smaller of two elements; NaN where either is NaN")
 
 
 def floor_mod(x: Any, y: Any) -> Tensor:
     """Return the remainder of ``floor_div``; it has the sign of ``y``."""
-    common, first, second = promotion.operands(x, y, "FloorMod")
+    common, first, second = execution.operands(x, y, "FloorMod")
     return binary("Mod", first, second, OWN if is_float(common) else "")
 
 
-remainder = spelled(floor_mod, "remainder", input="x", other="y")
+remainder = spelled(floor_mod, input="x", other="y")
 
 
 def fmod(input: Any, other: Any) -> Tensor:
     """Return the remainder of a division rounded towards zero; it has the sign of ``input``."""
-    common, first, second = promotion.operands(input, other, "fmod")
+    common, first, second = execution.operands(input, other, "fmod")
     return emit("Mod", as_operand(first, common), as_operand(second, common), fmod=1)
 
 
 def atan2(input: Any, other: Any) -> Tensor:
     """Return the angle of the point (``other``, ``input``)."""
-    common, first, second = promotion.operands(input, other, "atan2")
+    common, first, second = execution.operands(input, other, "atan2")
     return binary("Atan2", first, second, OWN, common if is_float(common) else "float32")
 
 
 arctan2 = atan2
 
 
-pow = formula("pow", "``input`` to the power of ``exponent``", lambda input, exponent: binary("Pow", input, exponent))
-erfc = formula("erfc", "1 - erf of each element", lambda input: sub(1, erf(input)))
-log2 = formula("log2", "the logarithm to base 2 of each element", lambda input: mul(log(input), 1.0 / math.log(2.0)))
-log10 = formula("log10", "the logarithm to base 10 of each element",
-                lambda input: mul(log(input), 1.0 / math.log(10.0)))  # fmt: skip
-exp2 = formula("exp2", "2 to the power of each element", of_floats(lambda input: pow(2.0, input)))
-subtract = formula("subtract", "``input - alpha * other``",
+pow = formula("``input`` to the power of ``exponent``", lambda input, exponent: binary("Pow", input, exponent))
+erfc = formula("1 - erf of each element", lambda input: sub(1, erf(input)))
+log2 = formula("the logarithm to base 2 of each element", lambda input: mul(log(input), 1.0 / math.log(2.0)))
+log10 = formula("the logarithm to base 10 of each element", lambda input: mul(log(input), 1.0 / math.log(10.0)))
+exp2 = formula("2 to the power of each element", of_floats(lambda input: pow(2.0, input)))
+subtract = formula("``input - alpha * other``",
                    lambda input, other, *, alpha=1: sub(input, other if alpha == 1 else mul(other, alpha)))  # fmt: skip
-squared_difference = formula("squared_difference", "``(x - y) ** 2``",
-                             lambda x, y: binary("SquaredDifference", x, y, OWN))  # fmt: skip
-addcmul = formula("addcmul", "``input + value * tensor1 * tensor2``",
+squared_difference = formula("``(x - y) ** 2``", lambda x, y: binary("SquaredDifference", x, y, OWN))
+addcmul = formula("``input + value * tensor1 * tensor2``",
                   lambda input, tensor1, tensor2, value=1: add(input, mul(mul(tensor1, tensor2), value)))  # fmt: skip
-addcdiv = formula("addcdiv", "``input + value * tensor1 / tensor2``",
+addcdiv = formula("``input + value * tensor1 / tensor2``",
                   lambda input, tensor1, tensor2, value=1: add(input, mul(div(tensor1, tensor2), value)))  # fmt: skip
-lerp = formula("lerp", "``input + weight * (end - input)``",
+lerp = formula("``input + weight * (end - input)``",
                lambda input, end, weight: add(input, mul(weight, sub(end, input))))  # fmt: skip
-hypot = formula("hypot", "``sqrt(input**2 + other**2)``", lambda input, other: sqrt(add(square(input), square(other))))
+hypot = formula("``sqrt(input**2 + other**2)``", lambda input, other: sqrt(add(square(input), square(other))))
 
 
 def addn(x: Sequence[Tensor]) -> Tensor:
@@ -204,7 +179,7 @@ def addn(x: Sequence[Tensor]) -> Tensor:
     return functools.reduce(add, x)
 
 
-logaddexp = formula("logaddexp", "``log(exp(input) + exp(other))``", lambda input, other: add(
+logaddexp = formula("``log(exp(input) + exp(other))``", lambda input, other: add(
     maximum(input, other), log1p(exp(neg(abs(sub(input, other)))))))  # fmt: skip
 
 
@@ -220,7 +195,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
     numbers = [item for item in (min, max) if isinstance(item, (int, float))]
     dtype = tensor.type.dtype
     for number in numbers:
-        dtype = promotion.with_number(dtype, number)
+        dtype = execution.with_number(dtype, number)
     if len(numbers) == (min is not None) + (max is not None):
         none = (None, None) if not is_float(dtype) else (-np.inf, np.inf)  # ONNX's own are finite
         limits = (other if item is None else item for item, other in zip((min, max), none, strict=True))
@@ -231,27 +206,26 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
 
 
 clip = clamp
-clip_by_value = spelled(clamp, "clip_by_value", x="input", clip_value_min="min", clip_value_max="max")
-logical_not = formula("logical_not", "whether an element is false",
-                      of_tensor(lambda input: emit("Not", cast(input, "bool"))))  # fmt: skip
+clip_by_value = spelled(clamp, x="input", clip_value_min="min", clip_value_max="max")
+logical_not = formula("whether an element is false", of_tensor(lambda input: emit("Not", cast(input, "bool"))))
 bitwise_not = formula(
-    "bitwise_not", "the bits that are not set; of truth values the opposite",
+    "the bits that are not set; of truth values the opposite",
     of_tensor(lambda input: emit("Not" if input.type.dtype == "bool" else "BitwiseNot", input)),
 )  # fmt: skip
-equal = eq = pairwise("equal", "Equal", "whether elements are equal")
-not_equal = ne = pairwise("not_equal", "NotEqual", "whether elements differ", OWN)
-less = lt = pairwise("less", "Less", "``input < other``", bool_as="uint8")
-less_equal = le = pairwise("less_equal", "LessOrEqual", "``input <= other``", bool_as="uint8")
-greater = gt = pairwise("greater", "Greater", "``input > other``", bool_as="uint8")
-greater_equal = ge = pairwise("greater_equal", "GreaterOrEqual", "``input >= other``", bool_as="uint8")
-logical_and = pairwise("logical_and", "And", "whether both elements are true", dtype="bool")
-logical_or = pairwise("logical_or", "Or", "whether any of two elements is true", dtype="bool")
-logical_xor = pairwise("logical_xor", "Xor", "whether exactly one of two elements is true", dtype="bool")
-bitwise_and = pairwise("bitwise_and", "BitwiseAnd", "the bits set in both", of_bool="And")
-bitwise_or = pairwise("bitwise_or", "BitwiseOr", "the bits set in any", of_bool="Or")
-bitwise_xor = pairwise("bitwise_xor", "BitwiseXor", "the bits set in exactly one", of_bool="Xor")
-bitwise_left_shift = pairwise("bitwise_left_shift", "ShiftLeft", "``input`` shifted left by ``other`` bits", OWN)
-bitwise_right_shift = pairwise("bitwise_right_shift", "ShiftRight", "``input`` shifted right by ``other`` bits", OWN)
+equal = eq = pairwise("Equal", "whether elements are equal")
+not_equal = ne = pairwise("NotEqual", "whether elements differ", OWN)
+less = lt = pairwise("Less", "``input < other``", bool_as="uint8")
+less_equal = le = pairwise("LessOrEqual", "``input <= other``", bool_as="uint8")
+greater = gt = pairwise("Greater", "``input > other``", bool_as="uint8")
+greater_equal = ge = pairwise("GreaterOrEqual", "``input >= other``", bool_as="uint8")
+logical_and = pairwise("And", "whether both elements are true", dtype="bool")
+logical_or = pairwise("Or", "whether any of two elements is true", dtype="bool")
+logical_xor = pairwise("Xor", "whether exactly one of two elements is true", dtype="bool")
+bitwise_and = pairwise("BitwiseAnd", "the bits set in both", of_bool="And")
+bitwise_or = pairwise("BitwiseOr", "the bits set in any", of_bool="Or")
+bitwise_xor = pairwise("BitwiseXor", "the bits set in exactly one", of_bool="Xor")
+bitwise_left_shift = pairwise("ShiftLeft", "``input`` shifted left by ``other`` bits", OWN)
+bitwise_right_shift = pairwise("ShiftRight", "``input`` shifted right by ``other`` bits", OWN)
 
 
 def _of_float(op_type: str, what: str, of_integers: bool, domain: str = "") -> Callable[[Any], Tensor]:
@@ -261,7 +235,7 @@ def _of_float(op_type: str, what: str, of_integers: bool, domain: str = "") -> C
             return emit(op_type, tensor, domain=domain)
         return Tensor.of(np.full(tensor.shape, of_integers))
 
-    return formula(op_type.lower(), f"whether an element is {what}", function)
+    return formula(f"whether an element is {what}", function)
 
 
 isnan = _of_float("IsNaN", "NaN", False)
@@ -280,11 +254,11 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
 def where(condition: Any, input: Any, other: Any) -> Tensor:
     """Return elements of ``input`` where ``condition`` is true and of ``other`` elsewhere."""
     chosen = cast(need_tensor(condition, "where"), "bool")
-    common, first, second = promotion.operands(input, other, "where")
+    common, first, second = execution.operands(input, other, "where")
     return emit("Where", chosen, as_operand(first, common), as_operand(second, common))
 
 
-select = spelled(where, "select")
+select = spelled(where)
 
 
 def masked_fill(input_x: Any, mask: Any, value: Any) -> Tensor:
@@ -294,44 +268,41 @@ def masked_fill(input_x: Any, mask: Any, value: Any) -> Tensor:
     return emit("Where", cast(need_tensor(mask, "masked_fill"), "bool"), as_operand(value, dtype), tensor)
 
 
-angle = formula("angle", "the angle of each number: 0, or pi where it is negative",
+angle = formula("the angle of each number: 0, or pi where it is negative",
                 of_floats(lambda input: where(isnan(input), input, where(less(input, 0), math.pi, 0.0))))  # fmt: skip
-approximate_equal = formula("approximate_equal", "whether elements differ by less than ``tolerance``",
+approximate_equal = formula("whether elements differ by less than ``tolerance``",
                             lambda x, y, tolerance=1e-5: less(abs(sub(x, y)), tolerance))  # fmt: skip
-bool_not = formula("bool_not", "whether an element is false", of_tensor(lambda x: equal(cast(x, "bool"), False)))
-isreal = formula("isreal", "True for each element: no element type here is complex",
+bool_not = formula("whether an element is false", of_tensor(lambda x: equal(cast(x, "bool"), False)))
+isreal = formula("True for each element: no element type here is complex",
                  lambda input: full_like(input, True, dtype=bool))  # fmt: skip
-is_floating_point = formula("is_floating_point", "whether the element type is a float",
-                            of_tensor(lambda input: input.is_floating_point()))  # fmt: skip
-is_nonzero = formula("is_nonzero", "whether the one element of a tensor is not 0", of_tensor(lambda input: bool(input)))
-deg2rad = formula("deg2rad", "degrees as radians", of_floats(lambda x: mul(x, math.pi / 180)))
-rad2deg = formula("rad2deg", "radians as degrees", of_floats(lambda x: mul(x, 180 / math.pi)))
-div_no_nan = formula("div_no_nan", "``x / y``, and 0 where ``y`` is 0",
+is_floating_point = formula("whether the element type is a float", of_tensor(lambda input: input.is_floating_point()))
+is_nonzero = formula("whether the one element of a tensor is not 0", of_tensor(lambda input: bool(input)))
+deg2rad = formula("degrees as radians", of_floats(lambda x: mul(x, math.pi / 180)))
+rad2deg = formula("radians as degrees", of_floats(lambda x: mul(x, 180 / math.pi)))
+div_no_nan = formula("``x / y``, and 0 where ``y`` is 0",
                      lambda x, y: where(equal(y, 0), 0.0, div(x, where(equal(y, 0), 1, y))))  # fmt: skip
-mul_no_nan = formula("mul_no_nan", "``x * y``, and 0 where ``y`` is 0, also if ``x`` is not finite",
+mul_no_nan = formula("``x * y``, and 0 where ``y`` is 0, also if ``x`` is not finite",
                      lambda x, y: where(equal(y, 0), zeros_like(add(x, y)), mul(x, y)))  # fmt: skip
-frac = formula("frac", "each element without its whole part", lambda x: sub(x, trunc(x)))
-ldexp = formula("ldexp", "``x * 2 ** other``",
-                lambda x, other: mul(x, exp2(other) if isinstance(other, Tensor) else 2.0**other))  # fmt: skip
-type_as = formula("type_as", "the tensor in the element type of another",
+frac = formula("each element without its whole part", lambda x: sub(x, trunc(x)))
+ldexp = formula("``x * 2 ** other``", lambda x, other: mul(x, exp2(other) if isinstance(other, Tensor) else 2.0**other))
+type_as = formula("the tensor in the element type of another",
                   of_tensor(lambda input, other: cast(input, need_tensor(other, "type_as").type.dtype)))  # fmt: skip
-xdivy = formula("xdivy", "``x / y``, and 0 where ``x`` is 0", lambda x, y: _zero_where_first_is(x, y, div))
+xdivy = formula("``x / y``, and 0 where ``x`` is 0", lambda x, y: _zero_where_first_is(x, y, div))
 xlogy = formula(
-    "xlogy", "``input * log(other)``, and 0 where ``input`` is 0",
+    "``input * log(other)``, and 0 where ``input`` is 0",
     lambda input, other: _zero_where_first_is(input, other, lambda first, second: mul(first, log(second))),
 )  # fmt: skip
-accumulate_n = spelled(addn, "accumulate_n")
-inv = spelled(reciprocal, "inv", x="input")
-invert = spelled(bitwise_not, "invert", x="input")
-sgn = spelled(sign, "sgn")
-truncate_mod = spelled(fmod, "truncate_mod", x="input", y="other")
-conj = formula("conj", "the tensor: its numbers are real", of_tensor(lambda input: input))
-real = formula("real", "the tensor: its numbers are real", of_tensor(lambda input: input))
-positive = formula("positive", "the tensor", of_tensor(lambda input: input))
-imag = spelled(zeros_like, "imag", "Return zeros: the tensor's numbers are real.", {"dtype": None})
-truncate_div = spelled(div, "truncate_div", "Return quotients rounded towards 0.", {"rounding_mode": "trunc"},
-                       x="input", y="other")  # fmt: skip
-is_complex = formula("is_complex", "False: no element type here is complex", of_tensor(lambda input: False))
+accumulate_n = spelled(addn)
+inv = spelled(reciprocal, x="input")
+invert = spelled(bitwise_not, x="input")
+sgn = spelled(sign)
+truncate_mod = spelled(fmod, x="input", y="other")
+conj = formula("the tensor: its numbers are real", of_tensor(lambda input: input))
+real = formula("the tensor: its numbers are real", of_tensor(lambda input: input))
+positive = formula("the tensor", of_tensor(lambda input: input))
+imag = spelled(zeros_like, "Return zeros: the tensor's numbers are real.", {"dtype": None})
+truncate_div = spelled(div, "Return quotients rounded towards 0.", {"rounding_mode": "trunc"}, x="input", y="other")
+is_complex = formula("False: no element type here is complex", of_tensor(lambda input: False))
 
 
 def copysign(x: Any, other: Any) -> Tensor:
@@ -368,7 +339,7 @@ def float_power(input: Any, exponent: Any) -> Tensor:
 
 def _of_numbers(name: str, function: Callable[[Any, Any], Tensor], which: str) -> Callable[[Any, Any], Tensor]:
     def chosen(input: Any, other: Any) -> Tensor:
-        common, first, second = promotion.operands(input, other, name)
+        common, first, second = execution.operands(input, other, name)
         result = function(first, second)
         if not is_float(common):
             return result
@@ -377,7 +348,7 @@ def _of_numbers(name: str, function: Callable[[Any, Any], Tensor], which: str) -
                 result = where(isnan(item), instead, result)
         return result
 
-    return formula(name, f"the {which} of two elements; of NaN and a number the number", chosen)
+    return formula(f"the {which} of two elements; of NaN and a number the number", chosen)
 
 
 fmax, fmin = _of_numbers("fmax", maximum, "greater"), _of_numbers("fmin", minimum, "smaller")
@@ -391,12 +362,10 @@ def heaviside(input: Any, values: Any) -> Tensor:
     return where(equal(tensor, 0), values, steps)
 
 
-isneginf = formula("isneginf", "whether an element is minus infinity",
-                   lambda input: logical_and(isinf(input), less(input, 0)))  # fmt: skip
-isposinf = formula("isposinf", "whether an element is plus infinity",
-                   lambda input: logical_and(isinf(input), greater(input, 0)))  # fmt: skip
+isneginf = formula("whether an element is minus infinity", lambda input: logical_and(isinf(input), less(input, 0)))
+isposinf = formula("whether an element is plus infinity", lambda input: logical_and(isinf(input), greater(input, 0)))
 logaddexp2 = formula(
-    "logaddexp2", "``log2(2 ** input + 2 ** other)``",
+    "``log2(2 ** input + 2 ** other)``",
     lambda input, other: add(maximum(input, other), mul(log1p(exp2(neg(abs(sub(input, other))))), 1 / math.log(2))),
 )  # fmt: skip
 
@@ -431,10 +400,149 @@ def sinc(input: Any) -> Tensor:
 
 
 def _zero_where_first_is(first: Any, second: Any, function: Any) -> Tensor:
-    common, first, second = promotion.operands(first, second, "xlogy")
+    common, first, second = execution.operands(first, second, "xlogy")
     common = common if is_float(common) else "float32"
     left, right = (
         item if isinstance(item, Tensor) else Tensor.of(item)
         for item in (as_operand(first, common), as_operand(second, common))
     )
     return where(equal(left, 0), zeros_like(left), function(left, right))
+
+
+relu6 = formula("each element limited to 0 and 6", of_tensor(lambda x: hardtanh(x, 0, 6)))
+sigmoid = formula("``1 / (1 + exp(-input))``", of_floats(lambda input: emit("Sigmoid", input)))
+softshrink = formula(
+    "elements moved by ``lambd`` towards 0, and 0 for those nearer",
+    of_tensor(lambda input, lambd=0.5: emit("Shrink", input, lambd=float(lambd), bias=float(lambd))),
+)  # fmt: skip
+logsigmoid = formula("``log(sigmoid(x))``", of_tensor(lambda x: neg(emit("Softplus", neg(x)))))
+tanhshrink = formula("``input - tanh(input)``", lambda input: sub(input, tanh(input)))
+threshold = formula(
+    "elements above ``thr``, and ``value`` elsewhere",
+    of_tensor(lambda input, thr, value: emit("Where", greater(input, thr), input, np.asarray(value, input.type.dtype))),
+)  # fmt: skip
+softmax = formula("``exp(input)`` divided by its sum along ``axis``",
+                  lambda input, axis=-1, *, dtype=None: _normalized("Softmax", input, axis, dtype))  # fmt: skip
+log_softmax = formula("the logarithm of ``softmax(logits, axis)``",
+                      lambda logits, axis=-1: _normalized("LogSoftmax", logits, axis, None))  # fmt: skip
+softmin = formula("``softmax(-x, axis)``", lambda x, axis=-1, *, dtype=None: softmax(neg(x), axis, dtype=dtype))
+fast_gelu = formula("``x * sigmoid(1.702 * x)``", lambda x: mul(x, sigmoid(mul(x, 1.702))))
+
+
+def relu(input: Any, inplace: bool = False) -> Tensor:
+    """Return ``max(input, 0)``.
+
+    Raises:
+        ArgumentValueError: If ``inplace`` is set: networks here have no places to change.
+    """
+    if inplace:
+        raise ArgumentValueError("relu was given inplace=True", "use its result instead")
+    return emit("Relu", need_tensor(input, "relu"))
+
+
+def gelu(input: Any, approximate: str = "none") -> Tensor:
+    """Return ``input`` times the normal distribution's cumulative function of it.
+
+    Args:
+        input: A tensor of floats.
+        approximate: ``"none"`` (with erf) or ``"tanh"``.
+    """
+    one_of(approximate, ("none", "tanh"), "approximate")
+    return emit("Gelu", need_tensor(input, "gelu"), approximate=approximate)
+
+
+def _emitting(name: str, op_type: str, what: str, operand: str = "input", domain: str = "",
+              fixed: Mapping[str, float] | None = None, **attributes: float) -> Callable[..., Tensor]:  # fmt: skip
+    """Return the activation that is one operator, with ``fixed`` attributes and those that it takes by defaults."""
+    taken = Attributes(name, {operand: ..., **attributes})
+
+    def function(*args: Any, **kwargs: Any) -> Tensor:
+        given = taken.bind(args, kwargs)
+        tensor = need_tensor(given.pop(operand), name)
+        return emit(
+            op_type, tensor, domain=domain, **{key: float(value) for key, value in given.items()}, **(fixed or {})
+        )
+
+    function.__signature__ = taken.signature  # type: ignore[attr-defined]
+    return formula(what, function)
+
+
+silu = _emitting("silu", "Silu", "``input * sigmoid(input)``", domain=OWN)
+hardswish = _emitting("hardswish", "HardSwish", "``input * relu6(input + 3) / 6``")
+hardsigmoid = _emitting("hardsigmoid", "HardSigmoid", "``relu6(input + 3) / 6``",
+                        fixed={"alpha": 1.0 / 6.0, "beta": 0.5})  # fmt: skip
+mish = _emitting("mish", "Mish", "``x * tanh(softplus(x))``", "x")
+leaky_relu = _emitting("leaky_relu", "LeakyRelu", "``input`` where it is not negative, ``alpha * input`` elsewhere",
+                       alpha=0.2)  # fmt: skip
+elu = _emitting("elu", "Elu", "``x`` where it is positive, ``alpha * (exp(x) - 1)`` elsewhere", "input_x", alpha=1.0)
+selu = _emitting("selu", "Selu", "the scaled ELU", "input_x")
+softsign = _emitting("softsign", "Softsign", "``x / (1 + |x|)``", "x")
+hardshrink = _emitting("hardshrink", "Shrink", "elements whose absolute value is above ``lambd``, and 0 elsewhere",
+                       fixed={"bias": 0.0}, lambd=0.5)  # fmt: skip
+
+
+def celu(x: Any, alpha: float = 1.0) -> Tensor:
+    """Return ``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``."""
+    if alpha == 0:
+        raise ArgumentValueError("celu was given alpha=0", "give a float that is not 0")
+    return emit("Celu", need_tensor(x, "celu"), alpha=float(alpha))
+
+
+def softplus(input: Any, beta: float = 1, threshold: float = 20) -> Tensor:
+    """Return ``log(1 + exp(beta * x)) / beta``, and ``x`` where ``beta * x`` is above ``threshold``."""
+    tensor = need_tensor(input, "softplus")
+    scaled = tensor if beta == 1 else mul(tensor, float(beta))
+    soft = emit("Softplus", scaled)
+    soft = soft if beta == 1 else mul(soft, 1.0 / beta)
+    # Above 20 the two differ by less than an ulp of float32, so only a smaller threshold shows.
+    return soft if threshold >= 20 else where(greater(scaled, threshold), tensor, soft)
+
+
+def prelu(input: Any, weight: Any) -> Tensor:
+    """Return ``input`` where it is positive, ``weight * input`` elsewhere, one weight or one a channel."""
+    tensor, slope = need_tensor(input, "prelu"), need_tensor(weight, "prelu")
+    if slope.size > 1 and tensor.ndim > 2:
+        slope = emit("Reshape", slope, np.array([-1] + [1] * (tensor.ndim - 2), np.int64))
+    return emit("PRelu", tensor, slope)
+
+
+def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """Return each element limited to ``min_val`` and ``max_val``."""
+    tensor = need_tensor(input, "hardtanh")
+    return emit("Clip", tensor, np.asarray(min_val, tensor.type.dtype), np.asarray(max_val, tensor.type.dtype))
+
+
+def _normalized(op_type: str, value: Any, axis: int, dtype: Any) -> Tensor:
+    tensor = need_tensor(value, op_type)
+    if dtype is not None:
+        tensor = cast(tensor, to_type(dtype).name)
+    axis_in(axis, tensor.ndim, op_type)
+    return emit(op_type, tensor, axis=axis)
+
+
+def glu(x: Any, axis: int = -1) -> Tensor:
+    """Return the first half along ``axis`` times the sigmoid of the second."""
+    first, second = _halves(x, axis, "glu")
+    return mul(first, sigmoid(second))
+
+
+def swiglu(input: Any, dim: int = -1) -> Tensor:
+    """Return ``silu`` of the first half along ``dim`` times the second."""
+    first, second = _halves(input, dim, "swiglu")
+    return mul(silu(first), second)
+
+
+def _halves(value: Any, axis: int, name: str) -> tuple[Tensor, Tensor]:
+    from opbuild.mindspore.ops.shaping import split
+
+    tensor = need_tensor(value, name)
+    extent = tensor.shape[axis_in(axis, tensor.ndim, name)]
+    if extent % 2:
+        raise ArgumentValueError(f"{name} splits axis {axis} of size {extent}", "its size must be even")
+    first, second = split(tensor, extent // 2, axis)
+    return first, second
+
+
+soft_shrink = spelled(softshrink)
+
+names.export(vars(), but="as_operand binary div_no_nan mul_no_nan pairwise squared_difference")

@@ -1,9 +1,4 @@
-"""Declares functions in a row: one expression of others, or another one under a name of MindSpore's of its own.
-
-``hypot = formula("hypot", "what it returns", lambda input, other: ...)``: the lambda has the arguments with MindSpore's
-names and defaults. Around it stands what the first arguments must be: ``of_tensor``, ``of_floats``, or ``on_data`` and
-``in_floats`` of ``host`` for what numpy computes.
-"""
+"""Declares functions and operators in a row: one expression of others, another one under a name of its own, a class."""
 
 from __future__ import annotations
 
@@ -13,17 +8,24 @@ from inspect import signature
 from typing import Any, TypeVar
 
 from opbuild.frontend.cell import location
-from opbuild.mindspore.arguments import ArgumentTypeError
+from opbuild.mindspore import names
+from opbuild.mindspore.arguments import ArgumentTypeError, Attributes, keyword_only
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.tensor import Tensor
+
+__all__ = ["Primitive"]
 
 Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def formula(name: str, what: str, function: Callable[..., Result]) -> Callable[..., Result]:
-    """Return a function under its name, with a description of its result as its documentation."""
-    return named(function, name, f"Return {what}.")
+def formula(what: str, function: Callable[..., Result]) -> Callable[..., Result]:
+    """Return a function with a description of its result as its documentation; its variable gives it its name."""
+
+    def call(name: str) -> None:
+        named(function, name, f"Return {what}.")
+
+    return names.row(function, call)
 
 
 def named(function: Function, name: str, doc: str) -> Function:
@@ -80,13 +82,12 @@ def _taking(taken: Callable[[Any, str], Tensor], count: int, function: Callable[
     return checked
 
 
-def spelled(function: Callable[..., Result], name: str, doc: str = "", fixed: Mapping[str, object] | None = None, /,
+def spelled(function: Callable[..., Result], doc: str = "", fixed: Mapping[str, object] | None = None, /,
             **arguments: str) -> Callable[..., Result]:  # fmt: skip
-    """Return a function under another name.
+    """Return a function under another name, that of its variable.
 
     Args:
         function: What it does.
-        name: Its name.
         doc: What ``help`` says of it; by default what it says of the function.
         fixed: Arguments that it always has.
         arguments: Names of its arguments, and what ``function`` calls them.
@@ -103,10 +104,86 @@ def spelled(function: Callable[..., Result], name: str, doc: str = "", fixed: Ma
             args, given = (), shown.bind(*args, **given).arguments
         return function(*args, **{arguments.get(key, key): value for key, value in given.items()}, **chosen)
 
-    other.__name__ = other.__qualname__ = name
-    what = (function.__doc__ or "").partition("\n")[0].removeprefix("Return").lstrip(", ")
-    for own, theirs in arguments.items():
-        what = what.replace(f"``{theirs}``", f"``{own}``")
-    other.__doc__ = doc or f"Return ``{function.__name__}({', '.join(each.name for each in parameters)})``: {what}"
+    def call(name: str) -> None:
+        what = (function.__doc__ or "").partition("\n")[0].removeprefix("Return").lstrip(", ")
+        for own, theirs in arguments.items():
+            what = what.replace(f"``{theirs}``", f"``{own}``")
+        of = f"{function.__name__}({', '.join(each.name for each in parameters)})"
+        named(other, name, doc or f"Return ``{of}``: {what}")
+
+    other.__name__ = function.__name__
     other.__signature__ = shown  # type: ignore[attr-defined]
-    return other
+    return names.row(other, call)
+
+
+class Primitive:
+    """An operator that is called like a function.
+
+    Subclasses take their attributes in ``__init__`` and compute in ``__call__``.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name or type(self).__name__
+        self.attributes: dict[str, Any] = {}
+
+    def add_prim_attr(self, name: str, value: Any) -> Primitive:
+        """Keep an attribute for programs that ask; it changes nothing."""
+        self.attributes[name] = value
+        return self
+
+    def shard(self, *strategies: Any) -> Primitive:
+        """Return the primitive: there is one device."""
+        return self
+
+    def set_device(self, device: str) -> Primitive:
+        """Return the primitive: there is one device."""
+        return self
+
+    def __call__(self, *operands: Any) -> Any:
+        """Apply the operator."""
+        raise ArgumentTypeError(f"the primitive {self.name} cannot be called", "use a class of opbuild.mindspore.ops")
+
+    def __repr__(self) -> str:
+        listed = ", ".join(f"{key}={value}" for key, value in self.attributes.items())
+        return f"Prim[{self.name}]<{listed}>" if listed else f"Prim[{self.name}]"
+
+
+def primitive(function: Callable[..., Any], doc: str = "", passes: str | None = None, /,
+              **attributes: Any) -> Callable[..., Primitive]:  # fmt: skip
+    """Return the class of an operator, which is called as its variable.
+
+    Args:
+        function: Computes it: called with the operands, and with the attributes by name.
+        doc: What ``help`` says of it; by default what it says of the function.
+        passes: The attributes that the function takes behind the operands, in order; by default all, by name.
+        attributes: The attributes that the constructor takes, in order, with their defaults; ``...`` for one that
+            must be given. Those of a lambda are by default its keyword-only arguments.
+    """
+    attributes = attributes or (keyword_only(function) if function.__name__ == "<lambda>" else {})
+    taken = Attributes("", attributes)
+
+    def __init__(self: Primitive, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
+        Primitive.__init__(self, taken.owner)
+        self.attributes.update(taken.bind(args, kwargs))
+
+    def __call__(self: Primitive, *operands: Any) -> Any:  # noqa: N807
+        if passes is not None:
+            return function(*operands, *(self.attributes[key] for key in passes.split()))
+        return function(*operands, **{key: self.attributes[key] for key in attributes})
+
+    def call(name: str) -> None:
+        made.__name__ = made.__qualname__ = taken.owner = name
+        made.__doc__ = f"{doc or function.__doc__ or name}\n\nA primitive: ``{name}{taken}(operands)``."
+
+    made = type(function.__name__, (Primitive,), {"__init__": __init__, "__call__": __call__})
+    return names.row(made, call)
+
+
+def operator(function: Callable[..., Any]) -> Callable[..., Primitive]:
+    """Return the class of the operator that a function computes: it has its name and its documentation.
+
+    Its attributes are the function's keyword-only arguments.
+    """
+    found = primitive(function, **keyword_only(function))
+    found.__module__ = function.__module__
+    return found

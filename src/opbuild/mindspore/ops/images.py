@@ -9,9 +9,9 @@ import numpy as np
 
 from opbuild.frontend.cell import location
 from opbuild.graph.types import Array
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, integers, one_of
-from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.host import on_data
+from opbuild.mindspore.execution import cast, emit, on_data
 from opbuild.mindspore.ops.arithmetic import abs as absolute
 from opbuild.mindspore.ops.arithmetic import (
     add,
@@ -33,17 +33,17 @@ from opbuild.mindspore.ops.arithmetic import (
 )
 from opbuild.mindspore.ops.arithmetic import floor_mod as modulo
 from opbuild.mindspore.ops.arithmetic import round as rounded
-from opbuild.mindspore.ops.declaration import formula, need_tensor, spelled
-from opbuild.mindspore.ops.gathering import gather, gather_elements
-from opbuild.mindspore.ops.linear import matmul
+from opbuild.mindspore.ops.arranging import along
+from opbuild.mindspore.ops.declaration import formula, need_tensor, primitive, spelled
 from opbuild.mindspore.ops.pooling import interpolate
-from opbuild.mindspore.ops.primitive import primitive
 from opbuild.mindspore.ops.reduction import all as all_of
-from opbuild.mindspore.ops.scattering import along
+from opbuild.mindspore.ops.reduction import matmul
 from opbuild.mindspore.ops.shaping import (
     broadcast_to,
     cut,
     expand_dims,
+    gather,
+    gather_elements,
     pad,
     reshaped,
     squeeze,
@@ -54,18 +54,12 @@ from opbuild.mindspore.ops.shaping import (
 )
 from opbuild.mindspore.tensor import Tensor
 
-__all__ = [
-    "HSVToRGB", "RGBToHSV", "affine_grid", "batch_to_space_nd", "bounding_box_decode", "bounding_box_encode",
-    "channel_shuffle", "check_valid", "col2im", "fold", "grid_sample", "iou", "mirror_pad", "padding", "pixel_shuffle",
-    "pixel_unshuffle", "space_to_batch_nd", "unfold", "upsample",
-]  # fmt: skip
-
 depth_to_space = formula(
-    "depth_to_space", "blocks of channels as larger images: channels of one place are next to each other last",
+    "blocks of channels as larger images: channels of one place are next to each other last",
     lambda x, block_size: emit("DepthToSpace", need_tensor(x, "DepthToSpace"), blocksize=block_size, mode="DCR"),
 )  # fmt: skip
 space_to_depth = formula(
-    "space_to_depth", "blocks of images as channels",
+    "blocks of images as channels",
     lambda x, block_size: emit("SpaceToDepth", need_tensor(x, "SpaceToDepth"), blocksize=block_size),
 )  # fmt: skip
 
@@ -163,7 +157,7 @@ def padding(x: Any, pad_dim_size: int = 8) -> Tensor:
     return pad(tensor, (0, pad_dim_size - 1))
 
 
-upsample = spelled(interpolate, "upsample")
+upsample = spelled(interpolate)
 
 
 def affine_grid(theta: Any, size: Any, align_corners: bool = False) -> Tensor:
@@ -412,4 +406,6 @@ def _hsv_to_rgb(images: Any) -> Any:
     return np.stack([value * (1 - saturation * (1 - share)) for share in shares], -1).astype(images.dtype)
 
 
-RGBToHSV, HSVToRGB = primitive("RGBToHSV", _rgb_to_hsv), primitive("HSVToRGB", _hsv_to_rgb)
+RGBToHSV, HSVToRGB = primitive(_rgb_to_hsv), primitive(_hsv_to_rgb)
+
+names.export(vars(), but="depth_to_space im2col nms_with_mask space_to_depth")

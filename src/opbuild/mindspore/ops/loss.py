@@ -9,9 +9,9 @@ import numpy as np
 
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.frontend.cell import location
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.activation import log_softmax
 from opbuild.mindspore.ops.arithmetic import abs as absolute
 from opbuild.mindspore.ops.arithmetic import (
     add,
@@ -21,6 +21,7 @@ from opbuild.mindspore.ops.arithmetic import (
     greater,
     less,
     log,
+    log_softmax,
     masked_fill,
     maximum,
     minimum,
@@ -33,24 +34,16 @@ from opbuild.mindspore.ops.arithmetic import (
 )
 from opbuild.mindspore.ops.arithmetic import pow as power
 from opbuild.mindspore.ops.declaration import formula, need_tensor
-from opbuild.mindspore.ops.gathering import gather, gather_elements, in_range, one_hot
 from opbuild.mindspore.ops.reduction import mean, sum
-from opbuild.mindspore.ops.shaping import expand_dims, reshaped, squeeze
+from opbuild.mindspore.ops.shaping import expand_dims, gather, gather_elements, in_range, one_hot, reshaped, squeeze
 from opbuild.mindspore.tensor import Tensor
-
-__all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
-    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
-    "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "smooth_l1_loss",
-    "soft_margin_loss", "triplet_margin_loss",
-]  # fmt: skip
 
 REDUCTIONS = ("mean", "sum", "none")
 LEAST = 1e-12
 """What logarithms of probabilities are taken of at least."""
 
 l1_loss = formula(
-    "l1_loss", "``|input - target|``, reduced",
+    "``|input - target|``, reduced",
     lambda input, target, reduction="mean": reduced(absolute(sub(input, target)), reduction, "l1_loss"),
 )  # fmt: skip
 
@@ -229,7 +222,7 @@ def cosine_embedding_loss(
 
 
 margin_ranking_loss = formula(
-    "margin_ranking_loss", "``max(0, margin - target * (input1 - input2))``, reduced",
+    "``max(0, margin - target * (input1 - input2))``, reduced",
     lambda input1, input2, target, margin=0.0, reduction="mean": reduced(
         clamp(add(mul(neg(target), sub(input1, input2)), margin), 0.0, None), reduction, "margin_ranking_loss"),
 )  # fmt: skip
@@ -244,7 +237,7 @@ def hinge_embedding_loss(inputs: Any, targets: Any, margin: float = 1.0, reducti
 
 
 soft_margin_loss = formula(
-    "soft_margin_loss", "``log(1 + exp(-target * input))``, reduced",
+    "``log(1 + exp(-target * input))``, reduced",
     lambda input, target, reduction="mean": reduced(
         emit("Softplus", neg(mul(target, input))), reduction, "soft_margin_loss"),
 )  # fmt: skip
@@ -315,3 +308,6 @@ def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
     losses = add(right, mul(sub(1, target), emit("Softplus", x)))
     losses = losses if weight is None else mul(losses, weight)
     return reduced(mean(losses, -1), reduction, "multilabel_soft_margin_loss")
+
+
+names.export(vars(), but="multilabel_margin reduced softmax_cross_entropy sparse_softmax_cross_entropy")

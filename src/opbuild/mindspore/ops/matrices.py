@@ -9,10 +9,10 @@ import numpy as np
 
 from opbuild.frontend.cell import location
 from opbuild.graph.types import Array
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.host import in_floats
+from opbuild.mindspore.execution import cast, emit, in_floats
 from opbuild.mindspore.ops.arithmetic import (
     abs,
     add,
@@ -30,43 +30,44 @@ from opbuild.mindspore.ops.arithmetic import (
     where,
 )  # fmt: skip
 from opbuild.mindspore.ops.arranging import diagonal
-from opbuild.mindspore.ops.creation import eye, ones_like
 from opbuild.mindspore.ops.declaration import floating, formula, need_tensor, of_tensor, spelled
-from opbuild.mindspore.ops.gathering import gather
-from opbuild.mindspore.ops.linear import bmm, matmul, mv, outer, scaled_sum
-from opbuild.mindspore.ops.reduction import Axis, axes_of, reduce
+from opbuild.mindspore.ops.reduction import Axis, axes_of, bmm, matmul, mv, outer, reduce, scaled_sum
 from opbuild.mindspore.ops.reduction import sum as total
-from opbuild.mindspore.ops.shaping import broadcast_to, concat, expand_dims, ravel, reshaped, roll, swapaxes, transpose
+from opbuild.mindspore.ops.shaping import (
+    broadcast_to,
+    concat,
+    expand_dims,
+    eye,
+    gather,
+    ones_like,
+    ravel,
+    reshaped,
+    roll,
+    swapaxes,
+    transpose,
+)
 from opbuild.mindspore.tensor import Tensor
 
-__all__ = [
-    "addbmm", "addmv", "addr", "batch_dot", "bidense", "cdist", "cholesky", "cholesky_inverse", "cholesky_solve",
-    "clip_by_global_norm", "clip_by_norm", "cond", "cosine_similarity", "cross", "det", "dist", "einsum", "geqrf",
-    "inverse", "kron", "log_matrix_determinant", "logdet", "lstsq", "lu_solve", "lu_unpack", "matrix_determinant",
-    "matrix_exp", "matrix_norm", "matrix_power", "matrix_solve", "norm", "orgqr", "ormqr", "pdist", "pinv", "qr",
-    "renorm", "slogdet", "svd", "trace", "vecdot", "vector_norm",
-]  # fmt: skip
-
 addbmm = formula(
-    "addbmm", "``beta * input + alpha * sum(batch1 @ batch2)``",
+    "``beta * input + alpha * sum(batch1 @ batch2)``",
     lambda input, batch1, batch2, *, beta=1, alpha=1: scaled_sum(input, total(bmm(batch1, batch2), 0), beta, alpha),
 )  # fmt: skip
-addmv = formula("addmv", "``beta * input + alpha * (mat @ vec)``",
+addmv = formula("``beta * input + alpha * (mat @ vec)``",
                 lambda input, mat, vec, *, beta=1, alpha=1: scaled_sum(input, mv(mat, vec), beta, alpha))  # fmt: skip
-addr = formula("addr", "``beta * x + alpha * outer(vec1, vec2)``",
+addr = formula("``beta * x + alpha * outer(vec1, vec2)``",
                lambda x, vec1, vec2, *, beta=1, alpha=1: scaled_sum(x, outer(vec1, vec2), beta, alpha))  # fmt: skip
-vecdot = formula("vecdot", "the sums of products along ``axis``", lambda x, y, *, axis=-1: total(mul(x, y), axis))
-trace = formula("trace", "the sum of the diagonal of a matrix",
+vecdot = formula("the sums of products along ``axis``", lambda x, y, *, axis=-1: total(mul(x, y), axis))
+trace = formula("the sum of the diagonal of a matrix",
                 of_tensor(lambda input: reduce("ReduceSum", diagonal(input), None, False)))  # fmt: skip
 nuclear_norm = formula(
-    "nuclear_norm", "the sum of the singular values of matrices",
+    "the sum of the singular values of matrices",
     lambda x, dim=None, keepdim=False: matrix_norm(x, "nuc", (0, 1) if dim is None else dim, keepdim),
 )  # fmt: skip
 normalize = formula(
-    "normalize", "the tensor divided by its norm of order ``p`` along ``dim``",
+    "the tensor divided by its norm of order ``p`` along ``dim``",
     lambda input, p=2.0, dim=1, eps=1e-12: div(input, maximum(vector_norm(input, p, dim, True), eps)),
 )  # fmt: skip
-dist = formula("dist", "the norm of order ``p`` of the difference",
+dist = formula("the norm of order ``p`` of the difference",
                lambda input, other, p=2: vector_norm(ravel(sub(input, other)), p))  # fmt: skip
 
 
@@ -264,17 +265,16 @@ def matrix_power(input: Any, n: int) -> Tensor:
     return functools.reduce(matmul, [tensor] * n)
 
 
-det = formula("det", "the determinants of matrices", in_floats(lambda input: np.linalg.det(input)))
-inverse = formula("inverse", "the inverses of matrices", in_floats(lambda input: np.linalg.inv(input)))
-matrix_inverse = formula("matrix_inverse", "the inverses of matrices, or of the transposed ones",
+det = formula("the determinants of matrices", in_floats(lambda input: np.linalg.det(input)))
+inverse = formula("the inverses of matrices", in_floats(lambda input: np.linalg.inv(input)))
+matrix_inverse = formula("the inverses of matrices, or of the transposed ones",
                          in_floats(lambda x, adjoint=False: np.linalg.inv(_turned(x) if adjoint else x)))  # fmt: skip
-cond = formula("cond", "the condition numbers of matrices for a norm",
-               in_floats(lambda A, p=None: np.linalg.cond(A, p)))  # fmt: skip
+cond = formula("the condition numbers of matrices for a norm", in_floats(lambda A, p=None: np.linalg.cond(A, p)))
 matrix_solve = formula(
-    "matrix_solve", "X of ``matrix @ X = rhs``",
+    "X of ``matrix @ X = rhs``",
     in_floats(lambda matrix, rhs, adjoint=False: np.linalg.solve(_turned(matrix) if adjoint else matrix, rhs)),
 )  # fmt: skip
-geqrf = formula("geqrf", "the reflectors of a QR decomposition below R, and their factors",
+geqrf = formula("the reflectors of a QR decomposition below R, and their factors",
                 in_floats(lambda input: _stacked(_packed, input)))  # fmt: skip
 
 
@@ -282,7 +282,7 @@ def _turned(matrix: Array) -> Array:
     return np.swapaxes(matrix, -1, -2)
 
 
-matrix_determinant = spelled(det, "matrix_determinant")
+matrix_determinant = spelled(det)
 
 
 @in_floats
@@ -292,7 +292,7 @@ def slogdet(input: Any) -> Any:
     return np.asarray(sign), np.asarray(log)
 
 
-log_matrix_determinant = spelled(slogdet, "log_matrix_determinant")
+log_matrix_determinant = spelled(slogdet)
 
 
 @in_floats
@@ -466,3 +466,6 @@ def matrix_exp(input: Any) -> Any:
     for _ in range(halvings):
         result = result @ result
     return result
+
+
+names.export(vars(), but="euclidean_norm matrix_inverse normalize nuclear_norm triangular_solve")

@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, one_of
 from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.execution import cast, emit, emit_many
 from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul, square, sub
-from opbuild.mindspore.ops.assignment import assign, stop_gradient
-from opbuild.mindspore.ops.communication import AllReduce
+from opbuild.mindspore.ops.control import AllReduce, assign, stop_gradient
 from opbuild.mindspore.ops.declaration import need_tensor
 from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.ops.shaping import concat, reshaped, split
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
-
-__all__ = ["add_rms_norm", "batch_norm", "group_norm", "layer_norm", "lrn", "rms_norm"]
 
 
 def batch_norm(input_x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool = False,
@@ -166,3 +164,6 @@ def lrn(x: Any, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, be
     size = 2 * depth_radius + 1
     # ONNX divides alpha by the size of the window, MindSpore does not.
     return emit("LRN", need_tensor(x, "lrn"), size=size, alpha=float(alpha) * size, beta=float(beta), bias=float(bias))
+
+
+names.export(vars(), but="batch_norm_of_ranks instance_norm normalized")

@@ -10,22 +10,15 @@ import numpy as np
 
 from opbuild.frontend.cell import location
 from opbuild.graph.types import Array
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of
 from opbuild.mindspore.execution import emit
 from opbuild.mindspore.ops.arithmetic import add, mul, pow
+from opbuild.mindspore.ops.arranging import tensor_scatter_elements
 from opbuild.mindspore.ops.declaration import formula, named, need_tensor, spelled
-from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.reduction import index_of, reduce
-from opbuild.mindspore.ops.scattering import tensor_scatter_elements
-from opbuild.mindspore.ops.shaping import concat, cut, expand_dims, ints, reshaped, squeeze
+from opbuild.mindspore.ops.shaping import concat, cut, expand_dims, gather, ints, reshaped, squeeze
 from opbuild.mindspore.tensor import Tensor
-
-__all__ = [
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-    "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "conv1d", "conv2d", "conv3d", "conv3d_transpose",
-    "conv_transpose2d", "interpolate", "lp_pool1d", "lp_pool2d", "max_pool2d", "max_pool3d", "max_unpool1d",
-    "max_unpool2d", "max_unpool3d",
-]  # fmt: skip
 
 Padding = int | tuple[int, ...] | list[int]
 PAD_MODES = ("valid", "same", "pad")
@@ -119,7 +112,7 @@ def _conv(rank: int, axes: str) -> Callable[..., Tensor]:
                  padding: Padding = 0, dilation: Any = 1, groups: int = 1) -> Tensor:  # fmt: skip
         return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, rank)
 
-    return formula(f"conv{rank}d", f"a convolution over {axes}; see ``conv``", function)
+    return formula(f"a convolution over {axes}; see ``conv``", function)
 
 
 conv1d, conv2d, conv3d = _conv(1, "one spatial axis"), _conv(2, "two spatial axes"), _conv(3, "three spatial axes")
@@ -200,12 +193,11 @@ def _avg_pool(rank: int, axes: str) -> Callable[..., Tensor]:
         return averaged(input_x, kernel_size, stride, "pad", padding, ceil_mode, count_include_pad, divisor_override,
                         rank)  # fmt: skip
 
-    return formula(f"avg_pool{rank}d", f"the mean under a window{axes}", function)
+    return formula(f"the mean under a window{axes}", function)
 
 
 avg_pool2d, avg_pool3d = _avg_pool(2, ""), _avg_pool(3, " of three axes")
-avg_pool1d = spelled(_avg_pool(1, ""), "avg_pool1d", "Return the mean under a window of one axis.",
-                     {"divisor_override": 0})  # fmt: skip
+avg_pool1d = spelled(_avg_pool(1, ""), "Return the mean under a window of one axis.", {"divisor_override": 0})
 
 
 def adaptive(reduction: str, pooling: str, value: Any, output_size: Any, rank: int) -> Tensor:
@@ -241,7 +233,7 @@ def _adaptive_mean(rank: int, what: str) -> Callable[[Any, Any], Tensor]:
     def function(input: Any, output_size: Any) -> Tensor:
         return adaptive("ReduceMean", "AveragePool", input, output_size, rank)
 
-    return formula(f"adaptive_avg_pool{rank}d", f"means over windows {what}", function)
+    return formula(f"means over windows {what}", function)
 
 
 def _adaptive_greatest(rank: int, what: str) -> Callable[..., Any]:
@@ -250,7 +242,7 @@ def _adaptive_greatest(rank: int, what: str) -> Callable[..., Any]:
             return adaptive_with_indices(input, output_size, rank)
         return adaptive("ReduceMax", "MaxPool", input, output_size, rank)
 
-    return formula(f"adaptive_max_pool{rank}d", f"the greatest elements of windows {what}", function)
+    return formula(f"the greatest elements of windows {what}", function)
 
 
 _ONE = "of the last axis chosen so that ``output_size`` of them come out"
@@ -259,8 +251,7 @@ _TWO = "chosen so that the output has ``output_size``; None keeps a dimension"
 adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive_mean(1, _ONE), _adaptive_mean(2, _TWO)
 adaptive_avg_pool3d, adaptive_max_pool3d = _adaptive_mean(3, _THREE), _adaptive_greatest(3, _THREE)
 adaptive_max_pool2d = _adaptive_greatest(2, _TWO)
-adaptive_max_pool1d = spelled(_adaptive_greatest(1, _ONE), "adaptive_max_pool1d",
-                              f"Return the greatest elements of windows {_ONE}.",
+adaptive_max_pool1d = spelled(_adaptive_greatest(1, _ONE), f"Return the greatest elements of windows {_ONE}.",
                               {"return_indices": False})  # fmt: skip
 
 
@@ -411,7 +402,7 @@ def _lp_pool(rank: int, axes: str) -> Callable[..., Tensor]:
         mean = averaged(pow(x, float(norm_type)), kernel_size, step, "valid", 0, ceil_mode, True, None, rank)
         return pow(mul(mean, float(prod(per_axis(kernel_size, rank, "the kernel_size")))), 1 / float(norm_type))
 
-    return formula(f"lp_pool{rank}d", f"the norm of order ``norm_type`` under a window of {axes}", function)
+    return formula(f"the norm of order ``norm_type`` under a window of {axes}", function)
 
 
 lp_pool1d, lp_pool2d = _lp_pool(1, "one axis"), _lp_pool(2, "two axes")
@@ -421,3 +412,12 @@ def conv3d_transpose(inputs: Any, weight: Any, pad_mode: str = "valid", padding:
                      dilation: Any = 1, group: int = 1, output_padding: Any = 0) -> Tensor:  # fmt: skip
     """Return a transposed convolution over three spatial axes."""
     return conv_transpose(inputs, weight, None, stride, pad_mode, padding, output_padding, dilation, group, 3)
+
+
+names.export(
+    vars(),
+    but="""
+    adaptive adaptive_with_indices averaged conv conv_transpose greatest only_nchw pads_of per_axis pool resized
+    with_indices
+""",
+)

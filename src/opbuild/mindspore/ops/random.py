@@ -12,28 +12,18 @@ import numpy as np
 
 from opbuild.frontend.cell import current
 from opbuild.graph.types import Array, TensorType
-from opbuild.mindspore import initializer
+from opbuild.mindspore import initializer, names
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.execution import cast
-from opbuild.mindspore.host import not_traced, on_data
-from opbuild.mindspore.ops.activation import softmax
-from opbuild.mindspore.ops.arithmetic import add, div, greater, less, mul, where
-from opbuild.mindspore.ops.declaration import formula, need_tensor, spelled
-from opbuild.mindspore.ops.gathering import one_hot
+from opbuild.mindspore.execution import cast, not_traced, on_data
+from opbuild.mindspore.ops.arithmetic import add, div, greater, less, mul, softmax, where
+from opbuild.mindspore.ops.declaration import formula, named, need_tensor, spelled
 from opbuild.mindspore.ops.reduction import argmax
-from opbuild.mindspore.ops.shaping import broadcast_to, ints
+from opbuild.mindspore.ops.shaping import broadcast_to, ints, one_hot
 from opbuild.mindspore.states import Drawn, need_states
 from opbuild.mindspore.tensor import Tensor
 
-__all__ = [
-    "bernoulli", "choice_with_mask", "dropout", "dropout1d", "dropout2d", "dropout3d", "gamma", "gumbel_softmax",
-    "laplace", "multinomial", "multinomial_with_replacement", "normal", "poisson", "rand", "rand_like", "randint",
-    "randint_like", "randn", "randn_like", "random_categorical", "random_gamma", "random_poisson", "randperm", "rrelu",
-    "shuffle", "standard_laplace", "standard_normal", "uniform",
-]  # fmt: skip
-
-shape_of = formula("shape_of", "a shape given as integers or as a sequence of them",
+shape_of = formula("a shape given as integers or as a sequence of them",
                    lambda size: ints(size[0] if len(size) == 1 else size, "the size") if size else ())  # fmt: skip
 
 
@@ -58,7 +48,7 @@ def _sampler(name: str, drawing: str, what: str) -> Callable[..., Tensor]:
     def function(*size: Any, dtype: Any = None, seed: Any = None) -> Tensor:
         return drawn(name, lambda generator: getattr(generator, drawing)(shape_of(size)), dtype or np.float32, seed)
 
-    return formula(name, f"numbers drawn {what}", function)
+    return named(function, name, f"Return numbers drawn {what}.")
 
 
 def _like(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -68,7 +58,7 @@ def _like(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         tensor = need_tensor(input, name)
         return function(*tensor.shape or ((),), dtype=dtype or tensor.dtype, seed=seed)
 
-    return formula(name, f"``{function.__name__}`` in the shape (and type) of a tensor", like)
+    return formula(f"``{function.__name__}`` in the shape (and type) of a tensor", like)
 
 
 rand = _sampler("rand", "random", "evenly from [0, 1)")
@@ -157,11 +147,9 @@ def laplace(shape: Any, mean: Any, lambda_param: Any, seed: Any = None) -> Tenso
     return drawn("laplace", lambda generator: generator.laplace(centre, spread, full), np.float32, seed)
 
 
-standard_laplace = spelled(laplace, "standard_laplace",
-                           "Return numbers drawn from the Laplace distribution of mean 0 and scale 1.",
+standard_laplace = spelled(laplace, "Return numbers drawn from the Laplace distribution of mean 0 and scale 1.",
                            {"mean": 0.0, "lambda_param": 1.0})  # fmt: skip
-standard_normal = spelled(normal, "standard_normal",
-                          "Return numbers drawn from the normal distribution of mean 0 and deviation 1.",
+standard_normal = spelled(normal, "Return numbers drawn from the normal distribution of mean 0 and deviation 1.",
                           {"mean": 0.0, "stddev": 1.0})  # fmt: skip
 
 
@@ -302,3 +290,6 @@ def _kept(tensor: Tensor, shape: Sequence[int], p: float, seed: int | None = Non
     if current() is not None:
         return Tensor.of(need_states().draw(drawn))
     return Tensor.of(drawn.asnumpy())
+
+
+names.export(vars(), but="drawn dropped shape_of")

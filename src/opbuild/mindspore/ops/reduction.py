@@ -1,18 +1,18 @@
-"""Reductions: sums, means, extremes and their places."""
+"""Matrix products and reductions: sums, means, extremes and their places."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from math import prod as product
 from typing import Any
 
 import numpy as np
 
 from opbuild.frontend.cell import location
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in
+from opbuild.mindspore import execution, names
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, axis_in
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.execution import cast, emit, emit_many
-from opbuild.mindspore.host import in_floats, on_data
+from opbuild.mindspore.execution import cast, emit, emit_many, in_floats, on_data
 from opbuild.mindspore.ops.arithmetic import (
     OWN,
     add,
@@ -29,35 +29,156 @@ from opbuild.mindspore.ops.arithmetic import (
     sub,
     where,
 )
-from opbuild.mindspore.ops.declaration import floating, formula, named, need_tensor, of_tensor
-from opbuild.mindspore.ops.linear import matmul
+from opbuild.mindspore.ops.declaration import floating, formula, named, need_tensor, of_tensor, of_tensors, spelled
 from opbuild.mindspore.ops.shaping import concat, cut, expand_dims, reshaped, squeeze, swapaxes
 from opbuild.mindspore.tensor import Tensor
 
-__all__ = [
-    "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "argsort", "count_nonzero", "cov", "cummax", "cummin",
-    "cumprod", "cumsum", "diff", "intopk", "logcumsumexp", "logsumexp", "max", "mean", "median", "min", "msort",
-    "nanmean", "nanmedian", "nanquantile", "nansum", "prod", "quantile", "reduce_max", "reduce_mean", "reduce_min",
-    "reduce_sum", "sort", "std", "std_mean", "sum", "top_k", "topk", "trapz", "var", "var_mean",
-]  # fmt: skip
+bmm = formula("the products of two stacks of matrices",
+              lambda input_x, mat2: product(input_x, mat2, False, False, "bmm", None))  # fmt: skip
+mm = formula("the product of two matrices", lambda input, mat2: product(input, mat2, False, False, "mm", 2))
+outer = formula(
+    "the products of each element of a vector with each of another",
+    of_tensors(lambda input, vec2: mul(emit("Reshape", input, np.array([-1, 1], np.int64)), vec2)),
+)  # fmt: skip
+addmm = formula(
+    "``beta * input + alpha * (mat1 @ mat2)``",
+    lambda input, mat1, mat2, *, beta=1, alpha=1: scaled_sum(input, mm(mat1, mat2), beta, alpha),
+)  # fmt: skip
+baddbmm = formula(
+    "``beta * input + alpha * (batch1 @ batch2)``",
+    lambda input, batch1, batch2, beta=1, alpha=1: scaled_sum(input, bmm(batch1, batch2), beta, alpha),
+)  # fmt: skip
+
+
+def matmul(input: Any, other: Any) -> Tensor:
+    """Return the matrix product, with numpy's rules for vectors and stacks of matrices."""
+    first, second = need_tensor(input, "matmul"), need_tensor(other, "matmul")
+    common = execution.promote(first.type.dtype, second.type.dtype)
+    return emit("MatMul", cast(first, common), cast(second, common))
+
+
+def product(first: Any, second: Any, transpose_a: bool, transpose_b: bool, name: str, rank: int | None) -> Tensor:
+    """Return the product of matrices, each transposed first if asked; of ``rank`` 2, or of stacks if None."""
+    first, second = need_tensor(first, name), need_tensor(second, name)
+    for tensor in (first, second):
+        if tensor.ndim < 2 or (rank is not None and tensor.ndim != rank):
+            raise TensorShapeError(
+                f"{name} was given a tensor of shape {tensor.shape}{location()}",
+                f"it needs {'at least 2' if rank is None else rank} dimensions",
+            )
+    if rank == 2 and (transpose_a or transpose_b) and first.is_floating_point():
+        return emit("Gemm", first, second, transA=int(transpose_a), transB=int(transpose_b))
+    return matmul(_swapped(first) if transpose_a else first, _swapped(second) if transpose_b else second)
+
+
+def _swapped(tensor: Tensor) -> Tensor:
+    perm = (*range(tensor.ndim - 2), tensor.ndim - 1, tensor.ndim - 2)
+    return emit("Transpose", tensor, perm=perm)
+
+
+mv = spelled(matmul, mat="input", vec="other")
+
+
+def dot(input: Any, other: Any) -> Tensor:
+    """Return the sums of products over the last axis of ``input`` and the last but one of ``other``."""
+    first, second = need_tensor(input, "dot"), need_tensor(other, "dot")
+    if second.ndim < 3:
+        return matmul(first, second)
+    return tensor_dot(first, second, ((first.ndim - 1,), (second.ndim - 2,)))
+
+
+def inner(input: Any, other: Any) -> Tensor:
+    """Return the sums of products over the last axes."""
+    first, second = need_tensor(input, "inner"), need_tensor(other, "inner")
+    if 0 in (first.ndim, second.ndim):
+        return mul(first, second)
+    return tensor_dot(first, second, ((first.ndim - 1,), (second.ndim - 1,)))
+
+
+def tensor_dot(x1: Any, x2: Any, axes: Any) -> Tensor:
+    """Return the sums of products over ``axes``: a number of axes, or a pair of lists of them."""
+    first, second = need_tensor(x1, "tensor_dot"), need_tensor(x2, "tensor_dot")
+    if isinstance(axes, int):
+        of_first = tuple(range(first.ndim - axes, first.ndim))
+        of_second = tuple(range(axes))
+    else:
+        of_first, of_second = (
+            tuple(axis % tensor.ndim for axis in ((item,) if isinstance(item, int) else item))
+            for item, tensor in zip(axes, (first, second), strict=True)
+        )
+    kept_first = tuple(axis for axis in range(first.ndim) if axis not in of_first)
+    kept_second = tuple(axis for axis in range(second.ndim) if axis not in of_second)
+    depth = int(np.prod([first.shape[axis] for axis in of_first], dtype=np.int64))
+    left = _matrix(first, kept_first + of_first, (-1, depth) if first.size else (0, depth))
+    right = _matrix(second, of_second + kept_second, (depth, -1) if second.size else (depth, 0))
+    shape = [first.shape[axis] for axis in kept_first] + [second.shape[axis] for axis in kept_second]
+    return emit("Reshape", matmul(left, right), np.array(shape, np.int64))
+
+
+def _matrix(tensor: Tensor, perm: tuple[int, ...], shape: tuple[int, int]) -> Tensor:
+    ordered = tensor if perm == tuple(range(tensor.ndim)) else emit("Transpose", tensor, perm=perm)
+    return emit("Reshape", ordered, np.array(shape, np.int64))
+
+
+ger = outer
+
+
+def scaled_sum(tensor: Any, result: Tensor, beta: float, alpha: float) -> Tensor:
+    """Return ``beta * tensor + alpha * result``."""
+    result = result if alpha == 1 else mul(result, alpha)
+    return add(tensor if beta == 1 else mul(tensor, beta), result)
+
+
+def dense(input: Any, weight: Any, bias: Any = None) -> Tensor:
+    """Return ``input @ weight.T + bias``, the weight of shape (out, in)."""
+    tensor, matrix = need_tensor(input, "dense"), need_tensor(weight, "dense")
+    result = product(_rows(tensor), matrix, False, True, "dense", 2)
+    result = result if bias is None else add(result, bias)
+    return (
+        emit("Reshape", result, np.array((*tensor.shape[:-1], matrix.shape[0]), np.int64))
+        if tensor.ndim != 2
+        else result
+    )
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """Return the tensor as a matrix with its last axis as columns."""
+    if tensor.ndim == 2:
+        return tensor
+    rows = int(np.prod(tensor.shape[:-1], dtype=np.int64))
+    return emit("Reshape", tensor, np.array([rows, tensor.shape[-1]], np.int64))
+
+
+def bias_add(input_x: Any, bias: Any) -> Tensor:
+    """Return the tensor plus one number for each channel (axis 1)."""
+    tensor, numbers = need_tensor(input_x, "bias_add"), need_tensor(bias, "bias_add")
+    if numbers.ndim != 1 or tensor.ndim < 2 or numbers.shape[0] != tensor.shape[1]:
+        raise TensorShapeError(
+            f"bias_add of shapes {tensor.shape} and {numbers.shape}{location()}",
+            "the bias has one number for each channel",
+        )
+    if tensor.ndim > 2:
+        numbers = emit("Reshape", numbers, np.array([-1] + [1] * (tensor.ndim - 2), np.int64))
+    return add(tensor, numbers)
+
 
 sum = formula(
-    "sum", "the sum over ``dim``; truth values and small integers are summed as int64",
+    "the sum over ``dim``; truth values and small integers are summed as int64",
     lambda input, dim=None, keepdim=False, *, dtype=None: reduce("ReduceSum", _wide(input, "sum", dtype), dim, keepdim),
 )  # fmt: skip
-mean = formula("mean", "the mean over ``axis``",
+mean = formula("the mean over ``axis``",
                of_tensor(lambda x, axis=None, keep_dims=False: reduce("ReduceMean", x, axis, keep_dims)))  # fmt: skip
 argmax = formula(
-    "argmax", "the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None",
+    "the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None",
     of_tensor(lambda input, dim=None, keepdim=False: index_of("ArgMax", input, dim, keepdim, "int64")),
 )  # fmt: skip
 argmin = formula(
-    "argmin", "the index (int32) of the smallest element along ``axis``; in the flattened tensor if ``axis`` is None",
+    "the index (int32) of the smallest element along ``axis``; in the flattened tensor if ``axis`` is None",
     of_tensor(lambda input, axis=None, keepdims=False: index_of("ArgMin", input, axis, keepdims, "int32")),
 )  # fmt: skip
-std = formula("std", "the standard deviation over ``axis``",
+std = formula("the standard deviation over ``axis``",
               lambda input, axis=None, ddof=0, keepdims=False: sqrt(var(input, axis, ddof, keepdims)))  # fmt: skip
-argsort = formula("argsort", "the indices (int32) that sort the tensor along ``axis``",
+argsort = formula("the indices (int32) that sort the tensor along ``axis``",
                   lambda input, axis=-1, descending=False: sort(input, axis, descending)[1])  # fmt: skip
 
 
@@ -104,7 +225,7 @@ def _extreme(name: str, op_type: str, what: str) -> Callable[..., Tensor]:
     def function(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
         return reduce(op_type, need_tensor(input, name), axis, keepdims)
 
-    return formula(name, f"the {what} element over ``axis``", function)
+    return formula(f"the {what} element over ``axis``", function)
 
 
 def _with_index(name: str, op_type: str, extreme: Callable[..., Tensor], what: str) -> Callable[..., Any]:
@@ -135,7 +256,7 @@ def _logical(name: str, op_type: str, what: str) -> Callable[..., Tensor]:
         truth = cast(need_tensor(input, name), "bool")
         return cast(reduce(op_type, cast(truth, "int32"), axis, keep_dims), "bool")
 
-    return formula(name, f"whether {what} true", function)
+    return formula(f"whether {what} true", function)
 
 
 all, any = (
@@ -149,7 +270,7 @@ def var(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = Fa
     tensor = floating(input, "var")
     axes = axes_of(axis, tensor.ndim, "var")
     spread = square(sub(tensor, reduce("ReduceMean", tensor, axes, True)))
-    count = product(tensor.shape[item] for item in axes)
+    count = math.prod(tensor.shape[item] for item in axes)
     if not ddof:
         return reduce("ReduceMean", spread, axes, keepdims)
     return div(reduce("ReduceSum", spread, axes, keepdims), float(count - int(ddof)))
@@ -211,25 +332,25 @@ def l2_normalize(x: Any, axis: int = 0, epsilon: float = 1e-4) -> Tensor:
     return div(tensor, sqrt(emit("Max", total, np.asarray(epsilon, tensor.type.dtype))))
 
 
-reduce_sum = formula("reduce_sum", "the sum over ``axis``, in the element type of the tensor",
+reduce_sum = formula("the sum over ``axis``, in the element type of the tensor",
                      of_tensor(lambda x, axis=(): reduce("ReduceSum", x, axis, False)))  # fmt: skip
 aminmax = formula(
-    "aminmax", "the smallest and the greatest element over ``axis``",
+    "the smallest and the greatest element over ``axis``",
     lambda input, *, axis=0, keepdims=False: (amin(input, axis, keepdims), amax(input, axis, keepdims)),
 )  # fmt: skip
 ptp = formula(
-    "ptp", "the greatest less the smallest element over ``axis``",
+    "the greatest less the smallest element over ``axis``",
     lambda input, axis=None, keepdims=False: sub(amax(input, axis, keepdims), amin(input, axis, keepdims)),
 )  # fmt: skip
-msort = formula("msort", "the elements in order along axis 0", lambda input: sort(input, 0)[0])
-top_k = formula("top_k", "the ``k`` greatest elements along the last axis and their indices (int32)",
+msort = formula("the elements in order along axis 0", lambda input: sort(input, 0)[0])
+top_k = formula("the ``k`` greatest elements along the last axis and their indices (int32)",
                 lambda input_x, k, sorted=True: topk(input_x, k, None, True, sorted))  # fmt: skip
 quantile = formula(
-    "quantile", "the elements at the shares ``q`` of the order along ``axis``, interpolated",
+    "the elements at the shares ``q`` of the order along ``axis``, interpolated",
     in_floats(lambda input, q, axis=None, keepdims=False: np.quantile(input, q, axis, keepdims=keepdims)),
 )  # fmt: skip
 nanquantile = formula(
-    "nanquantile", "``quantile`` of the elements that are not NaN",
+    "``quantile`` of the elements that are not NaN",
     in_floats(lambda input, q, axis=None, keepdims=False: np.nanquantile(input, q, axis, keepdims=keepdims)),
 )  # fmt: skip
 
@@ -238,7 +359,7 @@ def _over(name: str, function: Callable[..., Tensor], what: str) -> Callable[...
     def reduced(x: Any, axis: Axis = ()) -> Tensor:
         return function(x, axis)
 
-    return formula(name, f"the {what} over ``axis``", reduced)
+    return formula(f"the {what} over ``axis``", reduced)
 
 
 reduce_mean, reduce_max = _over("reduce_mean", mean, "mean"), _over("reduce_max", amax, "greatest element")
@@ -249,7 +370,7 @@ def _with_mean(name: str, function: Callable[..., Tensor], what: str) -> Callabl
     def both(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> tuple[Tensor, Tensor]:
         return function(input, axis, ddof, keepdims), mean(floating(input, name), axis, keepdims)
 
-    return formula(name, f"the {what} and the mean over ``axis``", both)
+    return formula(f"the {what} and the mean over ``axis``", both)
 
 
 std_mean, var_mean = _with_mean("std_mean", std, "standard deviation"), _with_mean("var_mean", var, "variance")
@@ -383,3 +504,6 @@ def intopk(x1: Any, x2: Any, k: int) -> Tensor:
     """Return whether the class ``x2`` names is among the ``k`` greatest of each row of ``x1``."""
     found = topk(x1, k)[1]
     return any(equal(found, expand_dims(cast(x2, "int32"), -1)), -1)
+
+
+names.export(vars(), but="axes_of index_of l2_normalize product ptp reduce scaled_sum")

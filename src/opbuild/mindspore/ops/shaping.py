@@ -1,48 +1,42 @@
-"""Shapes: operators that move elements and compute nothing."""
+"""Shapes: operators that move elements and compute nothing; those that choose by indices; tensors that hold data."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from opbuild.frontend.cell import current, location
+from opbuild.graph.types import Array
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, axis_in, one_of
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast as _cast
-from opbuild.mindspore.execution import emit, emit_many
+from opbuild.mindspore.execution import emit, emit_many, promote
 from opbuild.mindspore.ops.declaration import formula, need_tensor, of_tensor, spelled
-from opbuild.mindspore.promotion import promote
 from opbuild.mindspore.tensor import Tensor
 
-__all__ = [
-    "broadcast_to", "cast", "cat", "chunk", "concat", "dtype", "expand", "expand_dims", "flatten", "flip", "hstack",
-    "identity", "meshgrid", "moveaxis", "movedim", "narrow", "pad", "permute", "rank", "ravel", "repeat_interleave",
-    "reshape", "roll", "shape", "size", "slice", "split", "squeeze", "stack", "swapaxes", "tile", "transpose", "tril",
-    "triu", "unbind", "unsqueeze", "unstack",
-]  # fmt: skip
-
-ravel = formula("ravel", "all elements as a vector", of_tensor(lambda input: reshaped(input, (input.size,))))
-hstack = formula("hstack", "tensors joined along axis 1; vectors along axis 0",
+ravel = formula("all elements as a vector", of_tensor(lambda input: reshaped(input, (input.size,))))
+hstack = formula("tensors joined along axis 1; vectors along axis 0",
                  lambda tensors: concat(tensors, 0 if tensors[0].ndim < 2 else 1))  # fmt: skip
 unstack = formula(
-    "unstack", "the slices of a tensor along ``axis``",
+    "the slices of a tensor along ``axis``",
     of_tensor(lambda input_x, axis=0: tuple(squeeze(item, axis) for item in split(input_x, 1, axis))),
 )  # fmt: skip
-shape = formula("shape", "the dimensions of a tensor as a tuple", of_tensor(lambda input_x: input_x.shape))
-size = formula("size", "the number of elements", of_tensor(lambda input_x: input_x.size))
-dtype = formula("dtype", "the element type", of_tensor(lambda input_x: input_x.dtype))
-rank = formula("rank", "the number of dimensions", of_tensor(lambda input_x: input_x.ndim))
-identity = formula("identity", "the tensor", of_tensor(lambda x: x))
+shape = formula("the dimensions of a tensor as a tuple", of_tensor(lambda input_x: input_x.shape))
+size = formula("the number of elements", of_tensor(lambda input_x: input_x.size))
+dtype = formula("the element type", of_tensor(lambda input_x: input_x.dtype))
+rank = formula("the number of dimensions", of_tensor(lambda input_x: input_x.ndim))
+identity = formula("the tensor", of_tensor(lambda x: x))
 tril = formula(
-    "tril", "the matrix with 0 above a diagonal",
+    "the matrix with 0 above a diagonal",
     of_tensor(lambda input, diagonal=0: emit("Trilu", input, np.asarray(diagonal, np.int64), upper=0)),
 )  # fmt: skip
 triu = formula(
-    "triu", "the matrix with 0 below a diagonal",
+    "the matrix with 0 below a diagonal",
     of_tensor(lambda input, diagonal=0: emit("Trilu", input, np.asarray(diagonal, np.int64), upper=1)),
 )  # fmt: skip
 
@@ -102,7 +96,7 @@ def transpose(input: Any, dims: Any) -> Tensor:
     return tensor if perm == tuple(range(tensor.ndim)) else emit("Transpose", tensor, perm=perm)
 
 
-permute = spelled(transpose, "permute", axis="dims")
+permute = spelled(transpose, axis="dims")
 
 
 def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
@@ -147,7 +141,7 @@ def expand_dims(input_x: Any, axis: int) -> Tensor:
     return reshaped(tensor, (*tensor.shape[:place], 1, *tensor.shape[place:]))
 
 
-unsqueeze = spelled(expand_dims, "unsqueeze", input="input_x", dim="axis")
+unsqueeze = spelled(expand_dims, input="input_x", dim="axis")
 
 
 def flatten(input: Any, order: str = "C", *, start_dim: int = 1, end_dim: int = -1) -> Tensor:
@@ -243,7 +237,7 @@ def broadcast_to(input: Any, shape: Any) -> Tensor:
     return tensor if tuple(wanted) == tensor.shape else emit("Expand", tensor, _vector(*wanted))
 
 
-expand = spelled(broadcast_to, "expand", input_x="input", size="shape")
+expand = spelled(broadcast_to, input_x="input", size="shape")
 
 
 def pad(input_x: Any, padding: Any, mode: str = "constant", value: Any = None) -> Tensor:
@@ -346,3 +340,198 @@ def meshgrid(*inputs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
         lined = reshaped(vector, tuple(vector.size if axis == place else 1 for axis in range(len(full))))
         grids.append(broadcast_to(lined, full))
     return tuple(grids)
+
+
+index_select = formula("``gather(input, index, axis)``", lambda input, axis, index: gather(input, index, axis))
+take = formula("the elements of the flattened tensor that ``index`` names",
+               lambda input, index: gather(ravel(input), index, 0))  # fmt: skip
+gather_nd = formula(
+    "the slices that the vectors along the last axis of ``indices`` name",
+    of_tensor(lambda input_x, indices: emit("GatherND", input_x, _cast(_indices(indices, "gather_nd"), "int64"))),
+)  # fmt: skip
+in_range = formula(
+    "indices of one of ``count`` elements; what is outside is an error",
+    lambda indices, count: emit("InRange", indices, domain="opbuild", counts=(count,), negative=False),
+)  # fmt: skip
+
+
+def _indices(value: Any, name: str) -> Tensor:
+    tensor = Tensor(value) if isinstance(value, (int, list, tuple)) else need_tensor(value, name)
+    return tensor if tensor.type.dtype in ("int32", "int64") else _cast(tensor, "int64")
+
+
+def gather(input_params: Any, input_indices: Any, axis: int, batch_dims: int = 0) -> Tensor:
+    """Return the slices of ``input_params`` along ``axis`` that ``input_indices`` names.
+
+    Raises:
+        ArgumentValueError: If ``batch_dims`` is not 0.
+    """
+    if batch_dims != 0:
+        raise ArgumentValueError(f"gather was given batch_dims={batch_dims}{location()}", "use gather_elements")
+    tensor = need_tensor(input_params, "gather")
+    axis = axis.item() if isinstance(axis, Tensor) else axis
+    return emit("Gather", tensor, _indices(input_indices, "gather"), axis=axis_in(axis, tensor.ndim, "gather"))
+
+
+def gather_elements(input: Any, dim: int, index: Any) -> Tensor:
+    """Return, for each element of ``index``, the element at its place but at that index along ``dim``."""
+    tensor = need_tensor(input, "gather_elements")
+    axis = axis_in(dim, tensor.ndim, "gather_elements")
+    return emit("GatherElements", tensor, _indices(index, "gather_elements"), axis=axis)
+
+
+gather_d = spelled(gather_elements, x="input")
+
+
+def scatter_nd(indices: Any, updates: Any, shape: Any) -> Tensor:
+    """Return zeros of ``shape`` with ``updates`` added at ``indices``."""
+    values = need_tensor(updates, "scatter_nd")
+    zeros = np.zeros(ints(shape, "the shape of scatter_nd"), values.type.dtype)
+    return emit("ScatterND", zeros, _cast(_indices(indices, "scatter_nd"), "int64"), values, reduction="add")
+
+
+def tensor_scatter_update(input_x: Any, indices: Any, updates: Any) -> Tensor:
+    """Return the tensor with ``updates`` at ``indices``."""
+    tensor = need_tensor(input_x, "tensor_scatter_update")
+    places = _cast(_indices(indices, "tensor_scatter_update"), "int64")
+    return emit("ScatterND", tensor, places, need_tensor(updates, "tensor_scatter_update"))
+
+
+def one_hot(indices: Any, depth: int, on_value: Any = 1, off_value: Any = 0, axis: int = -1) -> Tensor:
+    """Return ``off_value``, and ``on_value`` at each index along a new axis of extent ``depth``."""
+    places = _indices(indices, "one_hot")
+    values = np.array([_number(off_value), _number(on_value)])
+    typed = next((item for item in (on_value, off_value) if isinstance(item, Tensor)), None)
+    dtype = typed.type.dtype if typed is not None else "float32" if values.dtype.kind == "f" else "int64"
+    return emit("OneHot", places, np.asarray(depth, np.int64), values.astype(dtype), axis=axis)
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor) else value
+
+
+def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Tensor:
+    """Return the rows of ``weight`` that ``input`` names; ``padding_idx`` matters only to training."""
+    ids, table = _indices(input, "embedding"), need_tensor(weight, "embedding")
+    rows = emit("Gather", table, ids, axis=0)
+    return reshaped(rows, (*ids.shape, table.shape[1]))
+
+
+zeros = formula(
+    "zeros of a shape; float32 by default",
+    lambda size, dtype=None: Tensor.of(np.zeros(ints(size, "the shape of zeros"), _name(dtype))),
+)  # fmt: skip
+ones = formula(
+    "ones of a shape; float32 by default",
+    lambda shape, dtype=None: Tensor.of(np.ones(ints(shape, "the shape of ones"), _name(dtype))),
+)  # fmt: skip
+fill = formula("one number in every element of a tensor of an element type and shape",
+               lambda type, shape, value: full(shape, value, dtype=type))  # fmt: skip
+zeros_like = formula("zeros of the shape (and type) of a tensor",
+                     of_tensor(lambda input, *, dtype=None: zeros(input.shape, dtype or input.dtype)))  # fmt: skip
+ones_like = formula("ones of the shape (and type) of a tensor",
+                    of_tensor(lambda input, *, dtype=None: ones(input.shape, dtype or input.dtype)))  # fmt: skip
+full_like = formula(
+    "one number in every element, in the shape (and type) of a tensor",
+    of_tensor(lambda input, fill_value, *, dtype=None: full(input.shape, fill_value, dtype=dtype or input.dtype)),
+)  # fmt: skip
+eye = formula("ones on the diagonal of an ``n`` by ``m`` matrix and zeros elsewhere",
+              lambda n, m=None, dtype=None: Tensor.of(np.eye(n, m, dtype=_name(dtype))))  # fmt: skip
+scalar_to_tensor = formula("a tensor without dimensions",
+                           lambda input_x, dtype=None: Tensor(input_x, dtype or np.float32))  # fmt: skip
+
+
+def _name(dtype: Any, default: str = "float32") -> str:
+    return default if dtype is None else to_type(dtype).name
+
+
+def full(size: Any, fill_value: Any, *, dtype: Any = None) -> Tensor:
+    """Return one number in every element; integers give int64, floats float32 by default."""
+    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    return Tensor.of(np.full(ints(size, "the shape of full"), value, _name(dtype, to_type(type(value)).name)))
+
+
+def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None) -> Tensor:
+    """Return numbers from ``start`` to below ``end``; int64, or float32 if any is a float."""
+    start, end = (0, start) if end is None else (start, end)
+    floats = any(isinstance(item, float) for item in (start, end, step))
+    return Tensor.of(np.arange(start, end, step).astype(_name(dtype, "float32" if floats else "int64")))
+
+
+def linspace(start: Any, end: Any, steps: int) -> Tensor:
+    """Return ``steps`` numbers (float32) from ``start`` to ``end``, both included."""
+    first, last = (item.item() if isinstance(item, Tensor) else item for item in (start, end))
+    return Tensor.of(np.linspace(first, last, steps).astype(np.float32))
+
+
+def tuple_to_array(input_x: Any) -> Tensor:
+    """Return a tensor of the numbers in a tuple."""
+    return Tensor(np.array(input_x, np.float32 if any(isinstance(item, float) for item in input_x) else np.int32))
+
+
+def _window(function: Any, length: Any, periodic: bool, dtype: Any) -> Tensor:
+    count = int(length)
+    values: Array = function(count + 1)[:-1] if periodic and count > 1 else function(count)
+    return Tensor.of(np.ascontiguousarray(values.astype(_name(dtype))))
+
+
+def _window_of(name: str, values: Any, what: str, usual: Any = np.float32) -> Callable[..., Tensor]:
+    def function(window_length: Any, periodic: bool = True, *, dtype: Any = None) -> Tensor:
+        return _window(values, window_length, periodic, dtype or usual)
+
+    return formula(what, function)
+
+
+bartlett_window = _window_of(
+    "bartlett_window", np.bartlett, "a triangle that begins (and ends, if not periodic) with 0"
+)
+blackman_window = _window_of("blackman_window", np.blackman, "Blackman's window")
+hann_window = _window_of("hann_window", np.hanning, "Hann's window, in float64 by default", np.float64)
+
+
+def hamming_window(
+    window_length: Any, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *, dtype: Any = None
+) -> Tensor:
+    """Return ``alpha - beta * cos`` of one turn."""
+
+    def values(count: int) -> Array:
+        turn = 2 * np.pi * np.arange(count) / max(count - 1, 1)
+        return np.asarray(alpha - beta * np.cos(turn)) if count > 1 else np.ones(count)
+
+    return _window(values, window_length, periodic, dtype)
+
+
+def kaiser_window(window_length: Any, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None) -> Tensor:
+    """Return Kaiser's window, in float64 by default."""
+    return _window(lambda count: np.kaiser(count, beta), window_length, periodic, dtype or np.float64)
+
+
+def logspace(start: Any, end: Any, steps: int, base: float = 10, *, dtype: Any = None) -> Tensor:
+    """Return ``base`` to the power of ``steps`` numbers from ``start`` to ``end``."""
+    first, last = (item.item() if isinstance(item, Tensor) else item for item in (start, end))
+    return Tensor.of(np.logspace(first, last, steps, base=base).astype(_name(dtype)))
+
+
+def _frequencies(name: str, samples: str) -> Callable[..., Tensor]:
+    def function(n: int, d: float = 1.0, dtype: Any = None) -> Tensor:
+        return Tensor.of(getattr(np.fft, name)(n, d).astype(_name(dtype)))
+
+    return formula(f"the frequencies of a discrete Fourier transform of ``n`` {samples}", function)
+
+
+fftfreq, rfftfreq = _frequencies("fftfreq", "samples ``d`` apart"), _frequencies("rfftfreq", "real samples ``d`` apart")
+
+
+def _shift(name: str, direction: int, what: str) -> Callable[..., Tensor]:
+    def function(input: Any, dim: Any = None) -> Tensor:
+        tensor = need_tensor(input, name)
+        axes = tuple(range(tensor.ndim)) if dim is None else ints(dim, f"the axes of {name}")
+        return roll(tensor, tuple(tensor.shape[axis] // 2 * direction for axis in axes), axes)
+
+    return formula(f"the tensor with {what}", function)
+
+
+fftshift = _shift("fftshift", 1, "frequency 0 moved to the middle")
+ifftshift = _shift("ifftshift", -1, "the middle moved to the front: what undoes ``fftshift``")
+
+names.export(vars(), but="cut in_range ints reshaped")

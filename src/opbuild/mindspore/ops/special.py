@@ -9,29 +9,24 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.types import Array
-from opbuild.mindspore.host import in_floats, on_data
+from opbuild.mindspore import names
+from opbuild.mindspore.execution import in_floats, on_data
 from opbuild.mindspore.ops.arithmetic import div, exp, mul, neg, where
 from opbuild.mindspore.ops.declaration import formula, named, spelled
-
-__all__ = [
-    "bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "bessel_j0", "bessel_j1", "bessel_k0", "bessel_k0e",
-    "bessel_k1", "bessel_k1e", "bessel_y0", "bessel_y1", "digamma", "erfinv", "gcd", "i0", "igamma", "igammac",
-    "lcm", "lgamma", "mvlgamma", "nextafter", "polygamma", "population_count", "zeta",
-]  # fmt: skip
 
 _ANGLES = (np.arange(256) + 0.5) * math.pi / 256
 _STEPS = np.linspace(0, 1, 1025)
 _EULER_MACLAURIN = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 
-lgamma = formula("lgamma", "the logarithm of the absolute value of the gamma function of each element",
+lgamma = formula("the logarithm of the absolute value of the gamma function of each element",
                  in_floats(lambda input: _each(_lgamma, input)))  # fmt: skip
-zeta = formula("zeta", "Hurwitz's zeta function: the sum of ``(k + other) ** -input`` over all k",
+zeta = formula("Hurwitz's zeta function: the sum of ``(k + other) ** -input`` over all k",
                in_floats(lambda input, other: _zeta(input, np.asarray(other, np.float64))))  # fmt: skip
-igamma = formula("igamma", "the regularized lower incomplete gamma function of shape ``input`` at ``other``",
+igamma = formula("the regularized lower incomplete gamma function of shape ``input`` at ``other``",
                  in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[0], input, other)))  # fmt: skip
-igammac = formula("igammac", "the regularized upper incomplete gamma function of shape ``input`` at ``other``",
+igammac = formula("the regularized upper incomplete gamma function of shape ``input`` at ``other``",
                   in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[1], input, other)))  # fmt: skip
-betainc = formula("betainc", "the regularized incomplete beta function of shapes ``a`` and ``b`` at ``x``",
+betainc = formula("the regularized incomplete beta function of shapes ``a`` and ``b`` at ``x``",
                   in_floats(lambda a, b, x: _each(_beta, a, b, x)))  # fmt: skip
 
 
@@ -213,7 +208,7 @@ def _unscaled(scaled: Any, name: str, order: int) -> Any:
 
 bessel_i0, bessel_i1 = _unscaled(bessel_i0e, "i", 0), _unscaled(bessel_i1e, "i", 1)
 bessel_k0, bessel_k1 = _unscaled(bessel_k0e, "k", 0), _unscaled(bessel_k1e, "k", 1)
-i0 = spelled(bessel_i0, "i0", input="x")
+i0 = spelled(bessel_i0, input="x")
 
 
 def _of_two(name: str, what: str) -> Any:
@@ -233,3 +228,6 @@ def population_count(input_x: Any) -> Any:
     """Return the number of set bits of each integer, as uint8."""
     octets = np.ascontiguousarray(input_x).view(np.uint8).reshape(*input_x.shape, input_x.itemsize)
     return np.unpackbits(octets, axis=-1).sum(-1).astype(np.uint8)
+
+
+names.export(vars(), but="betainc")

@@ -3,12 +3,10 @@
 from opbuild.mindspore import names
 from opbuild.mindspore.amp import DynamicLossScaleManager, FixedLossScaleManager, LossScaleManager, build_train_network
 from opbuild.mindspore.checkpoint import load_checkpoint, load_param_into_net, save_checkpoint
-from opbuild.mindspore.train import callback, checkpointing, metrics, stopping
+from opbuild.mindspore.train import callback, metrics
 from opbuild.mindspore.train.callback import *
-from opbuild.mindspore.train.checkpointing import *
 from opbuild.mindspore.train.metrics import *
 from opbuild.mindspore.train.model import Model
-from opbuild.mindspore.train.stopping import *
 
 __getattr__ = names.getter(__name__)
 
@@ -17,6 +15,4 @@ __all__ = [
     "load_checkpoint", "load_param_into_net", "save_checkpoint",
 ]  # fmt: skip
 __all__ += callback.__all__
-__all__ += checkpointing.__all__
 __all__ += metrics.__all__
-__all__ += stopping.__all__

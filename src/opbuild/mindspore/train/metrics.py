@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.types import Array
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, natural, one_of
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
@@ -94,22 +94,25 @@ class Loss(_Mean):
         self.take(loss.mean(), 1)
 
 
-class MAE(_Mean):
+class _Errors(_Mean):
+    _size: Callable[[Array], Array]
+
+    def update(self, *inputs: Any) -> None:
+        """Take outputs and labels of equal sizes."""
+        outputs, labels = self.given(inputs, 2)
+        self.take(self._size(labels.reshape(outputs.shape) - outputs).sum(), len(labels))
+
+
+class MAE(_Errors):
     """The sum of absolute errors, over the number of samples."""
 
-    def update(self, *inputs: Any) -> None:
-        """Take outputs and labels of equal sizes."""
-        outputs, labels = self.given(inputs, 2)
-        self.take(np.abs(labels.reshape(outputs.shape) - outputs).sum(), len(labels))
+    _size = np.abs
 
 
-class MSE(_Mean):
+class MSE(_Errors):
     """The sum of squared errors, over the number of samples."""
 
-    def update(self, *inputs: Any) -> None:
-        """Take outputs and labels of equal sizes."""
-        outputs, labels = self.given(inputs, 2)
-        self.take(np.square(labels.reshape(outputs.shape) - outputs).sum(), len(labels))
+    _size = np.square
 
 
 class Perplexity(_Mean):
@@ -162,9 +165,7 @@ class TopKCategoricalAccuracy(_Mean):
 
     def __init__(self, k: int) -> None:
         super().__init__()
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ArgumentValueError(f"k of {type(self).__name__} is {k!r}", "give an integer of at least 1")
-        self.k = k
+        self.k = natural(k, f"k of {type(self).__name__}", 1)
 
     def update(self, *inputs: Any) -> None:
         """Take outputs of shape (batch, classes) and labels."""
@@ -211,6 +212,15 @@ class _Counted(Metric):
             self._right + (said * true).sum(0), self._said + said.sum(0), self._true + true.sum(0),
         )  # fmt: skip
 
+    def eval(self, average: bool = False) -> Any:
+        """Return the share of each class; with ``average`` their mean."""
+        found = self._shares()
+        return float(found.mean()) if average else found
+
+    @abstractmethod
+    def _shares(self) -> Array:
+        """Return the result of each class."""
+
     def _share(self, of: Any) -> Array:
         if isinstance(of, int):
             raise ArgumentValueError(f"{type(self).__name__} was asked for a result without a sample", "call update")
@@ -224,29 +234,27 @@ class Precision(_Counted):
         super().__init__()
         one_of(eval_type, ("classification",), f"the eval_type of {type(self).__name__}")
 
-    def eval(self, average: bool = False) -> Any:
-        """Return the share of each class; with ``average`` their mean."""
-        found = self._share(self._said)
-        return float(found.mean()) if average else found
+    def _shares(self) -> Array:
+        return self._share(self._said)
 
 
 class Recall(Precision):
     """For each class, the share of its samples that are said to be."""
 
-    def eval(self, average: bool = False) -> Any:
-        """Return the share of each class; with ``average`` their mean."""
-        found = self._share(self._true)
-        return float(found.mean()) if average else found
+    def _shares(self) -> Array:
+        return self._share(self._true)
 
 
 class F1(_Counted):
     """For each class, the harmonic mean of precision and recall."""
 
+    def _shares(self) -> Array:
+        one, two = self._share(self._said), self._share(self._true)
+        return np.asarray(2 * one * two / (one + two + 1e-20))
+
     def eval(self, average: bool = False) -> Any:
         """Return the mean of each class; with ``average`` their mean."""
-        one, two = self._share(self._said), self._share(self._true)
-        found = 2 * one * two / (one + two + 1e-20)
-        return float(found.mean()) if average else found
+        return super().eval(average)
 
 
 _BY_NAME: dict[str, Callable[..., Metric]] = {

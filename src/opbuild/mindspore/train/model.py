@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from opbuild.mindspore.amp import build_train_network
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, natural
+from opbuild.mindspore.context import get_auto_parallel_context
 from opbuild.mindspore.dataset.pipeline import Dataset, Rows
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.training import WithEvalCell
-from opbuild.mindspore.parallel_context import get_auto_parallel_context
 from opbuild.mindspore.tensor import Tensor
 from opbuild.mindspore.train.callback import Callbacks, RunContext
 from opbuild.mindspore.train.metrics import Loss, get_metrics
@@ -108,8 +108,8 @@ class Model:
         Raises:
             ArgumentTypeError, ArgumentValueError: If an argument is none of these.
         """
-        _whole(epoch, "epoch", 1)
-        _whole(initial_epoch, "initial_epoch", 0)
+        natural(epoch, "epoch", 1)
+        natural(initial_epoch, "initial_epoch", 0)
         size = _size(train_dataset)
         size = sink_size if dataset_sink_mode and sink_size > 0 else size
         state = self._state("train", train_dataset, size, epoch)
@@ -241,8 +241,3 @@ def _size(dataset: Any) -> int:
 
 def _is_due(epoch: int, frequency: Any) -> bool:
     return epoch % frequency == 0 if isinstance(frequency, int) else epoch in frequency
-
-
-def _whole(value: Any, name: str, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ArgumentValueError(f"{name} is {value!r}", f"give an integer of at least {least}")

@@ -17,7 +17,7 @@ from opbuild.graph.passes.infer import infer
 from opbuild.graph.passes.overlap_collectives import overlap_collectives
 from opbuild.graph.types import COLLECTIVES, Array, Graph, Node, TensorType
 from opbuild.mindspore import Tensor, communication, context, nn, ops
-from opbuild.mindspore.nn import distributed
+from opbuild.mindspore.nn import training
 from opbuild.ranks import world
 from opbuild.ranks.collective import Collective
 from support import graph_runner
@@ -119,7 +119,7 @@ def test_the_last_layers_gradients_travel_while_those_of_the_first_are_computed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In the order of a step's nodes, whatever groups the optimizer has: it is that of events, not of a clock."""
-    monkeypatch.setattr(distributed, "BUCKET", 4 * 36)
+    monkeypatch.setattr(training, "BUCKET", 4 * 36)
     _, graph = trained(graphs)
     kinds = [node.op_type for node in graph.nodes]
     starts, waits = (
@@ -143,7 +143,7 @@ def test_a_step_waits_for_its_slowest_part_and_not_for_the_sum(
 
     The result is that of a step that does one after the other.
     """
-    monkeypatch.setattr(distributed, "BUCKET", 4 * 36)
+    monkeypatch.setattr(training, "BUCKET", 4 * 36)
     _, graph = trained(graphs)
     feeds = {name: np.full(graph.types[name].shape, 0.5, graph.types[name].dtype) for name in graph.inputs}
     wanted = graph_runner.run_graph(graphs[-1], feeds)

@@ -9,9 +9,9 @@ from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.ops import images, matrices, pooling
+from opbuild.mindspore.ops.arranging import replaced
 from opbuild.mindspore.ops.declaration import formula, spelled
 from opbuild.mindspore.ops.pooling import conv
-from opbuild.mindspore.ops.scattering import replaced
 from opbuild.mindspore.tensor import Tensor
 
 
@@ -32,7 +32,7 @@ def _conv(rank: int) -> Callable[..., Any]:
         result = conv(batched, weight, bias, stride, mode, amounts, dilation, groups, rank)
         return result if input.ndim == rank + 2 else ops.squeeze(result, 0)
 
-    return formula(f"conv{rank}d", "a convolution of a tensor with or without a batch axis", function)
+    return formula("a convolution of a tensor with or without a batch axis", function)
 
 
 def _pool(rank: int) -> Callable[..., Any]:
@@ -45,7 +45,7 @@ def _pool(rank: int) -> Callable[..., Any]:
         more = () if rank == 1 else (divisor_override or 0,)
         return average(input, kernel_size, step, border, ceil_mode, count_include_pad, *more)
 
-    return formula(f"avg_pool{rank}d", "the mean under a window", function)
+    return formula("the mean under a window", function)
 
 
 def _activation(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,8 +67,8 @@ def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
     return activation
 
 
-_elu = spelled(ops.elu, "elu", input="input_x")
-_threshold = spelled(ops.threshold, "threshold", threshold="thr")
+_elu = spelled(ops.elu, input="input_x")
+_threshold = spelled(ops.threshold, threshold="thr")
 
 
 def _last(dim: int | None, rank: int) -> int:
@@ -149,9 +149,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "layer_norm": ops.layer_norm,
     "leaky_relu": lambda input, negative_slope=0.01: ops.leaky_relu(input, negative_slope),
     "linear": ops.dense, "log_softmax": log_softmax, "logsigmoid": lambda input: ops.logsigmoid(input),
-    "max_pool2d": _max_pool2d, "max_unpool2d": spelled(pooling.max_unpool2d, "max_unpool2d", input="x"),
+    "max_pool2d": _max_pool2d, "max_unpool2d": spelled(pooling.max_unpool2d, input="x"),
     "normalize": matrices.normalize, "one_hot": _one_hot,
-    "pad": spelled(ops.pad, "pad", input="input_x", pad="padding"), "pixel_shuffle": ops.pixel_shuffle,
+    "pad": spelled(ops.pad, input="input_x", pad="padding"), "pixel_shuffle": ops.pixel_shuffle,
     "prelu": ops.prelu, "relu": _activation(ops.relu), "relu6": _activation(ops.relu6), "relu_": _in_place(ops.relu),
     "sigmoid": ops.sigmoid,
     "sigmoid_": _in_place(ops.sigmoid), "silu": _activation(ops.silu), "softmax": _softmax, "tanh": ops.tanh,
@@ -159,6 +159,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "upsample": ops.interpolate,
 }  # fmt: skip
 
+names.call_rows(FUNCTIONS, __name__)
 for _name, _function in FUNCTIONS.items():
     if _function.__qualname__.endswith(("<lambda>", "activation", "pooled")):
         _function.__name__ = _function.__qualname__ = _name

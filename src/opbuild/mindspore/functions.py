@@ -1,25 +1,54 @@
-"""``grad`` and ``value_and_grad``: functions that return gradients, as one network with the differentiated function."""
+"""Functions as networks: ``jit``, ``grad`` and ``value_and_grad``, cells with gradients of their own, ``run_check``."""
 
 from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from opbuild.frontend.cell import Trace, current, location
+from opbuild.dtypes import is_float
+from opbuild.errors import OpbuildError
+from opbuild.frontend.cell import Symbol, Trace, current, location
+from opbuild.mindspore import ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
-from opbuild.mindspore.closures import state_of
+from opbuild.mindspore.context import get_context
 from opbuild.mindspore.execution import emit, symbol_of
 from opbuild.mindspore.networks import Networks
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.ops.arithmetic import mul
-from opbuild.mindspore.ops.assignment import stop_gradient
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.states import need_states
 from opbuild.mindspore.tensor import Tensor
+from opbuild.version import __version__
 
-__all__ = ["GradOperation", "get_grad", "grad", "value_and_grad"]
+__all__ = [
+    "get_grad", "grad", "jit", "jit_class", "ms_function", "mutable", "run_check", "value_and_grad",
+]  # fmt: skip
+
+
+def state_of(function: Callable[..., Any]) -> Any:
+    """Return the parts and flags of a cell, or of those that a function reads from around it."""
+    return function._state() if isinstance(function, Cell) else tuple(cell._state() for cell in _cells(function))
+
+
+def _cells(function: Callable[..., Any]) -> list[Cell]:
+    """Return the cells that a function reads from around it, whose flags decide its network."""
+    inner = getattr(function, "__wrapped__", function)
+    held = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or () if _is_set(cell)]
+    code = getattr(inner, "__code__", None)
+    space = getattr(inner, "__globals__", {})
+    held += [space[name] for name in (code.co_names if code else ()) if name in space]
+    held.append(getattr(inner, "__self__", None))
+    return [each for each in held if isinstance(each, Cell)]
+
+
+def _is_set(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - an empty one raises
+    except ValueError:
+        return False
+    return True
+
 
 _MOST = 64
 """Functions that one ``GradOperation`` remembers."""
@@ -134,8 +163,8 @@ def _weighted(fn: Callable[..., Any]) -> Callable[..., Any]:
     def weighted(*args: Any) -> Any:
         result = fn(*args[:-1])
         if isinstance(result, (tuple, list)):
-            return tuple(mul(each, stop_gradient(sens)) for each, sens in zip(result, args[-1], strict=True))
-        return mul(result, stop_gradient(args[-1]))
+            return tuple(ops.mul(each, ops.stop_gradient(sens)) for each, sens in zip(result, args[-1], strict=True))
+        return ops.mul(result, ops.stop_gradient(args[-1]))
 
     return weighted if isinstance(fn, Cell) else functools.wraps(fn)(weighted)
 
@@ -214,3 +243,95 @@ class _Differentiated:
         inputs: Any = found[0] if self._is_one[0] else tuple(found[:count])
         weights: Any = found[count] if self._is_one[1] else tuple(found[count:])
         return (inputs, weights) if all(self._by) else inputs if self._by[0] else weights
+
+
+def jit(function: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Any]:
+    """Return the function as a network of its own for each input signature; inside a cell it is part of the cell's.
+
+    Args:
+        function: A function of tensors.
+        options: MindSpore's options of compiling (``jit_level``, ``capture_mode``, ...); they change nothing here.
+    """
+    if function is None:
+        return functools.partial(jit, **options)
+    networks = Networks(function.__name__, function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current() is not None:
+            return function(*args, **kwargs)
+        return networks.call(args, kwargs, state_of(function))
+
+    return call
+
+
+ms_function = jit
+
+
+def jit_class(cls: type) -> type:
+    """Return the class: any class may be used in ``construct``."""
+    return cls
+
+
+def mutable(input_data: Any, dynamic_len: bool = False) -> Any:
+    """Return the data: plain values are part of the signature, tensors are not."""
+    return input_data
+
+
+def with_own_gradient(
+    trace: Trace, cell: Any, construct: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Return the results of ``construct``, through which only the gradients of the cell's ``bprop`` flow back."""
+    result = construct(*[ops.stop_gradient(each) if isinstance(each, Tensor) else each for each in args], **kwargs)
+    outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+    tensors = [each for each in args if isinstance(each, Tensor)]
+    marked: list[Any] = []
+    for place, output in enumerate(outputs):
+        if not isinstance(output, Tensor) or not is_float(output.type.dtype):
+            marked.append(output)
+            continue
+        found = emit("Identity", output, *tensors)
+        trace.own_gradients[symbol_of(trace, found).name] = _flowing(trace, cell, args, result, outputs, place)
+        marked.append(found)
+    return type(result)(marked) if isinstance(result, (tuple, list)) else marked[0]
+
+
+def _flowing(
+    trace: Trace, cell: Any, args: Sequence[Any], result: Any, outputs: Sequence[Tensor], place: int
+) -> Callable[[Symbol], list[Symbol | None]]:
+    """Return a function from an output's own gradient to the gradients of the tensors among the arguments.
+
+    Where there are several outputs, it is the part that comes through this one.
+    """
+
+    def flow(gradient: Symbol) -> list[Symbol | None]:
+        given: list[Any] = [
+            Tensor.of(gradient) if at == place else ops.zeros_like(each) for at, each in enumerate(outputs)
+        ]
+        dout = given[0] if isinstance(result, Tensor) else tuple(given)
+        found = cell.bprop(*args, result, dout)
+        parts = list(found) if isinstance(found, (tuple, list)) else [found]
+        if len(parts) != len(args):
+            raise ArgumentTypeError(
+                f"bprop of {type(cell).__name__} gives {len(parts)} gradients", f"it has {len(args)} inputs"
+            )
+        pairs = zip(args, parts, strict=True)
+        wanted = [part for arg, part in pairs if isinstance(arg, Tensor)]
+        return [None, *(symbol_of(trace, part) if isinstance(part, Tensor) else None for part in wanted)]
+
+    return flow
+
+
+def run_check() -> None:
+    """Multiply two tensors and print whether the product is right."""
+    print(f"opbuild version: {__version__}")
+    try:
+        product = ops.Mul()(Tensor([1.0, 2.0, 3.0]), Tensor([4.0, 5.0, 6.0])).asnumpy().tolist()
+    except OpbuildError as error:
+        print(f"opbuild running check failed.\n{error}")
+        return
+    if product == [4.0, 10.0, 18.0]:
+        print("The result of multiplication calculation is correct, opbuild has been installed on platform "
+              f"[{get_context('device_target')}] successfully!")  # fmt: skip
+    else:
+        print(f"opbuild running check failed.\nThe result of multiplication is {product}, not [4.0, 10.0, 18.0].")
