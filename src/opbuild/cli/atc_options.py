@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opbuild.cli.option_values import REFUSED, required, wrong
+from opbuild.cli.options import REFUSED, required, wrong
 from opbuild.platform.records import NamedTuple
 
 _RANGES = 'give the sizes as ranges: --input_shape "data:1,3,1~640,1~640"'

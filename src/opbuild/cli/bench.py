@@ -14,9 +14,17 @@ import click
 
 from opbuild.bench.job import Array
 from opbuild.bench.runtimes import LIMITED, RUNTIMES
-from opbuild.cli.option_values import OnePath, Whole, WordValue, new_file
-from opbuild.cli.options import model_arguments, model_of, option_group, shapes_option
-from opbuild.cli.terminal import Terminal
+from opbuild.cli.options import (
+    OnePath,
+    Whole,
+    WordValue,
+    model_arguments,
+    model_of,
+    new_file,
+    option_group,
+    shapes_option,
+)
+from opbuild.cli.tables import Terminal
 from opbuild.errors import OptionError
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted

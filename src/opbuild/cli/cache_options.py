@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.echoing import echo
-from opbuild.cli.option_values import FOLDER, OnePath
-from opbuild.cli.options import cache_path_option, option_group
+from opbuild.cli.options import FOLDER, OnePath, cache_path_option, option_group
+from opbuild.cli.streams import echo
 from opbuild.errors import OptionError
 from opbuild.files.writing import same_file
 from opbuild.platform.paths import Path

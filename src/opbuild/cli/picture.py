@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from opbuild.cli.option_values import OnePath, new_file
-from opbuild.cli.options import option_group
+from opbuild.cli.options import OnePath, new_file, option_group
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.events import Observer

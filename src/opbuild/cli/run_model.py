@@ -14,12 +14,11 @@ import numpy.typing as npt
 from rich.table import Table
 from rich.text import Text
 
-from opbuild.cli.echoing import echo
+from opbuild.cli.build_log import StorageWatch, stored_in
 from opbuild.cli.picture import Picture
 from opbuild.cli.progress import build_progress
-from opbuild.cli.strict import StorageWatch, stored_in
-from opbuild.cli.tables import WHOLE_NAMES, output_console, plain_table, say
-from opbuild.cli.terminal import Terminal
+from opbuild.cli.streams import echo
+from opbuild.cli.tables import WHOLE_NAMES, Terminal, output_console, plain_table, say
 from opbuild.config import Config
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import FileError, InputError, OptionError, ShapeError

@@ -1,16 +1,35 @@
-"""The operators of a build as a table: each one built or reused, why, and how long it took."""
+"""Tables and lines on the terminal: what a command found, and the operators of a build, each with why and how long."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from opbuild.cli.terminal import Terminal
 from opbuild.report import Report
+from opbuild.text.visible import visible
+
+
+class Terminal(Console):
+    """A console to which foreign words are no orders: neither their control characters nor their brackets.
+
+    Args:
+        options: As rich's.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the output; only rich's own orders to the terminal stay orders."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else visible(text), style, control)
+
 
 STYLES = {"built": "yellow", "reused": "green", "shared": "cyan"}
 
