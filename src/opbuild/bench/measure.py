@@ -14,8 +14,7 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from opbuild.bench.job import Array
-from opbuild.bench.runtimes import COLUMNS, RUNTIMES
+from opbuild.bench.runtimes import COLUMNS, RUNTIMES, Array
 from opbuild.errors import RunError
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field

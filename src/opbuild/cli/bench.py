@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.bench.job import Array
-from opbuild.bench.runtimes import LIMITED, RUNTIMES
+from opbuild.bench.runtimes import LIMITED, RUNTIMES, Array
 from opbuild.cli.options import (
     OnePath,
     Whole,

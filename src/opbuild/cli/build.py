@@ -94,7 +94,7 @@ def explain(path: Path | None, model: Path | None, input_shape: str | None, as_j
     The reason is what is wrong with the stored operator, or the first field of the key that differs from the nearest
     one, with both values. Nothing is compiled or written.
     """
-    from opbuild.offline.preview import preview
+    from opbuild.offline.plan import preview
 
     model = model_of(path, model)
     config, level = locate(**place)

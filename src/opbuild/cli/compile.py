@@ -216,7 +216,7 @@ def _build(request: CompileRequest) -> None:
 
 
 def _preview(request: CompileRequest) -> None:
-    from opbuild.offline.preview import preview
+    from opbuild.offline.plan import preview
 
     report = preview(**_arguments(request), observer=make_warner(request.log))
     show_report(report, planned=True)
@@ -226,7 +226,7 @@ def _preview(request: CompileRequest) -> None:
 
 def _check(request: CompileRequest) -> None:
     """Check a model, write the result, and fail if an offline model cannot have one of its operators."""
-    from opbuild.offline.check import check
+    from opbuild.offline.plan import check
 
     if not request.dry_run:
         new_file("check_report", str(request.check_report), "the JSON file to write")

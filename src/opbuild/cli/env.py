@@ -102,7 +102,7 @@ def _measure(config: Config) -> None:
         OptionError: If nothing can be written there.
     """
     from opbuild.pipeline.setup import set_up
-    from opbuild.tuning.machine import measure_machine
+    from opbuild.tuning.tuner import measure_machine
 
     setup = set_up(config, None, None, stores_networks=False)
     if not write_measured(config, setup.trust, measure_machine(setup)):

@@ -109,7 +109,7 @@ class Picture:
             _write(self.page_option, self.report, _page(network, config, spans, profile))
             say(f"{self.report}: the build as a page", soft_wrap=True)
         if self.trace is not None:
-            from opbuild.page.trace import trace
+            from opbuild.page.recording import trace
 
             _write("trace", self.trace, trace(network.name, spans, profile))
             say(f"{self.trace}: a trace, for https://ui.perfetto.dev", soft_wrap=True)
@@ -125,8 +125,7 @@ def nominal_peak(threads: int) -> float | None:
 
 
 def _page(network: Network, config: Config, spans: Any, profile: Profile | None) -> str:
-    from opbuild.page.contents import gather
-    from opbuild.page.render import render
+    from opbuild.page.render import gather, render
     from opbuild.version import __version__
 
     contents = gather(

@@ -60,7 +60,7 @@ def _mindspore() -> AliasFinder:
 
 def _onnxruntime() -> AliasFinder:
     def missing(fullname: str) -> ImportError:
-        from opbuild.onnxruntime.serving import missing_module
+        from opbuild.onnxruntime.environment import missing_module
 
         return missing_module(fullname)
 

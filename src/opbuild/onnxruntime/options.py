@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from opbuild.onnxruntime.notices import warn_once
+from opbuild.onnxruntime.environment import warn_once
 from opbuild.onnxruntime.status import Fail, NotImplemented, failure
 from opbuild.platform.paths import Path
 

@@ -23,7 +23,7 @@ from opbuild.graph.types import Array
 from opbuild.platform.paths import Path
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine
 from opbuild.ranks.hub import CHUNK, GO, LOST, NO, connect
-from opbuild.ranks.patience import Waiter
+from opbuild.ranks.progress import Waiter
 
 EXCHANGE = "exchange"
 SLOTS = 2
