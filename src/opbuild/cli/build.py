@@ -17,7 +17,6 @@ from opbuild.cli.options import (
     Whole,
     cache_path_option,
     model_arguments,
-    model_of,
     model_options,
     num_threads_option,
     remote_option,
@@ -38,8 +37,7 @@ from opbuild.text.plural import counted
 @picture_options
 @click.option("--strict", is_flag=True, help="Fail, once it is built, if something could not be stored.")
 def build(
-    path: Path | None,
-    model: Path | None,
+    model: Path,
     input_shapes: dict[str, tuple[int, ...]],
     *,
     strict: bool,
@@ -56,7 +54,6 @@ def build(
     from opbuild.cli.progress import build_progress
     from opbuild.cli.run_model import ports_of, require_shapes
 
-    model = model_of(path, model)
     picture = Picture(model, report, trace)
     with build_progress(Terminal(stderr=True)) as observer:
         started = time.perf_counter()
@@ -87,8 +84,7 @@ def build(
 @target_options
 @remote_option
 @json_option
-def explain(path: Path | None, model: Path | None, input_shape: str | None, as_json: bool,
-            **place: Any) -> None:  # fmt: skip
+def explain(model: Path, input_shape: str | None, as_json: bool, **place: Any) -> None:
     """Say for each operator of MODEL.onnx whether a build would reuse it, and if not, why.
 
     The reason is what is wrong with the stored operator, or the first field of the key that differs from the nearest
@@ -96,7 +92,6 @@ def explain(path: Path | None, model: Path | None, input_shape: str | None, as_j
     """
     from opbuild.offline.plan import preview
 
-    model = model_of(path, model)
     config, level = locate(**place)
     fixed, ranges = split_shapes(parse_open_shape(input_shape) if input_shape else {})
     shapes: Any = {"input_shapes": fixed, "ranges": ranges}

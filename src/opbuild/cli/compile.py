@@ -24,7 +24,7 @@ from opbuild.cli.compile_options import (
 from opbuild.cli.failure import message_of, usage_error
 from opbuild.cli.options import CommandLineError, new_file
 from opbuild.cli.streams import echo
-from opbuild.cli.tables import output_console, plain_table, say, show_report
+from opbuild.cli.tables import output_console, plain_table, say, show_report, text_table
 from opbuild.config import Config
 from opbuild.errors import (
     BuildError,
@@ -65,13 +65,10 @@ def show(path: Path) -> None:
         table.add_row(Text(name), Text(value))
     console = output_console()
     console.print(table)
-    operators = plain_table("operator", "nodes")
-    operators.columns[0].overflow = operators.columns[1].overflow = "fold"
-    for name, nodes in model.build.get("operators", []):
-        operators.add_row(Text(name), Text(", ".join(nodes)))
-    if operators.row_count:
+    operators = [(name, ", ".join(nodes)) for name, nodes in model.build.get("operators", [])]
+    if operators:
         console.print()
-        console.print(operators)
+        console.print(text_table(("operator", "nodes"), operators))
 
 
 def _rows(model: OfflineModel) -> list[tuple[str, str]]:

@@ -205,15 +205,10 @@ def operators(names: tuple[str, ...], kernel: bool, host: bool, dtype: str | Non
 
 
 def _show(records: Sequence[OperatorSupport]) -> None:
-    from rich.text import Text
+    from opbuild.cli.tables import say, show_table, text_table
 
-    from opbuild.cli.tables import output_console, plain_table, say
-
-    table = plain_table("operator", "kernels for", "falls back to numpy", "remarks")
-    for record in records:
-        table.add_row(*map(Text, row(record)))
-    if records:
-        output_console().print(table)
+    names = ("operator", "kernels for", "falls back to numpy", "remarks")
+    show_table(text_table(names, map(row, records), folds=False))
     groups = "; ".join(f"{group} is {', '.join(dtypes)}" for group, dtypes in _GROUPS.items())
     say(f"{summary(records)}\n{groups}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
@@ -19,7 +20,6 @@ from opbuild.platform.records import dataclass, field
 
 FOLDER = "a folder, which is made if it is missing"
 
-
 EMPTY, MISSING, DEPENDENT, CONFLICTING = "E10004", "E10007", "E10057", "E10056"
 NO_FILE, REFUSED, BAD_VALUE = "E10410", "E10055", "E10001"
 """ATC's codes: an option has no value, is missing, lacks the one that gives it a meaning, or excludes another; its file
@@ -30,11 +30,7 @@ _BAD_VALUES = {"framework": "E10007", "log": "E10010"}
 
 
 class CommandLineError(OptionError):
-    """An option on the command line is at fault.
-
-    Attributes:
-        code: ATC's code of what is wrong.
-    """
+    """An option on the command line is at fault; ``code`` is ATC's for that."""
 
     code = BAD_VALUE
 
@@ -47,13 +43,7 @@ def wrong(code: str, message: str, hint: str) -> CommandLineError:
 
 
 def bad_value(option: str, value: object, allowed: str) -> CommandLineError:
-    """Return the error for a value that an option does not take.
-
-    Args:
-        option: The option's name without dashes.
-        value: What was given.
-        allowed: What the option takes, after "it must be" or as a whole clause.
-    """
+    """Return the error for a value that an option, named without dashes, does not take; it takes ``allowed``."""
     return wrong(_BAD_VALUES.get(option, BAD_VALUE), f"--{option} is {str(value)!r}", allowed)
 
 
@@ -85,36 +75,23 @@ def remote_url(option: str, text: str) -> str:
 
 
 class OptionValue(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
-    """The type of an option's value, here and for click: a wrong value is an error that says which are right.
-
-    Attributes:
-        name: What click calls it.
-    """
+    """The type of an option's value, here and for click: a wrong value is an error that says which are right."""
 
     name = "value"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value.
-
-        Raises:
-            CommandLineError: If it is not allowed.
-        """
+        """Return the value that a text is; an allowed one."""
         name = name_of(param).lstrip("-") if param is not None else ""
         return self.read(name, value) if isinstance(value, str) else value
 
     def read(self, option: str, text: str) -> Any:
-        """Return the value that a text is, or raise as ``convert`` does."""
+        """Return the value that a text is, or raise a ``CommandLineError``."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
 class WordValue(OptionValue):
-    """One of some words.
-
-    Attributes:
-        allowed: The words.
-        refused: Values that ATC has and opbuild does not serve, with what to do instead.
-    """
+    """One of some words; ``refused`` are those that ATC has and opbuild does not serve, with what to do instead."""
 
     allowed: Sequence[str]
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -130,12 +107,7 @@ class WordValue(OptionValue):
 
 @dataclass(frozen=True, eq=False)
 class Whole(OptionValue):
-    """A whole number in a range.
-
-    Attributes:
-        least: The least.
-        greatest: The greatest; None: there is none.
-    """
+    """A whole number in a range, which may have no end."""
 
     least: int
     greatest: int | None = None
@@ -153,12 +125,7 @@ class Whole(OptionValue):
 
 @dataclass(frozen=True, eq=False)
 class OnePath(OptionValue):
-    """A path; an empty one is an error, and not the working folder.
-
-    Attributes:
-        what: What it is the path of, after "it must be".
-        folder: Whether it must be a folder, or what can be made one.
-    """
+    """A path of ``what``, or of a folder that can be made; an empty one is an error, and not the working folder."""
 
     what: str
     folder: bool = False
@@ -175,11 +142,7 @@ class OnePath(OptionValue):
 
 
 def folder(option: str, text: str, what: str = FOLDER) -> Path:
-    """Return the path of a folder, which need not be there.
-
-    Raises:
-        CommandLineError: If it is empty, or something else is there.
-    """
+    """Return the path of a folder, which need not be there; nothing else may be."""
     found = path(option, text, what)
     if os.path.exists(found) and not os.path.isdir(found):  # noqa: PTH110,PTH112  pathlib's may raise
         raise bad_value(option, text, f"it must be {what}")
@@ -187,43 +150,21 @@ def folder(option: str, text: str, what: str = FOLDER) -> Path:
 
 
 def path(option: str, text: str, what: str) -> Path:
-    """Return a path.
-
-    Args:
-        option: The option's name.
-        text: The value.
-        what: What the option takes, e.g. ``the path of an ONNX model``.
-
-    Raises:
-        CommandLineError: If it is empty, or no path can be so.
-    """
+    """Return the path of ``what``, e.g. ``the path of an ONNX model``; the text is not empty, and may be a path."""
     if "\0" in required(option, text, f"it must be {what}"):
         raise bad_value(option, text, f"it must be {what}")
     return Path(text)
 
 
 def input_file(option: str, text: str, *kinds: str) -> Path:
-    """Return the path of a file of some kind.
-
-    Args:
-        option: The option's name.
-        text: The value.
-        kinds: What it may be, of ``kernel.file_kinds``.
-
-    Raises:
-        CommandLineError, FileError: If there is none.
-    """
+    """Return the path of a file that is there and of one of some kinds, which ``files.kinds`` has."""
     found = path(option, text, f"the path of {kinds[0]}")
     require_kind(found, *kinds)
     return found
 
 
 def existing_file(option: str, text: str, what: str) -> Path:
-    """Return the path of a file.
-
-    Raises:
-        CommandLineError: If there is none.
-    """
+    """Return the path of a file that is there."""
     found = path(option, text, what)
     if found.is_file():
         return found
@@ -233,17 +174,7 @@ def existing_file(option: str, text: str, what: str) -> Path:
 
 
 def new_file(option: str, text: str, what: str, suffix: str = "") -> Path:
-    """Return the path of a file that can be written.
-
-    Args:
-        option: The option's name.
-        text: The value.
-        what: What the option takes, e.g. ``the JSON file to write``.
-        suffix: What is added to the name, unless it is there.
-
-    Raises:
-        CommandLineError: If none can be written there.
-    """
+    """Return the path of a file that can be written; ``suffix`` is added to its name later, unless it is there."""
     found = path(option, text, what)
     place = found if found.name.endswith(suffix) or not found.name else found.with_name(found.name + suffix)
     is_folder = text.endswith("/") or os.path.isdir(found)  # noqa: PTH112  pathlib's may raise
@@ -280,22 +211,14 @@ def _shapes(context: click.Context, option: click.Parameter, text: str | None) -
 
 
 def one_model(argument: Path | None, option: Path | None) -> Path | None:
-    """Return the model, which may be given as an argument or as ``--model``; None if it is not given.
-
-    Raises:
-        OptionError: If it is given twice.
-    """
+    """Return the model, which may be given as an argument or as ``--model``, not both; None if it is not given."""
     if argument is not None and option is not None:
         raise OptionError(f"the model is given twice: {str(argument)!r} and --model {str(option)!r}", "give it once")
     return option if argument is None else argument
 
 
-def model_of(argument: Path | None, option: Path | None) -> Path:
-    """Return the model, which may be given as an argument or as ``--model``.
-
-    Raises:
-        OptionError: If it is given twice, or not at all.
-    """
+def _model_of(argument: Path | None, option: Path | None) -> Path:
+    """Return the model, which must be given as an argument or as ``--model``."""
     model = one_model(argument, option)
     if model is None:
         context = click.get_current_context()
@@ -304,19 +227,43 @@ def model_of(argument: Path | None, option: Path | None) -> Path:
     return model
 
 
-def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[F], F]:
-    """Return a decorator that adds the model as an argument, ``path``, and as an option, ``model``.
+def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the model, as an argument or an option; the function gets its path first.
 
     Args:
         metavar: How ``--help`` shows the argument.
     """
-    return option_group(
-        click.argument("path", metavar=metavar, required=False, type=OnePath("the path of a file")),
-        click.option(
-            "--model", metavar="FILE", type=OnePath("the path of a file"), help="The model, instead of the argument."
-        ),
+    file = OnePath("the path of a file")
+    options = option_group(
+        click.argument("path", metavar=metavar, required=False, type=file),
+        click.option("--model", metavar="FILE", type=file, help="The model, instead of the argument."),
     )
 
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def given(path: Path | None, model: Path | None, **more: Any) -> Any:
+            return function(_model_of(path, model), **more)
+
+        return options(given)
+
+    return add
+
+
+input_option = click.option(
+    "--input",
+    "inputs",
+    metavar="NAME=FILE.npy",
+    multiple=True,
+    help="Data of one input; the others get random numbers.  [repeatable]",
+)
+
+seed_option = click.option(
+    "--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the random inputs."
+)
+
+workers_option = click.option(
+    "--workers", metavar="N", type=Whole(1), help=f"Operators compiled at once.  [default: {CORES}]"
+)
 
 cache_path_option = click.option(
     "--cache_path",
@@ -343,10 +290,7 @@ unused_threads_option = click.option(
 """What scripts may still give where nothing is run."""
 
 num_threads_option = click.option(
-    "--num_threads",
-    metavar="N",
-    type=Whole(1, 1024),
-    help=f"Threads that run the network.  [default: {THREADS}]",
+    "--num_threads", metavar="N", type=Whole(1, 1024), help=f"Threads that run the network.  [default: {THREADS}]"
 )
 
 shapes_option = click.option(
@@ -360,12 +304,7 @@ shapes_option = click.option(
 model_options = option_group(
     shapes_option,
     cache_path_option,
-    click.option(
-        "--workers",
-        metavar="N",
-        type=Whole(1),
-        help=f"Operators compiled at once.  [default: {CORES}]",
-    ),
+    workers_option,
     num_threads_option,
     click.option(
         "--forbid_compile",

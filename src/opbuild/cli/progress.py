@@ -361,6 +361,22 @@ def ticking(stop: threading.Event, first: float, interval: float, call: Callable
         first = interval
 
 
+@contextmanager
+def shown_while(
+    show: Callable[[], object], first: float, interval: float, interrupted: Callable[[], str]
+) -> Iterator[None]:
+    """Call a function as ``ticking`` does while a block runs, and say how far that got if it is interrupted."""
+    stop = threading.Event()
+    thread = begin(lambda: ticking(stop, first, interval, show), "opbuild-progress")
+    try:
+        with INTERRUPTS.described(interrupted):
+            yield
+    finally:
+        stop.set()
+        if thread:
+            thread.join()
+
+
 def duration(seconds: float) -> str:
     """Return a time for people: ``8 s``, ``2 min 05 s``."""
     minutes, rest = divmod(round(seconds), 60)
@@ -482,13 +498,8 @@ def count_progress(doing: str, past: str, rest: str, console: Console | None = N
     console = console or Terminal(stderr=True)
     count = Count(doing, past, rest)
     shown = (_Bar if console.is_terminal else _Lines)(console, count)
-    stop = threading.Event()
-    thread = begin(lambda: ticking(stop, shown.first, shown.interval, shown.show), "opbuild-progress")
     try:
-        with INTERRUPTS.described(lambda: count.interrupted):
+        with shown_while(shown.show, shown.first, shown.interval, lambda: count.interrupted):
             yield count
     finally:
-        stop.set()
-        if thread:
-            thread.join()
         shown.close()

@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from opbuild.cli.options import FOLDER, OnePath, Whole, model_arguments, model_of, model_options
+from opbuild.cli.options import FOLDER, OnePath, Whole, input_option, model_arguments, model_options, seed_option
 from opbuild.cli.picture import picture_options
 from opbuild.errors import OptionError
 from opbuild.files.kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
@@ -34,20 +34,17 @@ class RunCommand(click.Command):
 @click.command(cls=RunCommand)
 @model_arguments("[SCRIPT.py|MODEL.onnx|MODEL.om]")
 @click.argument("arguments", metavar="[ARGUMENTS...]", nargs=-1)
-@click.option("--input", "inputs", metavar="NAME=FILE.npy", multiple=True,
-              help="Data of one input; the others get random numbers.  [repeatable]")  # fmt: skip
+@input_option
 @click.option("--output_dir", metavar="DIR", type=OnePath(FOLDER, folder=True),
               help="Write each output to DIR/<name>.npy.")  # fmt: skip
 @click.option("--serve", metavar="PACKAGE", type=click.Choice(["mindspore", "onnxruntime"]), multiple=True,
               help="Let a script's import of it find opbuild's own.  [repeatable]")  # fmt: skip
 @click.option("--repeat", metavar="N", type=Whole(1), default=10, show_default=True,
               help="Timed calls after the first.")  # fmt: skip
-@click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the random inputs.")
+@seed_option
 @picture_options
 @model_options
-def run(
-    path: Path | None, model: Path | None, arguments: tuple[str, ...], serve: tuple[str, ...], **options: Any
-) -> int:
+def run(path: Path, arguments: tuple[str, ...], serve: tuple[str, ...], **options: Any) -> int:
     """Run a script or a model.
 
     SCRIPT.py runs with ARGUMENTS as Python would run it; 'import mindspore' finds opbuild's own, and so does
@@ -59,7 +56,6 @@ def run(
 
     MODEL.om, as 'opbuild compile' writes it, is built already and runs in the same way.
     """
-    path = model_of(path, model)
     if arguments and path.suffix != SCRIPT_ENDING:
         raise click.UsageError(f"Got unexpected extra argument{'s' * (len(arguments) > 1)} ({' '.join(arguments)}).")
     kind = _kind(path)

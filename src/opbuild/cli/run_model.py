@@ -7,6 +7,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from opbuild.files.writing import unwritable_folder
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.paths import Path
+from opbuild.platform.records import NamedTuple
 from opbuild.runtime.profile import random_input
 from opbuild.text.plural import counted
 
@@ -56,72 +58,103 @@ def run_model(
 ) -> None:
     """Load an offline model, or build a model if needed, call it, and print its outputs and how long it took.
 
-    Args:
-        path: The model's file.
-        is_built: Whether it is an offline model.
-        inputs: ``name=file.npy`` for inputs that have data; the others get random numbers.
-        input_shapes: Shapes of inputs by name.
-        output_dir: Where to write the outputs as ``.npy`` files; None: nowhere.
-        repeat: Number of timed calls.
-        seed: Seed of the random numbers.
-        report: Where to write the build and the times of the calls as a page; None: nowhere.
-        trace: Where to write them as a trace; None: nowhere.
-        settings: Arguments of ``Config.from_environment``; of an offline model ``num_threads``.
-
-    Raises:
-        OptionError: If an option's value is at fault, or a file cannot be read or written.
-        InputError: If the data does not fit the network's inputs.
-        ModelError, BuildError: If the model cannot be built, or the offline model is damaged or not for this machine.
+    The options are those of the command; settings are ``Config.from_environment``'s.
     """
     if output_dir is not None and (problem := unwritable_folder(output_dir)):  # before anything is built
         raise OptionError(f"--output_dir is {str(output_dir)!r}, and {problem}", OUTPUT_HINT)
-    given, place, picture = read_inputs(inputs), "", Picture(path, report, trace)
+    given, picture = read_inputs(inputs), Picture(path, report, trace)
     config = Config.from_environment(**settings)
-    if is_built:
-        picture.watching(ignore)
-        from opbuild.offline.load import open_offline
+    ready = open_network(picture, config, given, input_shapes, seed, is_built=is_built)
+    _show(ready, repeat)
+    if ready.place:
+        say(ready.place, soft_wrap=True)
+    if picture.is_wanted:
+        picture.write(ready.network, config, ready.network.profile(ready.data, runs=repeat))
+    if output_dir is not None:
+        write_outputs(ready.outputs, output_dir)
 
-        started = time.perf_counter()
-        network, served = open_offline(path, config)
-        check_inputs(network.inputs, given, input_shapes, built=True)
-        data = complete_inputs(ports_of(network), given, seed, input_shapes, served)
-        outputs = network.run(data)
-        first = time.perf_counter() - started
+
+class ReadyNetwork(NamedTuple):
+    """A network that is built or loaded, and its first call.
+
+    Attributes:
+        network: The network.
+        data: What it was called with.
+        outputs: Its outputs.
+        seconds: Time until they were there.
+        place: Where what was built is stored, in words; empty if nothing was built.
+    """
+
+    network: Network
+    data: dict[str, Array]
+    outputs: Mapping[str, Any]
+    seconds: float
+    place: str
+
+
+def open_network(
+    picture: Picture,
+    config: Config,
+    given: Mapping[str, Array],
+    input_shapes: Mapping[str, tuple[int, ...]],
+    seed: int,
+    *,
+    is_built: bool,
+    is_called: Callable[[Network], bool] = lambda network: True,
+) -> ReadyNetwork:
+    """Load an offline model, or build a model, and call it once.
+
+    Args:
+        picture: Has the model's file, and records the build.
+        config: Settings.
+        given: Data of inputs, as ``read_inputs`` returns it; the others get random numbers.
+        input_shapes: Shapes of inputs by name.
+        seed: Seed of the random numbers.
+        is_built: Whether it is an offline model.
+        is_called: Whether a network is to be called.
+
+    Raises:
+        OpbuildError: If the model cannot be built, loaded or run, or does not take the data.
+    """
+    if is_built:
+        from opbuild.offline.load import open_offline
     else:
         from opbuild.api import compile_model
-
-        with build_progress(Terminal(stderr=True)) as observer:
-            started, watch = time.perf_counter(), StorageWatch(picture.watching(observer))
+    data: dict[str, Array] = {}
+    outputs: Mapping[str, Any] = {}
+    served = ""
+    with ExitStack() as stack:
+        observer = ignore if is_built else stack.enter_context(build_progress(Terminal(stderr=True)))
+        watch, started = StorageWatch(picture.watching(observer)), time.perf_counter()
+        if is_built:
+            network, served = open_offline(picture.model, config)
+            check_inputs(network.inputs, given, input_shapes, built=True)
+        else:
             network = compile_model(
-                path, config, input_shapes=input_shapes, observer=watch,
+                picture.model, config, input_shapes=input_shapes, observer=watch,
                 check=lambda ports: check_inputs(ports, given, input_shapes),
             )  # fmt: skip
-            data = complete_inputs(ports_of(network), given, seed)
+        if is_called(network):
+            data = complete_inputs(ports_of(network), given, seed, input_shapes, served)
             outputs = network.run(data)
-            first = time.perf_counter() - started
-        place = stored_in(config, watch) if network.report.built else ""
+        seconds = time.perf_counter() - started
     picture.built()
-    _show(network, data, outputs, first, repeat)
-    if place:
-        say(place, soft_wrap=True)
-    if picture.is_wanted:
-        picture.write(network, config, network.profile(data, runs=repeat))
-    if output_dir is not None:
-        write_outputs(outputs, output_dir)
+    place = stored_in(config, watch) if network.report.built and not is_built else ""
+    return ReadyNetwork(network, data, outputs, seconds, place)
 
 
-def _show(network: Network, data: dict[str, Array], outputs: Mapping[str, Array], first: float, repeat: int) -> None:
+def _show(ready: ReadyNetwork, repeat: int) -> None:
     """Print statistics of the outputs, how long the first ones took, and the latency of further calls."""
     seconds = []
     for _ in range(repeat):
         started = time.perf_counter()
-        network.run(data)
+        ready.network.run(ready.data)
         seconds.append(time.perf_counter() - started)
     console = output_console()
-    console.print(_statistics(outputs, console.width))
-    report = network.report
+    console.print(_statistics(ready.outputs, console.width))
+    report = ready.network.report
     counts = f"{counted(report.built, 'operator')} built, {report.reused} reused"
-    say(f"first outputs after {first * 1e3:.1f} ms: {counts}")
+    say(f"first outputs after {ready.seconds * 1e3:.1f} ms: {counts}")
     median, least = statistics.median(seconds) * 1e3, min(seconds) * 1e3
     say(f"latency: median {median:.3f} ms, least {least:.3f} ms, {counted(repeat, 'call')}")
 

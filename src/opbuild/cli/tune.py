@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 from opbuild.cli.cache_options import json_option, print_json, read_span
-from opbuild.cli.interrupt import INTERRUPTS
-from opbuild.cli.options import CORES, THREADS, OnePath, Whole, cache_path_option, new_file, shapes_option
-from opbuild.cli.progress import QUIET_SECONDS, ticking
-from opbuild.cli.tables import Terminal, output_console, plain_table, say
+from opbuild.cli.options import THREADS, OnePath, Whole, cache_path_option, new_file, shapes_option, workers_option
+from opbuild.cli.progress import QUIET_SECONDS, shown_while
+from opbuild.cli.tables import Terminal, say, show_table, text_table
 from opbuild.config import Config
 from opbuild.errors import OptionError
-from opbuild.platform.background import begin
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, first_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from opbuild.store.tuning_database import TuningRecord
     from opbuild.tuning.tuner import Row, TunedNetwork, TuningProgress
 
@@ -54,7 +48,7 @@ _REDRAW_SECONDS = 0.5
 )
 @click.option("--soc_version", metavar="LEVEL", help="The level whose code is tuned: x86-64-v3, ...  [default: host]")
 @cache_path_option
-@click.option("--workers", metavar="N", type=Whole(1), help=f"Operators compiled at once.  [default: {CORES}]")
+@workers_option
 def tune(
     paths: tuple[Path, ...],
     *,
@@ -97,8 +91,7 @@ def tune(
                 tell=tell,
             )
         left -= result.seconds
-        if result.rows:
-            output_console().print(_table(result))
+        show_table(text_table(_TEXTS, map(_cells, result.rows), _NUMBERS))
         for line in _summary(result):
             say(line)
     say(f"the tuning database is {config.tune_bank}", soft_wrap=True)
@@ -123,21 +116,14 @@ def _shown(name: str) -> Iterator[Callable[[TuningProgress], None]]:
     """Give the watcher of tuning's progress; show it on a terminal all the time, else by a line now and then."""
     console = Terminal(stderr=True)
     told: list[TuningProgress] = []
-    stop = threading.Event()
     with ExitStack() as stack:
         if console.is_terminal:
             status = stack.enter_context(console.status(_line(name, told)))
             show, interval = (lambda: status.update(_line(name, told))), _REDRAW_SECONDS
         else:
             show, interval = (lambda: say(_line(name, told), console, soft_wrap=True)), QUIET_SECONDS
-        thread = begin(lambda: ticking(stop, interval, interval, show), "opbuild-progress")
-        try:
-            with INTERRUPTS.described(lambda: _kept(told)):
-                yield lambda progress: told.__setitem__(slice(None), [progress])
-        finally:
-            stop.set()
-            if thread:
-                thread.join()
+        stack.enter_context(shown_while(show, interval, interval, lambda: _kept(told)))
+        yield lambda progress: told.__setitem__(slice(None), [progress])
 
 
 def _line(name: str, told: Sequence[TuningProgress]) -> str:
@@ -155,15 +141,7 @@ def _kept(told: Sequence[TuningProgress]) -> str:
     return f"{counted(known, 'distinct call')} known and kept; the next run goes on"
 
 
-def _table(result: TunedNetwork) -> Table:
-    table = plain_table("family", "nodes", "table's choice", "tuned")
-    for column in table.columns:
-        column.overflow = "fold"
-    for name in ("us", "tuned us", "ratio below"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in result.rows:
-        table.add_row(*map(Text, _cells(row)))
-    return table
+_TEXTS, _NUMBERS = ("family", "nodes", "table's choice", "tuned"), ("us", "tuned us", "ratio below")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -235,11 +213,8 @@ def ls(cache_path: Path | None, as_json: bool) -> None:
     if as_json:
         print_json([{**vars(each.record), "state": each.state} for each in found.rows])
         return
-    table = plain_table("family", "asked", "choice", "level", "threads", "machine", "us", "tuned us", "date", "")
-    for each in found.rows:
-        table.add_row(*map(Text, _record_cells(*each)))
-    if found.rows:
-        output_console().print(table)
+    names = ("family", "asked", "choice", "level", "threads", "machine", "us", "tuned us", "date", "")
+    show_table(text_table(names, (_record_cells(*each) for each in found.rows), folds=False))
     say(f"{counted(len(found.rows), 'record')} in {found.path}", soft_wrap=True)
     for line in found.problems:
         say(line)

@@ -381,7 +381,7 @@ def check(
 
 
 def _checked(host: HostNode) -> NodeCheck:
-    where = "numpy evaluates it" if host.portable else "it runs only where the onnx package is installed"
     from opbuild.frontend.onnx_inspect import NodeCheck
 
+    where = "numpy evaluates it" if host.portable else "it runs only where the onnx package is installed"
     return NodeCheck(host.node.name, host.node.op_type, host.portable, f"{host.why}: {where}")
