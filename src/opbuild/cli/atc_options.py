@@ -91,11 +91,7 @@ FOREIGN: dict[str, Foreign] = {
 
 
 def check_foreign(option: str, value: str) -> None:
-    """Take an option that decides nothing, or say which to use instead.
-
-    Raises:
-        OptionError: If it has no value, or the value asks for what opbuild does not do.
-    """
+    """Take an option that decides nothing, or say which to use instead."""
     accepted, instead = FOREIGN[option]
     if value in accepted:
         return

@@ -21,9 +21,6 @@ from opbuild.text.plural import counted, verb
 class StorageWatch:
     """Passes events on and counts what could not be stored.
 
-    Args:
-        observer: Gets every event.
-
     Attributes:
         not_stored: Number of operators and networks that are used but not stored.
         not_sent: Number of those that are not in the store that others share.
@@ -47,11 +44,7 @@ class StorageWatch:
         return "".join(f", {count} not {what}" for count, what in counts if count)
 
     def require_stored(self, strict: bool) -> None:
-        """Fail if the user was strict and something could not be stored or sent.
-
-        Raises:
-            BuildError: If so; everything was built and written all the same.
-        """
+        """Fail if the user was strict and something was not stored or sent; everything was built and written all the same."""
         for count, failed, remedy in (
             (self.not_stored, "stored", "make the cache folder writable"),
             (self.not_sent, "sent", "send it by 'opbuild push'"),
@@ -65,12 +58,7 @@ class StorageWatch:
 
 
 def stored_in(config: Config, watch: StorageWatch) -> str:
-    """Return the line that says where a build has put its items; empty if it was to store nothing.
-
-    Args:
-        config: The build's settings.
-        watch: What observed it.
-    """
+    """Return the line that says where a build has put its items; empty if it was to store nothing."""
     from opbuild.files.trust import trusted
 
     if not config.uses_cache:
@@ -88,14 +76,7 @@ LEVELS = ("debug", "info", "warning", "error", "null")
 
 
 class BuildLog:
-    """Observes a build and prints what its level asks for; keeps what it needs for the table at the end.
-
-    Args:
-        level: One of ``LEVELS``.
-        explain: Whether the table is wanted at any level.
-        progress: Shows the progress.
-        console: Where messages go.
-    """
+    """Observes a build and prints what its level asks for; keeps what it needs for the table at the end."""
 
     def __init__(self, level: str, *, explain: bool, progress: Observer, console: Console) -> None:
         self._level = LEVELS.index(level)
@@ -121,13 +102,7 @@ class BuildLog:
             self._progress(event)
 
     def finish(self, path: Path, seconds: float, remark: str = "") -> None:
-        """Print the result of the build.
-
-        Args:
-            path: The file that was written.
-            seconds: How long that took.
-            remark: What else belongs to the counts, after a comma.
-        """
+        """Print the result of the build; ``remark`` follows the counts, after a comma."""
         if not self._explain and not self._shows("info"):
             return
         from opbuild.files.trust import make_trust
@@ -174,12 +149,7 @@ def make_warner(level: str = "warning") -> Observer:
 
 @contextmanager
 def build_log(level: str, *, explain: bool) -> Iterator[BuildLog]:
-    """Give an observer that prints a build on the standard error as its level asks.
-
-    Args:
-        level: One of ``LEVELS``.
-        explain: Whether the table of operators is wanted at any level.
-    """
+    """Give an observer that prints a build as a level of ``LEVELS`` asks; with ``explain`` the table at any level."""
     console = Terminal(stderr=True)
     with build_progress(console, ends=LEVELS.index(level) <= LEVELS.index("info")) as progress:
         yield BuildLog(level, explain=explain, progress=progress, console=console)

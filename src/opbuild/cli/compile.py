@@ -53,11 +53,7 @@ _KINDS = ((LIBRARY, "library"), (WEIGHTS, "weights"), (PLAN, "plans"), (PROGRAM,
 
 
 def show(path: Path) -> None:
-    """Print the content of an offline model.
-
-    Raises:
-        InvalidModelError: If it is none, or damaged.
-    """
+    """Print the content of an offline model."""
     model = read_offline(path, trust=make_trust(Config.from_environment()))
     table = plain_table("", "", header=False)
     table.columns[1].overflow = "fold"
@@ -96,17 +92,7 @@ def _rows(model: OfflineModel) -> list[tuple[str, str]]:
 
 
 def write_json(om: Path | None, model: Path | None, target: Path) -> None:
-    """Write an offline model, or a model, as readable JSON.
-
-    Args:
-        om: The offline model; None for ``model``. What is no offline model is read as a model, as ATC does.
-        model: The model.
-        target: The file to write.
-
-    Raises:
-        ModelError: If the file cannot be read.
-        OptionError: If ``target`` cannot be written.
-    """
+    """Write an offline model, or a model, as readable JSON; as ATC does, also a model that ``om`` names."""
     if om is not None and om.suffix == ".om":
         content = _describe(read_offline(om, trust=make_trust(Config.from_environment())))
     else:
@@ -117,16 +103,7 @@ def write_json(om: Path | None, model: Path | None, target: Path) -> None:
 
 
 def write_report(content: Mapping[str, Any], option: str, target: Path) -> None:
-    """Write JSON for people.
-
-    Args:
-        content: What to write.
-        option: The option that names the file.
-        target: The file.
-
-    Raises:
-        OptionError: If it cannot be written.
-    """
+    """Write JSON for people into a file that an option names."""
     try:
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         target.write_text(text, "utf-8", "backslashreplace")  # names of files may be no UTF-8
@@ -162,11 +139,7 @@ def compile(**options: Any) -> None:  # noqa: A001  the command's name
 
 
 def carry_out(request: CompileRequest) -> None:
-    """Carry out a command line.
-
-    Raises:
-        OpbuildError: If it cannot be done.
-    """
+    """Carry out a command line."""
     if request.mode == BUILD:
         _preview(request) if request.dry_run else _build(request)
     elif request.mode == CHECK:
@@ -178,11 +151,7 @@ def carry_out(request: CompileRequest) -> None:
 
 
 def make_config(request: CompileRequest) -> Config:
-    """Return the settings of a build.
-
-    Raises:
-        OptionError: If an option or a variable is at fault.
-    """
+    """Return the settings of a build."""
     return Config.from_environment(**request.settings, atc=request.atc)
 
 

@@ -52,13 +52,7 @@ Signature = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class DynamicSizes:
-    """The sizes that one of the options lists.
-
-    Attributes:
-        option: Its name without dashes.
-        text: Its value.
-        sizes: The numbers of each value.
-    """
+    """The sizes that one of the options, named without dashes, lists: the numbers of each value."""
 
     option: str
     text: str
@@ -90,11 +84,7 @@ _FORMS = {
 
 
 def parse_sizes(option: str, text: str) -> DynamicSizes:
-    """Parse the value of one of the options.
-
-    Raises:
-        OptionError: If the text is not of the option's form.
-    """
+    """Parse the value of one of the options."""
     must = f"it must be 2 to {MOST} different {_FORMS[option].takes}"
     required(option, text, must)
     between = "," if option == "dynamic_batch_size" else ";"
@@ -110,15 +100,7 @@ def parse_sizes(option: str, text: str) -> DynamicSizes:
 
 
 def signatures(shapes: Mapping[str, Shape], given: list[DynamicSizes]) -> tuple[Signature, ...]:
-    """Return for each size the shapes of the inputs that ``--input_shape`` leaves open; empty if no option is given.
-
-    Args:
-        shapes: What ``--input_shape`` says.
-        given: The options that stand on the command line.
-
-    Raises:
-        OptionError: If two are given, nothing is open, or more is open than the option fills.
-    """
+    """Return for each size the shapes of the inputs that ``--input_shape`` leaves open; empty if no option is given."""
     if not given:
         return ()
     sizes, form = given[0], _FORMS[given[0].option]
@@ -210,22 +192,12 @@ _LEVEL = WordValue(("0", "1", "2", "3", "4"))
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """The checked options of a command line.
+    """The checked options of a command line, by their names; None where one is not given and has no default.
 
     Attributes:
-        mode: One of ``BUILD``, ``TO_JSON``, ``CHECK`` and ``SHOW``.
-        model: The model's file; None in the modes that take ``om``.
         output: The file to write, with or without ``.om``.
-        om: The file to show or to turn to JSON.
-        json: Where to write it as JSON.
-        check_report: Where to write what a check found.
-        soc_version: The machine to build for.
         input_shapes: Shapes by input name, perhaps with open extents.
         variants: With ``--dynamic_batch_size`` and its like: for each size the shapes that have it.
-        log: What is printed.
-        dry_run: Whether to show what would be built and build nothing.
-        explain: Whether to say of each operator why it was built.
-        strict: Whether to fail if something could not be stored.
         atc: Whether operators are kept where ATC keeps them if nobody says where.
         settings: Keywords of ``Config.from_environment``.
     """
@@ -262,12 +234,7 @@ class Defaults:
     atc: bool
 
     def shown(self, option: str, usual: str) -> str:
-        """Return an option's default as ``--help`` shows it, with two spaces before; empty for none.
-
-        Args:
-            option: The option's name.
-            usual: The default where the command has no other.
-        """
+        """Return an option's default as ``--help`` shows it, with two spaces before; empty for none."""
         if option in self.required:
             return "  [required]"
         own = self.values.get(option, usual)
@@ -373,11 +340,7 @@ _DYNAMIC = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
 
 
 def compile_options(defaults: Defaults) -> Callable[[F], F]:
-    """Return the options of a command, and, hidden, those of ATC that decide nothing.
-
-    Args:
-        defaults: What the command takes where its options do not say.
-    """
+    """Return the options of a command, and, hidden, those of ATC that decide nothing."""
     return option_group(
         click.argument("argument", metavar="[MODEL.onnx]", required=False, callback=_callback("model", _model)),
         *(
@@ -395,12 +358,7 @@ def compile_options(defaults: Defaults) -> Callable[[F], F]:
 
 
 def _place_argument(given: Mapping[str, Any], mode: int) -> Mapping[str, Any]:
-    """Return the options with the argument: the model, or the .om file of the modes that read one.
-
-    Raises:
-        OptionError: If it is given twice.
-        FileError: If the argument is no model where one is needed.
-    """
+    """Return the options with the argument: the model, or the .om file of the modes that read one."""
     path: Path | None = given["argument"]
     if path is None or not (mode == SHOW or (mode == TO_JSON and kind_of(path) == OFFLINE)):
         if path is not None:
@@ -412,15 +370,7 @@ def _place_argument(given: Mapping[str, Any], mode: int) -> Mapping[str, Any]:
 
 
 def make_request(given: Mapping[str, Any], defaults: Defaults) -> CompileRequest:
-    """Check options together.
-
-    Args:
-        given: What each option and the argument gave, None if it is not on the command line.
-        defaults: What the command takes where its options do not say.
-
-    Raises:
-        OptionError: If one is missing, or two do not go together.
-    """
+    """Check options together, of which None says that they are not on the command line."""
     mode = given["mode"] or BUILD
     options = dict(_place_argument(given, mode))
     options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or defaults.values["op_compiler_cache_mode"]

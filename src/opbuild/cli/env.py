@@ -96,11 +96,7 @@ def class_text(config: Config) -> str:
 
 
 def _measure(config: Config) -> None:
-    """Measure this machine and keep the results beside the cache.
-
-    Raises:
-        OptionError: If nothing can be written there.
-    """
+    """Measure this machine and keep the results beside the cache."""
     from opbuild.pipeline.setup import set_up
     from opbuild.tuning.tuner import measure_machine
 

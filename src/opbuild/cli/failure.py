@@ -15,12 +15,7 @@ from opbuild.text.visible import visible
 
 
 def usage_error(error: click.UsageError, command: str) -> OptionError:
-    """Return a wrong command line as an error of opbuild, without the lines on usage that click puts before.
-
-    Args:
-        error: What click found.
-        command: The command, as it is typed.
-    """
+    """Return a wrong command line as an error of opbuild, without the lines on usage that click puts before."""
     text = " ".join(error.format_message().split()).rstrip(".")
     help_ = f"'{command} --help' lists what it takes"
     if isinstance(error, click.NoSuchOption):
@@ -39,12 +34,7 @@ def usage_error(error: click.UsageError, command: str) -> OptionError:
 
 
 def typed_command(group: click.Group, words: Sequence[str]) -> str:
-    """Return the command at the beginning of a command line, as it is typed.
-
-    Args:
-        group: The program.
-        words: What stands after the program's name.
-    """
+    """Return the command at the beginning of a command line, as it is typed behind the program's name."""
     typed, command = group.name or "", group
     for word in words:
         found = command.get_command(click.Context(command), word)
@@ -103,12 +93,7 @@ def kind(error: OpbuildError) -> str:
 
 
 def show_failure(error: OpbuildError, stream: TextIO | None = None) -> None:
-    """Write an error as one block.
-
-    Args:
-        error: What went wrong.
-        stream: Where to write; default: the standard error.
-    """
+    """Write an error as one block, to the standard error unless told."""
     from opbuild.config import plain_terminal
 
     lines = [click.style(f"error ({kind(error)}): ", fg="red", bold=True) + _indent(message_of(error))]

@@ -78,11 +78,7 @@ class LazyGroup(click.Group):
         return cast("click.Command", getattr(import_module(f"opbuild.cli.{COMMANDS[cmd_name]}"), cmd_name))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command.
-
-        Raises:
-            Interrupted: If the user interrupts it.
-        """
+        """Run a command; Ctrl-C ends it as ``Interrupted``."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -117,9 +113,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done. 1: an unexpected failure. 2: a wrong option or argument. 3: the model is at fault. 4: the input data is at
     fault. 5: something could not be built. 6: the network failed while it ran. 7: the ranks of a job did not come
     together. 130: interrupted. ``launch`` ends as the first rank that failed.
-
-    Args:
-        arguments: The arguments after the program's name; default: those of the process.
     """
     open_standard_streams()
     try:

@@ -48,22 +48,14 @@ def bad_value(option: str, value: object, allowed: str) -> CommandLineError:
 
 
 def required(option: str, text: str, allowed: str) -> str:
-    """Return the value of an option that must have one; ``allowed`` says which are right.
-
-    Raises:
-        CommandLineError: If it is blank.
-    """
+    """Return the value of an option that must not be blank; ``allowed`` says which are right."""
     if not text.strip():
         raise wrong(EMPTY, f"--{option} is empty", allowed)
     return text
 
 
 def remote_url(option: str, text: str) -> str:
-    """Return the URL of a remote store.
-
-    Raises:
-        CommandLineError: If it is none; a password in it is not shown.
-    """
+    """Return the URL of a remote store; a password in a wrong one is not shown."""
     from opbuild.store.remote.address import parse_address
 
     required(option, text, "it must be a URL such as redis://host")
@@ -228,11 +220,7 @@ def _model_of(argument: Path | None, option: Path | None) -> Path:
 
 
 def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds the model, as an argument or an option; the function gets its path first.
-
-    Args:
-        metavar: How ``--help`` shows the argument.
-    """
+    """Return a decorator that adds the model, an argument or an option; the function gets its path first."""
     file = OnePath("the path of a file")
     options = option_group(
         click.argument("path", metavar=metavar, required=False, type=file),

@@ -46,8 +46,6 @@ class Picture:
 
     Attributes:
         model: The model's file, over which nothing is written.
-        report: Where the page goes; None: nowhere.
-        trace: Where the trace goes; None: nowhere.
         page_option: The option that names the page.
         recording: What the build told, once ``watching`` was called.
     """
@@ -65,12 +63,7 @@ class Picture:
         return self.report is not None or self.trace is not None
 
     def watching(self, observer: Observer) -> Observer:
-        """Return an observer that passes events on, and records them if they are needed.
-
-        Raises:
-            OptionError: If a file cannot be written, or is the model or the other one; that is known before anything
-                is built.
-        """
+        """Return an observer that passes events on, and records them if needed; the files are seen to be writable first."""
         if not self.is_wanted:
             return observer
         from opbuild.page.recording import EventRecording
@@ -92,16 +85,7 @@ class Picture:
             self._ended = self.recording.milliseconds
 
     def write(self, network: Network, config: Config, profile: Profile | None = None) -> None:
-        """Write the files that were asked for.
-
-        Args:
-            network: The network, built.
-            config: Its settings.
-            profile: The times of its calls; None: they were not taken.
-
-        Raises:
-            OptionError: If a file cannot be written.
-        """
+        """Write the files that were asked for, of a built network, with the times of its calls if they were taken."""
         from opbuild.cli.tables import say
 
         spans = self.recording.spans(self._ended) if self.recording is not None else ()

@@ -45,9 +45,6 @@ _FORETELLING = 1.0
 class BuildState:
     """The state of a build.
 
-    Args:
-        clock: Returns the time in seconds.
-
     Attributes:
         network: The network's name; empty before the build started.
         done: Operators compiled so far, here or by others.
@@ -171,13 +168,7 @@ REFRESH = 0.1
 
 
 class BarProgress:
-    """Draws a bar with the operators in work, from a while after ``begin`` or the first compile until ``close``.
-
-    Args:
-        console: A terminal.
-        clock: Returns the time in seconds.
-        patience: Seconds after which ``begin`` draws something although nothing is compiled yet.
-    """
+    """Draws a bar with the operators in work, from a while after ``begin`` or the first compile until ``close``."""
 
     def __init__(
         self, console: Console, clock: Callable[[], float] = time.monotonic, patience: float = PATIENCE
@@ -266,14 +257,7 @@ class BarProgress:
 
 
 class LineProgress:
-    """Writes a line when a build starts, when it ends, and at least every ten seconds from ``begin`` until ``close``.
-
-    Args:
-        write: Takes one line without its end.
-        interval: Seconds between lines.
-        clock: Returns the time in seconds.
-        ends: Whether to write the lines at the start and at the end.
-    """
+    """Writes a line each ten seconds from ``begin`` until ``close``, and where a build starts and ends, if wanted."""
 
     def __init__(
         self,
@@ -329,12 +313,7 @@ class LineProgress:
 
 @contextmanager
 def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]:
-    """Give an observer that shows a build on ``console`` as suits it; at the end all is stored, and cleaned up after.
-
-    Args:
-        console: Where to show it; the standard error, so that output stays clean.
-        ends: Whether to write, without a terminal, when a build starts and ends; if not, only long ones write anything.
-    """
+    """Give an observer that shows a build on ``console`` as suits it, its ends too if wanted; then all is stored."""
     observer: BarProgress | LineProgress
     if console.is_terminal:
         observer = BarProgress(console)
@@ -393,7 +372,6 @@ class Count:
         doing: What it does with each item, e.g. ``removing``.
         past: The same, done, e.g. ``removed``.
         rest: What there is to say of the rest when it is interrupted.
-        clock: Returns the time in seconds.
 
     Attributes:
         done: Number of items that are done.
@@ -487,14 +465,7 @@ class _Bar(_Lines):
 
 @contextmanager
 def count_progress(doing: str, past: str, rest: str, console: Console | None = None) -> Iterator[Count]:
-    """Give a watch that shows on ``console``, as suits it, how far a command is, and how far it got if interrupted.
-
-    Args:
-        doing: What the command does with each item, e.g. ``removing``.
-        past: The same, done.
-        rest: What there is to say of the rest when the command is interrupted.
-        console: Where to show it; None: the standard error, so that output stays clean.
-    """
+    """Give a ``Count`` that is shown, on the standard error unless told, as suits that, and if it is interrupted."""
     console = console or Terminal(stderr=True)
     count = Count(doing, past, rest)
     shown = (_Bar if console.is_terminal else _Lines)(console, count)

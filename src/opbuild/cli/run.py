@@ -81,11 +81,7 @@ def run(path: Path, arguments: tuple[str, ...], serve: tuple[str, ...], **option
 
 
 def _kind(path: Path) -> str:
-    """Return the kind of a file, by which it is run.
-
-    Raises:
-        FileError: If there is no such file, or it is nothing that can be run.
-    """
+    """Return the kind of a file, by which it is run."""
     kinds = {SCRIPT_ENDING: SCRIPT, OFFLINE_ENDING: OFFLINE}
     wanted = kinds.get(path.suffix, ONNX)
     require_kind(path, wanted, SCRIPT, OFFLINE, ONNX)

@@ -102,20 +102,7 @@ def open_network(
     is_built: bool,
     is_called: Callable[[Network], bool] = lambda network: True,
 ) -> ReadyNetwork:
-    """Load an offline model, or build a model, and call it once.
-
-    Args:
-        picture: Has the model's file, and records the build.
-        config: Settings.
-        given: Data of inputs, as ``read_inputs`` returns it; the others get random numbers.
-        input_shapes: Shapes of inputs by name.
-        seed: Seed of the random numbers.
-        is_built: Whether it is an offline model.
-        is_called: Whether a network is to be called.
-
-    Raises:
-        OpbuildError: If the model cannot be built, loaded or run, or does not take the data.
-    """
+    """Load an offline model, or build a model, and call it once with given or random inputs, if ``is_called``."""
     if is_built:
         from opbuild.offline.load import open_offline
     else:
@@ -164,9 +151,6 @@ def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
 
     Args:
         options: ``name=file.npy``, or ``file.npy`` alone for a network with one input; its name is then ``""``.
-
-    Raises:
-        OptionError: If an option has another form, or its file is not a readable ``.npy`` file of plain numbers.
     """
     arrays: dict[str, Array] = {}
     for option in options:
@@ -204,18 +188,7 @@ def complete_inputs(
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     served: str = "",
 ) -> dict[str, Array]:
-    """Return data for every input of a network: the given arrays, and random numbers for the rest.
-
-    Args:
-        ports: Its inputs; -1 for extents that are open.
-        given: Arrays by the input's name; ``""`` names the only input.
-        seed: Seed of the random numbers.
-        input_shapes: Shapes by name, for inputs that leave theirs open.
-        served: The only shapes that it serves, as text; empty for any.
-
-    Raises:
-        OptionError: If the shape of an input without data is not known.
-    """
+    """Return data for every input of a network: given arrays, of which ``""`` names the only one, or random numbers."""
     types = {port.name: port.type for port in ports}
     given = _named(ports, given)
     known = {name: shape for name, shape in (input_shapes or {}).items() if FREE not in shape}
@@ -233,12 +206,6 @@ def check_inputs(
     built: bool = False,
 ) -> None:
     """Check the command line's data for the inputs of a network against the network's declaration.
-
-    Args:
-        ports: The inputs; -1 for extents that are open.
-        given: Arrays by the input's name; ``""`` names the only input.
-        input_shapes: Shapes by name.
-        built: Whether the network is built already, and serves no other shapes.
 
     Raises:
         InputError: If data is for no input, or has another type or shape.
@@ -297,11 +264,7 @@ def _named(ports: Sequence[Endpoint], given: Mapping[str, Array]) -> Mapping[str
 
 
 def require_shapes(ports: Sequence[Endpoint], given: Collection[str] = (), served: str = "") -> None:
-    """Check that the shape of every input is known, from the model, an option or its data.
-
-    Raises:
-        OptionError: If one is not.
-    """
+    """Check that the shape of every input is known, from the model, an option or its data."""
     for port in ports:
         name, shape = port.name, port.shape
         if name in given or (shape is not None and FREE not in shape):
@@ -316,11 +279,7 @@ def require_shapes(ports: Sequence[Endpoint], given: Collection[str] = (), serve
 
 
 def write_outputs(outputs: Mapping[str, Any], folder: Path) -> None:
-    """Write arrays as ``<name>.npy``, and say where; letters that cannot be in a file's name become ``_``.
-
-    Raises:
-        OptionError: If the folder cannot be written.
-    """
+    """Write arrays as ``<name>.npy``, and say where; letters that cannot be in a file's name become ``_``."""
     taken: set[str] = set()
     try:
         folder.mkdir(parents=True, exist_ok=True)

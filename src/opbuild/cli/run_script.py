@@ -103,11 +103,6 @@ def run_script(path: str | os.PathLike[str], args: list[str], serve: Collection[
     The script is ``__main__``, its arguments are ``sys.argv[1:]`` and its folder is the first place of ``sys.path``. An
     exception of the script is shown with the traceback that Python would show.
 
-    Args:
-        path: The script.
-        args: Its arguments.
-        serve: Packages that it is to find here although they are installed.
-
     Returns:
         The exit code: 0, what the script gave to ``sys.exit``, or 1 after an exception of the script.
 

@@ -52,12 +52,7 @@ def discard(stream: TextIO | None) -> None:
 
 
 def refusal(error: BaseException, output: TextIO | None) -> OpbuildError | None:
-    """Return the error of opbuild for a refusal of the system: of the output, or by a limit; None if it is neither.
-
-    Args:
-        error: What a command ended with.
-        output: Its standard output.
-    """
+    """Return the error of opbuild for a refusal of the system: of the output, or by a limit; None if it is neither."""
     hint = hint_for(error)
     if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
         discard(output)

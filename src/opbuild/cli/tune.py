@@ -98,11 +98,7 @@ def tune(
 
 
 def _types(text: str) -> list[str]:
-    """Return the operator types that an option names, in any case.
-
-    Raises:
-        OptionError: If one of them does not exist.
-    """
+    """Return the operator types that an option names, in any case; all of them exist."""
     from opbuild.graph.operator_types import check_types, known_types
 
     types = [each.strip() for each in text.split(",") if each.strip()]

@@ -240,13 +240,7 @@ class OfflineModel:
     """An offline model that was read and checked; its weights are mapped or copied.
 
     Attributes:
-        container: The file.
-        name: The network's name.
-        level: The level that it is for.
         inputs: Name and element type of each input.
-        outputs: Names of the outputs.
-        signatures: The input shapes that it serves.
-        build: What the build did.
     """
 
     container: Container
@@ -273,22 +267,14 @@ class OfflineModel:
         )
 
     def output_endpoints(self) -> tuple[Endpoint, ...]:
-        """Return the outputs; an extent that differs between signatures is -1.
-
-        Raises:
-            InvalidModelError: If one of the file's records is not sound.
-        """
+        """Return the outputs; an extent that differs between signatures is -1."""
         records = [self.record(index) for index in range(len(self.signatures))]
         columns = zip(*(record.outputs for record in records), strict=True)
         return tuple(Endpoint(ports[0].name, common([port.type for port in ports])) for ports in columns)
 
     @property
     def library(self) -> bytes:
-        """The linked kernels; empty if the network has none.
-
-        Raises:
-            InvalidModelError: If they are cut.
-        """
+        """The linked kernels, whole; empty if the network has none."""
         library = self.container.section(LIBRARY).tobytes()
         if library and not _is_whole(library):
             raise self._invalid("its library is cut")
@@ -314,11 +300,7 @@ class OfflineModel:
         return record
 
     def constants(self, record: Record) -> ConstantPieces:
-        """Return the bytes of a record's constants, where the file was read or mapped.
-
-        Raises:
-            InvalidModelError: If they are not in the file.
-        """
+        """Return the bytes of a record's constants, where the file was read or mapped."""
         try:
             return ConstantPieces(record.constants, self.container.section(WEIGHTS), {})
         except OSError as error:

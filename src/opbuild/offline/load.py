@@ -49,11 +49,6 @@ if TYPE_CHECKING:
 class RangeBinder:
     """Binds an offline model to any size in its ranges, and what comes behind the graph breaks of a network.
 
-    Args:
-        offline: The file.
-        modules: Its kernels.
-        blocks: The memory that bindings run in.
-
     Raises:
         InvalidModelError: If the file's section is not sound.
     """
@@ -128,8 +123,6 @@ class _SharedFile:
     """The state that the segments of a file share; it knows nothing of them.
 
     Attributes:
-        offline: The file.
-        modules: Its kernels.
         blocks: The memory that bindings run in.
         kernels: The same kernels, as they are chosen from.
         lock: Held while a size is bound.
@@ -165,7 +158,6 @@ class _Programs:
     """The programs of a segment: read when they are needed, then bound by numbers.
 
     Args:
-        file: The file.
         inputs: The segment's inputs.
         programs: For each its number, and the only size that it is for or None.
     """
@@ -212,11 +204,7 @@ class _Programs:
         return Executor(record, file.modules, file.offline.constants(record), evaluate, file.blocks)
 
     def _record(self, number: int) -> Record:
-        """Return a program's record.
-
-        Raises:
-            ValueError: If it is not sound, or of another segment.
-        """
+        """Return a program's record, which is sound and of this segment."""
         offline = self._file.offline
         record = from_json(parse_json(offline.container.section(GRAPH, number).tobytes()))
         if [(port.name, port.type.dtype) for port in record.inputs] != [each[:2] for each in self._inputs if each.name]:

@@ -210,11 +210,7 @@ def _require_tensors(source: ModelSource) -> None:
 
 
 def _sizes(source: ModelSource, input_shapes: ShapeMap, ranges: RangeMap) -> Sizes:
-    """Return the ranges of all inputs.
-
-    Raises:
-        ShapeError: If one is empty or negative, or an input has an open shape and no range.
-    """
+    """Return the ranges of all inputs."""
     _check_ranks(source, ranges)
     fixed = {name: shape for name, shape in input_shapes.items() if name not in ranges}
     least = {name: [_least(extent) for extent in shape] for name, shape in ranges.items()}
@@ -305,12 +301,7 @@ UNSUPPORTED = 1
 
 @dataclass(frozen=True)
 class CheckedModel:
-    """The result of a check.
-
-    Attributes:
-        name: The model's name.
-        nodes: Its nodes in order.
-    """
+    """The result of a check: the model's name, and its nodes in order."""
 
     name: str
     nodes: tuple[NodeCheck, ...]

@@ -26,7 +26,6 @@ class NodeArg:
     """An input or output.
 
     Attributes:
-        name: Its name.
         type: Its type, such as ``tensor(float)``.
         shape: Its extents: a number, the name of an open extent, or None for one without a name. Empty where the rank
             is open too.
@@ -45,11 +44,6 @@ class ModelMetadata:
     """The metadata of a model.
 
     Attributes:
-        producer_name: What exported it.
-        graph_name: The name of its graph.
-        domain: Its domain.
-        description: Its description.
-        graph_description: Its graph's description.
         version: Its version; the greatest number of 64 bits if it has none.
         custom_metadata_map: The exporter's notes.
     """
@@ -98,13 +92,7 @@ _FIX = "Please fix either the inputs/outputs or the model."
 
 
 class Feeds:
-    """The inputs of a model, which say what may be given for them.
-
-    Args:
-        arguments: The inputs.
-        declared: What the model declares of each.
-        defaults: Names of inputs that have a default.
-    """
+    """The inputs of a model, which say what may be given for them."""
 
     def __init__(
         self, arguments: list[NodeArg], declared: Mapping[str, DeclaredType], defaults: Mapping[str, object]
@@ -114,11 +102,7 @@ class Feeds:
         self._defaults = defaults
 
     def require(self, name: str) -> None:
-        """Refuse a feed that is no input.
-
-        Raises:
-            RuntimeError: If it is none.
-        """
+        """Refuse a feed that is no input."""
         if name not in self._inputs and name not in self._defaults:
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
 

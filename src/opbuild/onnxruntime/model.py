@@ -43,17 +43,9 @@ _PLACE_OF_DATA = b"location"
 
 
 class Model:
-    """A session's model: one version of it, whatever becomes of its files.
-
-    Attributes:
-        declared: What it says of itself.
-        network: What runs it.
+    """A session's model: one version of it, what it says of itself, and the network that runs it.
 
     Args:
-        source: Its path or its bytes.
-        digest: The digest of its bytes, without weights that are elsewhere.
-        declared: What it says of itself.
-        options: How the session is made.
         has_data: Whether it may have weights elsewhere.
         shown: What messages of its file begin with.
     """

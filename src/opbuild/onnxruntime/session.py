@@ -32,9 +32,6 @@ class Profile:
 
     Attributes:
         start: Nanoseconds of ``time.monotonic_ns`` when it began.
-
-    Args:
-        prefix: What the file's name begins with.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -63,21 +60,13 @@ class Profile:
             self._events.append(json.dumps(fields))
 
     def write(self) -> str:
-        """Write the file and return its name.
-
-        Raises:
-            OSError: If it cannot be written.
-        """
+        """Write the file and return its name."""
         self._path.write_text("[\n" + ",\n".join(self._events) + "\n]\n", encoding="utf-8")
         return str(self._path)
 
 
 class IOBinding:
-    """The inputs and outputs of a session, bound to memory.
-
-    Args:
-        session: The session.
-    """
+    """The inputs and outputs of a session, bound to memory."""
 
     def __init__(self, session: InferenceSession) -> None:
         self.session = session

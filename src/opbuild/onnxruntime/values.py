@@ -92,11 +92,7 @@ class OrtDevice:
 
     @staticmethod
     def make(device_type: str, device_id: int = 0, vendor_id: int = -1) -> OrtDevice:
-        """Return a device.
-
-        Raises:
-            RuntimeError: If there is no such device.
-        """
+        """Return a device."""
         require_cpu(device_type)
         return OrtDevice()
 
@@ -110,11 +106,7 @@ class OrtDevice:
 
 
 def require_cpu(device_type: str) -> None:
-    """Refuse any device but the processor.
-
-    Raises:
-        RuntimeError: If it is another one.
-    """
+    """Refuse any device but the processor."""
     if device_type.lower() == "cpu":
         return
     if device_type.lower() not in _DEVICES:

@@ -62,12 +62,7 @@ def without_frames(error: BaseException) -> BaseException:
 
 
 class Background(Generic[T]):
-    """A piece of work that is done once, by a thread of its own or by whoever waits for it first.
-
-    Args:
-        work: What is to be done.
-        name: The thread's name.
-    """
+    """A piece of work that is done once, by a thread of its own or by whoever waits for it first."""
 
     def __init__(self, work: Callable[[], T], name: str) -> None:
         import threading

@@ -25,12 +25,6 @@ def nominal_gflops(lanes: int, threads: int, cpuinfo: Path = _CPUINFO, frequency
     """Return float32 multiplications and additions in a nanosecond: lanes, two units, two a lane, the clock.
 
     AMD's cores before Zen 5 (family 25) have one unit of 512 bits, whose two halves serve 256 bits each.
-
-    Args:
-        lanes: float32 elements of a vector register.
-        threads: Cores that work.
-        cpuinfo: Where the system describes the processor.
-        frequency: Where the system has its greatest clock.
     """
     clock = gigahertz(frequency)
     if clock is None:

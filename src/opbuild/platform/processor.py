@@ -10,11 +10,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def processor_name(cpuinfo: Path = _CPUINFO) -> str:
-    """Return the processor's name, its architecture where the system has no name for it.
-
-    Args:
-        cpuinfo: Where the system describes the processor.
-    """
+    """Return the processor's name, its architecture where the system has no name for it."""
     try:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:

@@ -32,11 +32,7 @@ State = tuple[int, int, int, int]
 class SourceFiles:
     """The sources as they are at one moment.
 
-    Args:
-        root: The package's folder.
-
     Attributes:
-        root: The package's folder.
         states: The files that count, by path below ``root``, each with its state when this object was made.
     """
 

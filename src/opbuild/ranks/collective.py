@@ -60,8 +60,6 @@ class Transport(Protocol):
     """The transport between the ranks of a job.
 
     Attributes:
-        rank: This rank.
-        size: The number of ranks.
         local_rank: This rank among those of its host.
         local_size: Their number.
         serves_threads: Whether an operation may run in another thread than the one that connected.
@@ -126,9 +124,6 @@ class Line:
 
     The thread ends with the process, whatever it waits for. Where there can be none, or the transport serves one thread
     only, an operation runs when it begins.
-
-    Args:
-        transport: Runs each.
     """
 
     def __init__(self, transport: Transport) -> None:

@@ -37,14 +37,7 @@ YOUNG = 600.0
 
 
 class JobFolder:
-    """A new folder for one job, 0700.
-
-    Attributes:
-        path: Where it is.
-
-    Raises:
-        RankError: If it cannot be made.
-    """
+    """A new folder for one job, 0700, at ``path``."""
 
     def __init__(self) -> None:
         try:
@@ -100,11 +93,7 @@ END = b"end\n"
 
 
 class Guard:
-    """Watches this process, the launcher; make it before any thread is started.
-
-    Args:
-        folder: The job's folder, which it removes if the launcher cannot.
-    """
+    """Watches this process, and removes the job's folder if this cannot; make it before any thread is started."""
 
     def __init__(self, folder: Path) -> None:
         read, self._write = os.pipe()
@@ -177,7 +166,6 @@ class Rank:
     """One rank that runs.
 
     Attributes:
-        number: The rank.
         process: Its process, the leader of a group of its own.
         streams: What reads its output and its errors.
         code: How it ended, as a shell would say; None: it runs.
@@ -208,14 +196,10 @@ class Rank:
 
 @dataclass
 class RankJob:
-    """The script to start, its arguments, and the number of ranks.
+    """The script to start, its arguments, the number of ranks, and the environment that they inherit.
 
     Attributes:
-        script: The script.
-        arguments: Its arguments.
-        size: The number of ranks.
         per_device_dirs: Whether rank k runs in ``device<k>``.
-        environment: The environment that ranks inherit.
     """
 
     script: Path
@@ -228,16 +212,8 @@ class RankJob:
 def launch(job: RankJob) -> int:
     """Run a job and return 0 when all ranks ended well.
 
-    Args:
-        job: What is to be started.
-
     Returns:
         0; 130 after Ctrl-C; 128 and the signal's number after another signal.
-
-    Raises:
-        FileError: If there is no such script.
-        OptionError: If a rank's folder cannot be made.
-        RankError: If a rank failed; its exit code is that of the first.
     """
     script = Path(os.path.abspath(job.script))
     require_kind(job.script, SCRIPT)
@@ -442,13 +418,6 @@ def rank_environment(inherited: Mapping[str, str], rank: int, size: int, folder:
     """Return a rank's environment: the launcher's, the rank's place, and its share of the cores.
 
     Threads and workers are divided over the ranks unless variables say how many there are.
-
-    Args:
-        inherited: The launcher's environment.
-        rank: The rank; its device has the same number.
-        size: The number of ranks.
-        folder: The job's folder.
-        cores: The cores that the launcher may use.
     """
     env = {name: text for name, text in inherited.items() if not any(name in names for names in STARTERS)}
     for name in PATHS:
@@ -473,15 +442,7 @@ REMEMBERED = 50
 
 
 class PrefixedLines:
-    """One stream of one rank.
-
-    Args:
-        rank: The rank.
-        output: The descriptor to write to.
-
-    Attributes:
-        last: The last lines, without the prefix.
-    """
+    """One stream of one rank, written to a descriptor line by line; ``last`` are the last ones, without the prefix."""
 
     def __init__(self, rank: int, output: int) -> None:
         self.last: list[str] = []

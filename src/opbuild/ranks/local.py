@@ -32,10 +32,6 @@ SLOTS = 2
 class LocalTransport:
     """Reaches the other ranks of ``opbuild launch``.
 
-    Args:
-        config: The rank, the number of ranks, the job's folder and the limits.
-        folder: The job's folder.
-
     Raises:
         RankError: If the launcher is gone, or not all ranks come.
     """

@@ -54,9 +54,6 @@ def load_mpi() -> Any:
 class MpiTransport:
     """Reaches the other ranks through MPI.
 
-    Args:
-        config: The rank, the number of ranks and the limits.
-
     Attributes:
         folder: The job's folder if this rank shares one with rank 0.
         serves_threads: Whether MPI, as it was initialised, lets threads take turns.

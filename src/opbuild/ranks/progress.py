@@ -83,12 +83,7 @@ def write_snapshot(folder: Path, rank: int, snapshot: Snapshot) -> None:
 
 @dataclass
 class RankProgress:
-    """The progress of this rank; any thread may use it.
-
-    Args:
-        folder: The job's folder.
-        rank: This rank.
-    """
+    """The progress of this rank; any thread may use it."""
 
     folder: Path
     rank: int
@@ -112,13 +107,7 @@ class RankProgress:
             self.say(state="running")
 
     def say(self, started: str = "", finished: str = "", **changed: Any) -> None:
-        """Write the present state again, with its changes.
-
-        Args:
-            started: An operator that begins to be compiled.
-            finished: One that is compiled.
-            changed: Fields of the snapshot.
-        """
+        """Write the present state again, with its changes."""
         with self._lock:
             if started:
                 self._compiling[started] = None
@@ -168,8 +157,6 @@ class Patience:
     """Judges one wait.
 
     Args:
-        rank: Who waits.
-        size: The number of ranks.
         what: What for, for messages.
         number: The number of the operation: who waits for this one or a later one has arrived.
         limit: Seconds without progress; ``inf`` for no limit.
@@ -198,10 +185,6 @@ class Patience:
 
     def look(self, now: float, ranks: Mapping[int, Snapshot | None]) -> list[str]:
         """Return the lines to say now.
-
-        Args:
-            now: The time, on the clock of ``started``.
-            ranks: What each rank says of itself; None or absent: nothing.
 
         Raises:
             RankError: If a rank that is waited for ended, or no rank made progress for too long; it names the rank.
@@ -273,10 +256,6 @@ Ready = Callable[[float], bool]
 class Waiter:
     """Waits for one operation after the other. The first two connect: the meeting, and the first that has data.
 
-    Args:
-        config: The rank, the number of ranks and the limits.
-        folder: The job's folder; None: nothing is known of the others.
-
     Attributes:
         folder: The same; it may become known later.
     """
@@ -290,10 +269,6 @@ class Waiter:
 
     def wait(self, what: str, ready: Ready) -> None:
         """Wait until ``ready``.
-
-        Args:
-            what: What for, for messages.
-            ready: Waits a little.
 
         Raises:
             RankError: If a rank that is needed ended, or no rank made progress for too long.

@@ -51,9 +51,6 @@ _WORLD = _World()
 def connect(config: Config) -> Transport:
     """Connect to the other ranks, once; waits until all ranks do.
 
-    Args:
-        config: The rank, the number of ranks, the job's folder and the limits.
-
     Raises:
         RankError: If nothing connects the ranks, or not all come.
     """
@@ -98,10 +95,6 @@ def fail(code: int) -> None:
 
 def evaluate_collective(node: Node, inputs: Sequence[Array | None]) -> list[Array]:
     """Return a rank's result of an operator of all ranks.
-
-    Args:
-        node: The operator, with the attributes ``ranks``, ``reduction`` and ``root`` where it has them.
-        inputs: This rank's array.
 
     Raises:
         RankError: If the ranks are not connected, do different things, or one fails.

@@ -36,13 +36,7 @@ from opbuild.tuning.search import Choices, Pair
 class NetworkForm:
     """A built network whose calls can be timed and looked at.
 
-    Args:
-        executor: Runs it.
-        asked: What families were asked while it was lowered.
-        inputs: What it is run on.
-
     Attributes:
-        asked: The same.
         nodes: The nodes of each call.
         nbytes: Bytes of weights and of memory for what lies between calls.
     """
@@ -59,11 +53,7 @@ class NetworkForm:
         self.nbytes = executor.arena_size + int(executor.record.constants.nbytes.sum())
 
     def run(self, clock: Callable[[], int]) -> list[int]:
-        """Run it once and return the time of each call.
-
-        Raises:
-            RunError: If a call fails.
-        """
+        """Run it once and return the time of each call."""
         times = []
         for function, arguments in self._arena.steps:
             started = clock()
@@ -99,13 +89,7 @@ class NetworkForm:
 
 
 class Forms:
-    """Builds forms of one network.
-
-    Args:
-        graph: The network, optimized.
-        setup: What is built for; stored networks are left alone.
-        inputs: What forms are run on.
-    """
+    """Builds forms of one optimized network, to be run on some inputs; stored networks are left alone."""
 
     def __init__(self, graph: Graph, setup: Setup, inputs: Sequence[Array]) -> None:
         self._graph, self._setup, self._inputs = graph, setup, inputs
@@ -123,11 +107,7 @@ class Forms:
             builder.build(kernels, self._graph.name)
 
     def make(self, choices: Choices) -> NetworkForm:
-        """Return the form with some answers, built.
-
-        Raises:
-            BuildError: If a kernel cannot be built.
-        """
+        """Return the form with some answers, built."""
         asked, program = self._lowered(choices)
         needed = planned([self._graph], [program])
         with self._session.builder() as builder:
@@ -175,12 +155,9 @@ class Trials:
     """Measures forms beside the form that is known to be best.
 
     Args:
-        forms: Builds them.
         base: The form that is known to be best.
         choices: Its answers.
         clock: Nanoseconds; by default of this thread's processor where it computes alone, else of the wall.
-        threads: Threads that run the network.
-        tell: Told how many forms were measured.
 
     Attributes:
         measured: How many forms were measured.

@@ -97,7 +97,6 @@ class TuningProgress(NamedTuple):
     """The progress of tuning.
 
     Attributes:
-        network: The network.
         done: Distinct calls that are known.
         total: Distinct calls that are worth it.
         found: How many of those that were searched have something faster.
@@ -136,7 +135,6 @@ class TunedNetwork:
     """The result of tuning a network.
 
     Attributes:
-        network: Its name.
         machine: The class of the machine.
         level: The level of the code.
         rows: Its calls, the expensive ones first.
@@ -145,7 +143,6 @@ class TunedNetwork:
         whole: Seconds of the network by its tables and as it is tuned, in turn.
         ended: Why it ended before all was searched; empty if it did not.
         refused: Candidates that could not be built or computed something else, each with the reason.
-        seconds: How long it took.
         cut: Whether only its first segment was tuned, what follows being bound when it is called.
     """
 
