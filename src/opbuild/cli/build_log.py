@@ -44,7 +44,7 @@ class StorageWatch:
         return "".join(f", {count} not {what}" for count, what in counts if count)
 
     def require_stored(self, strict: bool) -> None:
-        """Fail if the user was strict and something was not stored or sent; everything was built and written all the same."""
+        """Fail if the user was strict and something was not stored or sent; all was built and written all the same."""
         for count, failed, remedy in (
             (self.not_stored, "stored", "make the cache folder writable"),
             (self.not_sent, "sent", "send it by 'opbuild push'"),

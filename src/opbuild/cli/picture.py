@@ -63,7 +63,7 @@ class Picture:
         return self.report is not None or self.trace is not None
 
     def watching(self, observer: Observer) -> Observer:
-        """Return an observer that passes events on, and records them if needed; the files are seen to be writable first."""
+        """Return an observer that passes events on, and records them if needed; first it checks the files to write."""
         if not self.is_wanted:
             return observer
         from opbuild.page.recording import EventRecording
