@@ -101,7 +101,7 @@ class Picture:
 
 def nominal_peak(threads: int) -> float | None:
     """Return the float32 GFLOP/s that so many cores of this machine have nominally."""
-    from opbuild.platform.peak import nominal_gflops
+    from opbuild.platform.processor import nominal_gflops
     from opbuild.target.host import host_machine
 
     machine = host_machine()

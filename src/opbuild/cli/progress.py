@@ -30,8 +30,7 @@ from opbuild.events import (
     Warned,
     Working,
 )
-from opbuild.platform.background import begin
-from opbuild.platform.background_writer import BACKGROUND_WRITER
+from opbuild.platform.background import BACKGROUND_WRITER, begin
 from opbuild.text.plural import counted
 
 READING, ENDING = "reading the model", "putting the network together"

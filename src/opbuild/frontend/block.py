@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from opbuild.graph.types import Array, Node
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import NamedTuple, dataclass
 
 

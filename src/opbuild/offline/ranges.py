@@ -21,7 +21,7 @@ from opbuild.offline.file import PackedWeights
 from opbuild.offline.format import GRAPH, Section
 from opbuild.pipeline.stages import Assembled, HostNode, Planned, host_nodes
 from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes, symbolic_first
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import dataclass, replace
 from opbuild.platform.sources import own_sources
 from opbuild.program import Program, ProgramSymbols

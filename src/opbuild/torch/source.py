@@ -11,7 +11,7 @@ from opbuild.graph.constants import array_digest
 from opbuild.graph.types import Array, Graph
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.types import Graph, Node
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 
 TOLERANCE = 1e-3
 """Constants of a pattern are written with as few as four digits."""
