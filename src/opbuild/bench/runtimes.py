@@ -24,9 +24,7 @@ class BenchJob:
     """The task of a runtime in a comparison.
 
     Attributes:
-        model: The path of an ONNX model.
         data: Its inputs by name; their shapes are the ones to build for.
-        threads: Threads that run the network.
         cache: A folder for what the runtime keeps for its next start.
         level: The level whose code opbuild runs; empty: this machine's.
     """
@@ -169,7 +167,6 @@ class Runtime:
     """A runtime.
 
     Attributes:
-        title: Its name for people.
         package: The package to import, and the one whose version counts.
         load: Makes a job ready to be called; the result is a function without arguments.
         needs: Another package, with what converts models for it.

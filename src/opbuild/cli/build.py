@@ -104,27 +104,19 @@ def explain(model: Path, input_shape: str | None, as_json: bool, **place: Any) -
     say(f"{counted(report.built, 'operator')} to build, {report.reused} to reuse, level {report.level}")
 
 
-def _shapes(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> list[dict[str, Any]]:
-    return [parse_input_shape(text) for text in texts]
-
-
-def _levels(context: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
-    return None if text is None else [each.strip() for each in text.split(",")]
-
-
 @click.command()
 @click.argument("paths", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of a file"))
 @click.option(
     "--shapes",
     metavar="SHAPES",
     multiple=True,
-    callback=_shapes,
+    callback=lambda context, option, texts: [parse_input_shape(text) for text in texts],
     help='Shapes that models leave open: "data:1,3,224,224;mask:1,128". Repeat it for more sizes.',
 )
 @click.option(
     "--targets",
     metavar="LEVEL,LEVEL",
-    callback=_levels,
+    callback=lambda context, option, text: None if text is None else [each.strip() for each in text.split(",")],
     help="The levels to build for, such as x86-64-v3,x86-64-v4; they need not run here.  [default: host]",
 )
 @click.option(

@@ -27,7 +27,7 @@ from opbuild.cli.streams import echo
 from opbuild.errors import BuildError, OptionError
 from opbuild.target.host import host_level
 from opbuild.text.canonical import canonical_json
-from opbuild.text.plural import counted, size
+from opbuild.text.plural import counted, first_of, size
 
 if TYPE_CHECKING:
     from opbuild.cache.folder import Cache, Stats
@@ -210,7 +210,7 @@ def _print_details(details: dict[str, Any]) -> None:
             echo(f"{field:<14} {len(value)}")
         width = max(map(len, value), default=0)
         for part, content in value.items():
-            echo(f"  {part:<{width}}  {_nodes(content) if field == 'operators' else _plain(content)}".rstrip())
+            echo(f"  {part:<{width}}  {first_of(content, 1) if field == 'operators' else _plain(content)}".rstrip())
 
 
 def _lines(field: str, value: Any) -> list[str]:
@@ -223,11 +223,6 @@ def _lines(field: str, value: Any) -> list[str]:
     if field == "host":
         return [", ".join(f"{count} x {name}" for name, count in value.items()) or "nothing"]
     return value if field == "files" else [_plain(value)]
-
-
-def _nodes(names: list[str]) -> str:
-    """Return the nodes that an operator computes: the first, and how many more."""
-    return "" if not names else names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _plain(value: Any) -> str:
@@ -250,26 +245,40 @@ def verify_place(config: Config, *, repair: bool, as_json: bool) -> int:
     """Look at everything in a cache, remove damaged items if that is wanted, and tell; return the exit code."""
     from opbuild.cache import tables
     from opbuild.cache.folder import Cache
-    from opbuild.cli.progress import count_progress
+
+    def line(problem: Any) -> str:
+        return f"{tables.KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}"
 
     cache = Cache.of(config)
-    found, removed = [], 0
-    with count_progress("checking", "checked", "the rest was not looked at") as count:
-        for problem in cache.problems(count):
-            found.append(problem)
-            removed += repair and cache.repair(problem)
-            if not as_json:
-                echo(f"{tables.KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
-        if repair:
-            cache.repaired(found)
-    checked = count.total or 0
+    checked, found, removed, end = _looked_through(cache, line, repair=repair, as_json=as_json)
+    if repair:
+        cache.repaired(found)
     if as_json:
         print_json({"checked": checked, "damaged": tables.damaged(found), "repaired": repair})
     else:
-        left = f", {len(found) - removed} not removed" if repair and removed < len(found) else ""
-        end = f"{len(found)} damaged" + (" and removed" if removed and not left else left)
         echo(f"{checked} checked, {end}" if checked else f"nothing is stored in {config.cache_folder}")
     return 1 if removed < len(found) else 0
+
+
+def _looked_through(
+    place: Any, line: Callable[[Any], str], *, repair: bool, as_json: bool
+) -> tuple[int, list[Any], int, str]:
+    """Look at everything in a place, remove what is damaged if that is wanted, and tell of each.
+
+    Returns:
+        How many items there are, the problems, how many items were removed, and words for the last two.
+    """
+    from opbuild.cli.progress import count_progress
+
+    found, removed = [], 0
+    with count_progress("checking", "checked", "the rest was not looked at") as count:
+        for problem in place.problems(count):
+            found.append(problem)
+            removed += repair and place.repair(problem)
+            if not as_json:
+                echo(line(problem))
+    left = f", {len(found) - removed} not removed" if removed < len(found) else " and removed" if removed else ""
+    return count.total or 0, found, removed, f"{len(found)} damaged{left if repair else ''}"
 
 
 @click.command()
@@ -354,23 +363,18 @@ def check(repair: bool, as_json: bool, **place: Any) -> int:
 def _repair(remote: Remote, as_json: bool) -> int:
     """Look at everything, remove damaged objects, and tell which; return the exit code."""
     from opbuild.cache.remote_check import RemoteCheck
-    from opbuild.cli.progress import count_progress
     from opbuild.store.remote.objects import NAMESPACE
 
-    checked, found, removed = RemoteCheck(remote), [], 0
-    with count_progress("checking", "checked", "the rest was not looked at") as count:
-        for problem in checked.problems(count):
-            found.append(problem)
-            removed += checked.repair(problem)
-            if not as_json:
-                echo(f"{problem.path.removeprefix(NAMESPACE)}: {problem.reason.text}")
-    total = count.total or 0
+    def line(problem: Any) -> str:
+        return f"{problem.path.removeprefix(NAMESPACE)}: {problem.reason.text}"
+
+    url = remote.service.address.url
+    total, found, removed, end = _looked_through(RemoteCheck(remote), line, repair=True, as_json=as_json)
     if as_json:
         damaged = [{"path": each.path, "code": each.reason.code, "why": each.reason.text} for each in found]
-        print_json({"remote": remote.service.address.url, "checked": total, "damaged": damaged, "removed": removed})
+        print_json({"remote": url, "checked": total, "damaged": damaged, "removed": removed})
     else:
-        left = f", {len(found) - removed} not removed" if removed < len(found) else " and removed" if removed else ""
-        echo(f"{remote.service.address.url}: {total} checked, {len(found)} damaged{left}")
+        echo(f"{url}: {total} checked, {end}")
     return 1 if removed < len(found) else 0
 
 

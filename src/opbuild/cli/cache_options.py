@@ -74,7 +74,8 @@ def locate(
 def locate_place(soc_version: str | None, **place: Path | None) -> Config:
     """Return the settings of a cache, for commands that see everything in a folder; tell of items in other places."""
     config, level = locate(soc_version=soc_version, **place)
-    if soc_version is not None and soc_version != level.name and _has_folder(config, soc_version):
+    folders = config.op_compiler_cache_dir
+    if soc_version not in (None, level.name) and folders is not None and (folders / str(soc_version)).is_dir():
         config = replace(config, soc_version=soc_version)  # what a release without levels stored
     if soc_version is not None and config.op_compiler_cache_dir is None:
         raise OptionError(
@@ -86,11 +87,6 @@ def locate_place(soc_version: str | None, **place: Path | None) -> Config:
     elif soc_version is None and config.op_compiler_cache_dir is not None:
         _tell_other_levels(config)
     return config
-
-
-def _has_folder(config: Config, name: str) -> bool:
-    """Return whether ``op_compiler_cache_dir`` has a folder of this name."""
-    return config.op_compiler_cache_dir is not None and (config.op_compiler_cache_dir / name).is_dir()
 
 
 def _tell_other_places(config: Config) -> None:

@@ -198,10 +198,6 @@ def option_group(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     return add
 
 
-def _shapes(context: click.Context, option: click.Parameter, text: str | None) -> dict[str, tuple[int, ...]]:
-    return {} if text is None else parse_input_shape(text)
-
-
 def one_model(argument: Path | None, option: Path | None) -> Path | None:
     """Return the model, which may be given as an argument or as ``--model``, not both; None if it is not given."""
     if argument is not None and option is not None:
@@ -284,7 +280,7 @@ num_threads_option = click.option(
 shapes_option = click.option(
     "--input_shape",
     "input_shapes",
-    callback=_shapes,
+    callback=lambda context, option, text: {} if text is None else parse_input_shape(text),
     metavar="SHAPES",
     help='Shapes of the inputs, where the model leaves them open: "data:1,3,224,224;mask:1,128".',
 )

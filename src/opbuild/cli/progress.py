@@ -31,7 +31,7 @@ from opbuild.events import (
     Working,
 )
 from opbuild.platform.background import BACKGROUND_WRITER, begin
-from opbuild.text.plural import counted
+from opbuild.text.plural import counted, first_of
 
 READING, ENDING = "reading the model", "putting the network together"
 """What happens before a build says what it does, and after its operators are there."""
@@ -152,8 +152,7 @@ class BuildState:
 
 def _names(running: list[str]) -> str:
     """Return the operators' types; the numbers in their names say nothing while one waits."""
-    shown = ", ".join(re.sub(r"_\d+_\d+$", "", name) for name in running[:3])
-    return shown + (f" and {len(running) - 3} more" if len(running) > 3 else "")
+    return first_of([re.sub(r"_\d+_\d+$", "", name) for name in running], 3)
 
 
 QUIET_SECONDS = 10.0

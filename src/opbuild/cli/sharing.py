@@ -15,7 +15,7 @@ from opbuild.files.writing import same_file, unwritable
 from opbuild.frontend.input_shape import parse_input_shape
 from opbuild.platform.paths import Path
 from opbuild.target.host import compared
-from opbuild.text.plural import counted, size, verb
+from opbuild.text.plural import counted, first_of, size, verb
 
 if TYPE_CHECKING:
     from opbuild.cache.sharing import Moved
@@ -43,12 +43,15 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
         return
     for name, why in done.left_out:
         echo(f"left out {name}: {why}")
-    operators = f"{counted(done.operators, 'operator')} and {counted(done.networks, 'network')}"
-    if done.records:
-        operators = f"{counted(done.records, 'record')} of tuning, {operators}"
-    present = f"{counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"
     damaged = f"{counted(done.replaced, 'damaged object')} replaced, " if done.replaced else ""
-    echo(f"{operators} written, {present} there, {damaged}{size(done.nbytes)} sent, for {level}")
+    echo(f"{_moved(done, 'written')} there, {damaged}{size(done.nbytes)} sent, for {level}")
+
+
+def _moved(done: Moved, how: str) -> str:
+    """Return the numbers of what was moved, and of the operators that were there."""
+    records = f"{counted(done.records, 'record')} of tuning, " if done.records else ""
+    moved = f"{records}{counted(done.operators, 'operator')} and {counted(done.networks, 'network')} {how}"
+    return f"{moved}, {counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"
 
 
 @click.command()
@@ -96,13 +99,8 @@ def _show(done: Moved, level: Level) -> None:
     for name, why in done.left_out:
         reasons.setdefault(why, []).append(name)
     for why, names in reasons.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        echo(f"left out {names[0]}{more}: {why}")
-    operators = f"{counted(done.operators, 'operator')} and {counted(done.networks, 'network')}"
-    if done.records:
-        operators = f"{counted(done.records, 'record')} of tuning, {operators}"
-    present = f"{counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"
-    echo(f"{operators} taken, {present} here, {size(done.nbytes)} received, for {level}")
+        echo(f"left out {first_of(names, 1)}: {why}")
+    echo(f"{_moved(done, 'taken')} here, {size(done.nbytes)} received, for {level}")
 
 
 @click.command()

@@ -35,12 +35,7 @@ class Span(NamedTuple):
 
 
 class EventRecording:
-    """An observer that keeps events with their times and passes them on; threads of a build may call it.
-
-    Args:
-        observer: Gets every event.
-        clock: Returns the time in seconds.
-    """
+    """An observer that keeps events with their times and passes them on; threads of a build may call it."""
 
     def __init__(self, observer: Observer = ignore, clock: Callable[[], float] = time.perf_counter) -> None:
         self._observer, self._clock = observer, clock
@@ -116,13 +111,7 @@ BUILD, RUN = 1, 2
 
 
 def trace(network: str, spans: Sequence[Span], profile: Profile | None = None) -> str:
-    """Return a trace as JSON.
-
-    Args:
-        network: Its name.
-        spans: What the build did.
-        profile: The times of a run's calls, which stand one after the other, each with its median; None: no run.
-    """
+    """Return a trace as JSON: what a build did, and the calls of a run one after the other, each with its median."""
     lanes = sorted({span.lane for span in spans}, key=lambda lane: (lane != STEPS, len(lane), lane))
     events = []
     if spans:

@@ -26,9 +26,7 @@ class Layer(NamedTuple):
 
     Attributes:
         number: Its place, from 1.
-        call: The call.
         status: What became of its operator: ``built``, ``reused``, ``shared``, or ``host``.
-        reason: Why.
         build: Milliseconds that its compile took, whenever that was; None on the host.
         run: Milliseconds that the call takes; None if it was not timed.
         share: That over the sum of all calls.
@@ -53,18 +51,13 @@ class OperatorRow(NamedTuple):
     """One distinct operator.
 
     Attributes:
-        name: Its name, as the store has it.
         family: The kernel's family; empty if it is not known.
         variant: How it computes, as text.
-        status: What became of it.
-        reason: Why.
         build: Milliseconds that its compile took, whenever that was.
         calls: How many calls it serves.
         networks: Other networks in the store that use it.
         run: Milliseconds of its calls; None if they were not timed.
-        share: That over the sum of all calls.
         gflops: Their rate; 0 where it is not known.
-        peak: That over the nominal peak; None without one.
     """
 
     name: str
@@ -86,14 +79,10 @@ class PageContents:
     """Everything that the page shows.
 
     Attributes:
-        report: What the build did.
         layers: The network's calls in order.
         kernels: Its distinct operators, the slowest first if times were taken, else those that were built.
-        spans: What the build did when.
         profile: The times of a run; None if they were not taken.
         peak: GFLOP/s that the machine has nominally; None if that is not known.
-        threads: Threads that run the network.
-        version: The release of opbuild.
     """
 
     report: Report
@@ -123,18 +112,7 @@ def gather(
     threads: int = 1,
     version: str = "",
 ) -> PageContents:
-    """Put together the contents of the page.
-
-    Args:
-        report: What the build did.
-        runners: What runs the network, whole or in segments.
-        spans: What the build did when.
-        profile: The times of a run.
-        networks: By operator the names of the other networks that use it.
-        peak: GFLOP/s that the machine has nominally.
-        threads: Threads that run the network.
-        version: The release of opbuild.
-    """
+    """Put together the contents of the page; ``networks`` are by operator the names of other networks that use it."""
     operators = {_without_device(each.name): each for each in report.operators}
     calls = [(runner.call_of(step), memory) for runner in runners for step, memory in enumerate(memory_of(runner))]
     rows: list[tuple[NetworkCall, float | None, float, float, int | None]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -117,7 +118,6 @@ class Row(NamedTuple):
         question: What its family is asked.
         nodes: For which nodes.
         default: The family's own answer.
-        finding: What was measured.
         known: Whether the bank knew it before, so that nothing was measured.
         choice: What it is now.
     """
@@ -212,13 +212,6 @@ def tune_model(
 class Tuner:
     """Tunes one network.
 
-    Args:
-        graph: The network, optimized.
-        setup: What is built for.
-        budget: Seconds.
-        operators: Operator types whose calls are tuned; empty for all.
-        tell: Told how far it is.
-
     Attributes:
         result: What was found so far.
     """
@@ -271,8 +264,12 @@ class Tuner:
             if self._is_spent():
                 self.result.ended = "the time is up"
                 break
-            measure, prepare = self._trials(base, choices).measure, self._prepare(choices)
-            found = search(self._candidates(base, group), measure, prepare, self._is_spent)
+            found = search(
+                {question: _candidates(base.asked[question]) for question in group},
+                self._trials(base, choices).measure,
+                partial(self._compile, choices),
+                self._is_spent,
+            )
             choices |= {question: each.choice for question, each in found.items() if each.found}
             self._keep(base.asked, found)
             done |= set(found)
@@ -310,10 +307,6 @@ class Tuner:
                 taken |= sites
         return group
 
-    def _candidates(self, base: NetworkForm, group: Sequence[TuningQuery]) -> dict[TuningQuery, list[Variant | None]]:
-        asked = base.asked
-        return {q: [each for each in asked[q].candidates if each != asked[q].answer][:MOST] for q in group}
-
     def _trials(self, base: NetworkForm, choices: Choices) -> Trials:
         def tell(_: int) -> None:
             self._last = self._last._replace(forms=self._last.forms + 1)
@@ -326,8 +319,8 @@ class Tuner:
     def _is_spent(self) -> bool:
         return time.monotonic() > self._deadline
 
-    def _prepare(self, choices: Choices) -> Callable[[Sequence[Choices]], None]:
-        return lambda turns: self._forms.compile([{**choices, **turn} for turn in turns])
+    def _compile(self, choices: Choices, turns: Sequence[Choices]) -> None:
+        self._forms.compile([{**choices, **turn} for turn in turns])
 
     def _keep(self, asked: Mapping[TuningQuery, LoweringQuery], found: Mapping[TuningQuery, Finding]) -> None:
         """Write the result to the tuning database, and remember it."""
@@ -369,6 +362,10 @@ class Tuner:
         found = sum(row.finding.found and not row.known for row in self.result.rows)
         self._last = TuningProgress(self._graph.name, len(done), len(done) + left, found, self._last.forms)
         self._tell(self._last)
+
+
+def _candidates(asked: LoweringQuery) -> list[Variant | None]:
+    return [each for each in asked.candidates if each != asked.answer][:MOST]
 
 
 def _shares(form: NetworkForm) -> dict[str, float]:
