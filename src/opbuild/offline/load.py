@@ -177,8 +177,9 @@ class _Programs:
         with clock("bind"), file.lock, file.sound():
             bound = self._bound(shapes)
         if bound is None:
+            names = [each.name or "numbers" for each in self._inputs]
             return Unserved(
-                f"{str(file.offline.container.path)!r} has no program for {self._told(shapes)}",
+                f"{str(file.offline.container.path)!r} has no program for {_shown(names, shapes)}",
                 "build it again with this size among the ranges' ends, or with fixed shapes",
             )
         return Binding(bound, self._report(bound.record, clock))
@@ -187,7 +188,8 @@ class _Programs:
         """Return the executor of a size: of a program that suits it, its numbers filled in, if there is one."""
         own = next((number for number, only in self._programs if only == shapes), None)
         if own is not None:
-            return self._fixed(own)
+            record, file = self._record(own), self._file
+            return Executor(record, file.modules, file.offline.constants(record), evaluate, file.blocks)
         networks = (self._network(number) for number, only in self._programs if only is None)
         found = fitting(networks, shapes, self._file.kernels.decide)
         return None if found is None else found[1].executor
@@ -198,10 +200,6 @@ class _Programs:
             constants = file.offline.constants(record)
             self._networks[number] = DynamicNetwork(record, constants, evaluate, file.blocks)
         return self._networks[number]
-
-    def _fixed(self, number: int) -> Executor:
-        record, file = self._record(number), self._file
-        return Executor(record, file.modules, file.offline.constants(record), evaluate, file.blocks)
 
     def _record(self, number: int) -> Record:
         """Return a program's record, which is sound and of this segment."""
@@ -219,10 +217,6 @@ class _Programs:
             nodes.setdefault(record.steps.kinds[kind].symbol, {}).update(dict.fromkeys(names))
         operators = [OperatorReport(name, "reused", "in the stored network", tuple(of)) for name, of in nodes.items()]
         return make_report(record, operators, clock, compared(self._file.offline.level))
-
-    def _told(self, shapes: Shapes) -> str:
-        names = [each.name or "numbers" for each in self._inputs]
-        return ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in zip(names, shapes, strict=True))
 
 
 class _Model(NamedTuple):
@@ -243,6 +237,10 @@ def _declared(name: Any, dtype: Any, shape: Any) -> Declared:
 
 def _shapes(parts: Any) -> Shapes | None:
     return None if parts is None else tuple(tuple(map(int, shape)) for shape in parts)
+
+
+def _shown(names: Sequence[str], shapes: Shapes) -> str:
+    return ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in zip(names, shapes, strict=True))
 
 
 def _sizes(names: Sequence[str], ranges: Any) -> Sizes | None:
@@ -296,7 +294,7 @@ def open_offline(path: Path, config: Config, *, verify: bool = True) -> tuple[Ne
             command="build it for this machine: --soc_version=host, or a lesser one",
         )
     loaded = _Loaded(model, config.num_threads)
-    only_one = len(model.signatures) == 1 and not loaded.has_ranges
+    only_one = len(model.signatures) == 1 and loaded.sizes is None
     network = Network(
         model.name,
         loaded.inputs,
@@ -318,11 +316,8 @@ class _Loaded:
         self._blocks: Blocks[Arena] = Blocks()
         self.ranges = RangeBinder(model, self._modules, self._blocks) if model.container.section(GRAPH).size else None
         self.inputs = self.ranges.inputs if self.ranges else model.endpoints
-        self._sizes = self.ranges.sizes if self.ranges else None
-
-    def outputs(self) -> tuple[Endpoint, ...]:
-        """Return the outputs; an extent that differs between the sizes that the file serves is -1."""
-        return self.ranges.outputs() if self.ranges else self._model.output_endpoints()
+        self.outputs = self.ranges.outputs if self.ranges else model.output_endpoints
+        self.sizes = self.ranges.sizes if self.ranges else None
 
     def bind(self, shapes: Shapes) -> Bound:
         if self.ranges and shapes not in self._model.signatures:
@@ -345,8 +340,8 @@ class _Loaded:
 
     def check(self, shapes: Shapes) -> None:
         """Refuse shapes that the file does not serve."""
-        if self._sizes:
-            self._sizes.check(shapes)
+        if self.sizes:
+            self.sizes.check(shapes)
         elif shapes not in self._model.signatures:
             raise ShapeError(
                 f"the offline model {self._model.name} has no plan for {self._text(shapes)}",
@@ -354,19 +349,13 @@ class _Loaded:
             )
 
     @property
-    def has_ranges(self) -> bool:
-        """Whether the file serves all sizes in ranges."""
-        return self._sizes is not None
-
-    @property
     def served(self) -> str:
         """The shapes that the file serves."""
-        if self._sizes:
-            return self._sizes.text()
+        if self.sizes:
+            return self.sizes.text()
         shown = list(map(self._text, self._model.signatures[:MOST_SHOWN]))
         more = len(self._model.signatures) - len(shown)
         return " or ".join([*shown, *([f"{more} more"] if more else [])])
 
     def _text(self, shapes: Shapes) -> str:
-        names = [name for name, _ in self._model.inputs]
-        return ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in zip(names, shapes, strict=True))
+        return _shown([name for name, _ in self._model.inputs], shapes)

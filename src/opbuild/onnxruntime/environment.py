@@ -37,10 +37,10 @@ class MissingModuleError(OpbuildError, ModuleNotFoundError):
     """A module of ONNX Runtime that opbuild does not have."""
 
 
-def missing_module(fullname: str) -> ImportError:
+def missing_module(name: str) -> ImportError:
     """Return the error for a module of ONNX Runtime that opbuild does not have."""
     return MissingModuleError(
-        f"No module named {fullname!r}: opbuild serves ONNX Runtime's sessions, and not this part of it",
+        f"No module named {name!r}: opbuild serves ONNX Runtime's sessions, and not this part of it",
         "run what needs it with ONNX Runtime",
     )
 
