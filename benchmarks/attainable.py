@@ -43,7 +43,7 @@ from opbuild.dtypes import itemsize
 from opbuild.pipeline.setup import set_up
 from opbuild.runtime.calls import NetworkCall
 from opbuild.target.machine import Machine
-from opbuild.tuning.machine import measure_machine
+from opbuild.tuning.tuner import measure_machine
 
 READ = 256 << 20
 """Bytes that are read to measure the memory's rate; more than caches keep."""

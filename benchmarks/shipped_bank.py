@@ -26,7 +26,7 @@ from opbuild.pipeline.tuned import is_current
 from opbuild.store.shipped import shipped_database
 from opbuild.store.tuning_database import line_of, parse_database, read_database
 from opbuild.target.host import host_level
-from opbuild.tuning.machine import worth_building
+from opbuild.tuning.tuner import worth_building
 
 NETWORKS = (
     "ResNet-50", "MobileNet-v2", "LSTM 2x256", "MiniLM 32", "EfficientNet-b0", "squeezenet", "BERT-base 128",

@@ -53,7 +53,7 @@ def build():
 
 def explain():
     from opbuild.config import Config
-    from opbuild.offline.preview import preview
+    from opbuild.offline.plan import preview
     return preview(Path(model), input_shapes={"x": (64, 256)}, config=Config.from_environment(cache_path=folder))
 
 def ls():
@@ -64,7 +64,7 @@ def ls():
 
 work = {"build": build, "explain": explain, "ls": ls, "stats": cache.stats, "verify": lambda: list(cache.problems()),
         "prune": lambda: cache.prune(older_than=1e9), "clear": cache.clear}[name]
-import opbuild.api, opbuild.offline.preview
+import opbuild.api, opbuild.offline.plan
 before = resource.getrusage(resource.RUSAGE_SELF)
 started = time.perf_counter()
 answer = work()

@@ -22,8 +22,7 @@ from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.free import FREE
 from opbuild.pipeline.segments import FirstSegment
-from opbuild.platform.lazy_property import lazy_property
-from opbuild.platform.locks import Lock, RLock
+from opbuild.platform.locks import Lock, RLock, lazy_property
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.binding import Binding, Bound, Shapes

@@ -15,20 +15,20 @@ import numpy as np
 
 from opbuild.dtypes import CODED, itemsize
 from opbuild.graph.types import DTYPES, Array
-from opbuild.offline import program_json
+from opbuild.offline import file
 from opbuild.runtime.devices.cpu.library import element_type
 
 TABLES = ("ports", "buffers", "steps", "arguments", "dims", "extents")
 ROWS: dict[str, np.dtype[Any]] = {
-    "ports": program_json._PORT,
-    "buffers": program_json._BUFFER,
-    "steps": program_json._STEP,
-    "arguments": program_json._ARGUMENT,
+    "ports": file._PORT,
+    "buffers": file._BUFFER,
+    "steps": file._STEP,
+    "arguments": file._ARGUMENT,
     "dims": np.dtype([("extent", "<i4"), ("stride", "<i4")]),
     "extents": np.dtype([("extent", "<i8")]),
 }
-HEAD = program_json._HEAD
-KINDS = program_json._KINDS
+HEAD = file._HEAD
+KINDS = file._KINDS
 VALUES = (0, 1, -1, 2, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**56, 2**63 - 1, 2**63, 2**64 - 64)
 MOST_ARGUMENTS = 32
 

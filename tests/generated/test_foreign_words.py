@@ -17,7 +17,7 @@ import pytest
 import opbuild
 from generated.foreign_words import ORDERS, SURROGATE, hostile_model, orders_in, word
 from opbuild.cli.main import main
-from opbuild.cli.terminal import Terminal
+from opbuild.cli.tables import Terminal
 from opbuild.errors import OpbuildError
 from opbuild.events import Warned, log_warnings
 from opbuild.text.visible import visible
@@ -202,4 +202,4 @@ def test_commands_write_through_one_place() -> None:
         if path.name not in own:
             calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
             found = {ast.unparse(each) for each in calls} & {"print", "click.echo", "click.secho", "Console"}
-            assert not found, f"{path.name}: {found}: use opbuild.cli.echoing.echo or opbuild.cli.terminal.Terminal"
+            assert not found, f"{path.name}: {found}: use opbuild.cli.streams.echo or opbuild.cli.tables.Terminal"

@@ -20,7 +20,7 @@ from opbuild.errors import CompileError, ModelError, OptionError
 from opbuild.graph import user_operators
 from opbuild.graph.types import Node
 from opbuild.kernel.entry import UNCHANGED
-from opbuild.offline.preview import preview
+from opbuild.offline.plan import preview
 from opbuild.user_operators.decorator import operator
 from support.made_modules import write_and_import
 

@@ -26,9 +26,9 @@ import opbuild
 from opbuild.builder.wire import Unpacker
 from opbuild.cache.bundling import _unpack
 from opbuild.cache.folder import check_network
+from opbuild.cli.compile import show, write_json
 from opbuild.cli.main import main
 from opbuild.cli.run_model import read_inputs
-from opbuild.cli.show_offline import show, write_json
 from opbuild.config import Config
 from opbuild.families.tuning_query import TuningQuery
 from opbuild.files.mapping import digest_of, map_file

@@ -10,7 +10,7 @@ import pytest
 
 from opbuild.cache.bundling import _unpack
 from opbuild.cache.folder import check_network
-from opbuild.cli import show_offline
+from opbuild.cli.compile import _rows, write_json
 from opbuild.errors import OpbuildError
 from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.sealed import seal, seal_text, unseal
@@ -165,8 +165,8 @@ def test_offline_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
                 bound = model.record(index)
                 Executor(bound, {CPU: library}, model.constants(bound), None)
             repr(model.endpoints)
-            assert show_offline._rows(model)
-            show_offline.write_json(path, None, tmp_path / "shown.json")
+            assert _rows(model)
+            write_json(path, None, tmp_path / "shown.json")
         except OpbuildError:
             return "refused"
         return "started"

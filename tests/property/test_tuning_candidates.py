@@ -15,7 +15,7 @@ from opbuild.lowering.tuned import Tuned
 from opbuild.pipeline.setup import set_up
 from opbuild.target.level import LEVELS, Level
 from opbuild.tuning import tuner
-from opbuild.tuning.forms import FixedAnswers
+from opbuild.tuning.trial import FixedAnswers
 
 EXTENTS = st.integers(1, 40)
 TARGETS = st.sampled_from([level for level in LEVELS if level.name != "rv64gc"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from opbuild.cli.main import main
-from opbuild.platform.background_writer import BACKGROUND_WRITER
+from opbuild.platform.background import BACKGROUND_WRITER
 from support.preloaded import Ended
 
 

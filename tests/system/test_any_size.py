@@ -225,7 +225,7 @@ def test_a_file_of_another_version_binds_no_new_size(
 ) -> None:
     """Another version may choose and lay out otherwise: it runs the stored size only, and says so."""
     path = build_offline(perceptron(), tmp_path / "net.om", ranges={"x": [(2, 8), 24]}, config=config)
-    monkeypatch.setattr("opbuild.offline.range_binder.own_sources", lambda: "other")
+    monkeypatch.setattr("opbuild.offline.load.own_sources", lambda: "other")
     net = opbuild.load(path)
     assert net(np.zeros((5, 24), np.float32)).size
     with pytest.raises(BuildError, match="another version of opbuild"):

@@ -14,7 +14,7 @@ from opbuild.graph.passes.pipeline import optimize
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
-from opbuild.platform.background_writer import BACKGROUND_WRITER
+from opbuild.platform.background import BACKGROUND_WRITER
 from opbuild.target.host import host_level
 from support import networks
 from support.comparison import onnxruntime_output, relative_error

@@ -20,9 +20,8 @@ from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, OpbuildError, UnsupportedOperatorError
 from opbuild.offline.build import build_offline
-from opbuild.offline.check import check
 from opbuild.offline.format import GRAPH, PLAN, Section, open_container, write_container
-from opbuild.offline.preview import preview
+from opbuild.offline.plan import check, preview
 from support.fuzzing import INPUTS, Change, changed_json, fuzz, to_bytes
 from support.processes import WITHOUT_COMPILER, environment
 
@@ -209,7 +208,7 @@ def test_a_file_may_hold_a_network_in_segments_for_several_signatures(config: Co
 @pytest.mark.slow
 def test_a_file_of_another_version_runs_no_segment(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes behind a break would be lowered otherwise than its kernels were chosen."""
-    monkeypatch.setattr("opbuild.offline.range_binder.own_sources", lambda: "other")
+    monkeypatch.setattr("opbuild.offline.load.own_sources", lambda: "other")
     with pytest.raises(BuildError, match=r"another version of opbuild.*runs none of it"):
         opbuild.load(files / "data.om")
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from opbuild.graph.types import TensorType
-from opbuild.page.contents import Layer, PageContents
-from opbuild.page.render import render
+from opbuild.page.render import Layer, PageContents, render
 from opbuild.report import Report
 from opbuild.runtime.calls import NetworkCall
 

@@ -19,7 +19,7 @@ from opbuild.files.trust import make_trust
 from opbuild.store.machine_class import read_measured
 from opbuild.target.host import host_level
 from opbuild.tuning import search, tuner
-from opbuild.tuning.machine import worth_building
+from opbuild.tuning.tuner import worth_building
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

@@ -17,7 +17,7 @@ from opbuild.lowering.tuned import Tuned
 from opbuild.pipeline.setup import set_up
 from opbuild.target.host import host_level
 from opbuild.tuning import tuner
-from opbuild.tuning.forms import FixedAnswers
+from opbuild.tuning.trial import FixedAnswers
 from support.tuned_records import record, remember
 
 pytestmark = pytest.mark.usefixtures("kept_objects")

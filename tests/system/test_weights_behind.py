@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 from opbuild.events import Event, Warned
-from opbuild.platform.background_writer import BACKGROUND_WRITER
+from opbuild.platform.background import BACKGROUND_WRITER
 from opbuild.runtime import weights as packing
 from opbuild.store.weights import StoredWeights
 from support.forked import in_fork

@@ -20,7 +20,7 @@ import opbuild
 from opbuild.cli.failure import show_failure
 from opbuild.cli.main import main
 from opbuild.cli.main import opbuild as group
-from opbuild.cli.option_values import Whole
+from opbuild.cli.options import Whole
 from opbuild.errors import FileError, OpbuildError
 from opbuild.files import kinds as file_kinds
 from opbuild.text.plural import counted, verb

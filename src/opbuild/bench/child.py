@@ -20,8 +20,7 @@ from typing import TextIO
 
 import numpy as np
 
-from opbuild.bench.job import BenchJob, Call
-from opbuild.bench.runtimes import COLUMNS, RUNTIMES
+from opbuild.bench.runtimes import COLUMNS, RUNTIMES, BenchJob, Call
 from opbuild.platform.paths import Path
 
 LEAST_CALLS = 3

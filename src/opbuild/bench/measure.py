@@ -14,8 +14,7 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from opbuild.bench.job import Array
-from opbuild.bench.runtimes import COLUMNS, RUNTIMES
+from opbuild.bench.runtimes import COLUMNS, RUNTIMES, Array
 from opbuild.errors import RunError
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field
@@ -31,8 +30,6 @@ class Figures:
 
     Attributes:
         runtime: Its name in ``RUNTIMES``.
-        threads: Threads that ran the network.
-        version: The version of its package.
         failure: Why it was not measured; empty if it was.
         first: Seconds from before its import to the first outputs, nothing being there but what the package brings.
         again: The same in the next process, with what the first one kept.
@@ -81,12 +78,7 @@ class _EndedError(Exception):
 
 
 class _Process:
-    """A runtime in a process that waits for its turns.
-
-    Args:
-        job: What it is to do, as ``child`` reads it.
-        log: Where its messages go.
-    """
+    """A runtime in a process that waits for its turns."""
 
     def __init__(self, job: Mapping[str, Any], log: IO[bytes]) -> None:
         self._log = log

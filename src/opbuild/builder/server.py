@@ -43,8 +43,8 @@ from opbuild.errors import OpbuildError
 from opbuild.kernel.identity import FilesState, files_state
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.libc import libc
 from opbuild.platform.limits import hint_for, hint_for_signal, suspected
+from opbuild.platform.locks import libc
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field
 from opbuild.platform.slots import UNLIMITED, Slots

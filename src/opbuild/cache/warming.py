@@ -25,7 +25,7 @@ from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
-from opbuild.platform.background_writer import BACKGROUND_WRITER
+from opbuild.platform.background import BACKGROUND_WRITER
 from opbuild.platform.limits import names_limits
 from opbuild.platform.records import dataclass, replace
 from opbuild.report import Clock, Report

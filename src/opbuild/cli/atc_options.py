@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opbuild.cli.option_values import REFUSED, required, wrong
+from opbuild.cli.options import REFUSED, required, wrong
 from opbuild.platform.records import NamedTuple
 
 _RANGES = 'give the sizes as ranges: --input_shape "data:1,3,1~640,1~640"'
@@ -91,11 +91,7 @@ FOREIGN: dict[str, Foreign] = {
 
 
 def check_foreign(option: str, value: str) -> None:
-    """Take an option that decides nothing, or say which to use instead.
-
-    Raises:
-        OptionError: If it has no value, or the value asks for what opbuild does not do.
-    """
+    """Take an option that decides nothing, or say which to use instead."""
     accepted, instead = FOREIGN[option]
     if value in accepted:
         return

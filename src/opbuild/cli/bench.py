@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.bench.job import Array
-from opbuild.bench.runtimes import LIMITED, RUNTIMES
-from opbuild.cli.option_values import OnePath, Whole, WordValue, new_file
-from opbuild.cli.options import model_arguments, model_of, option_group, shapes_option
-from opbuild.cli.terminal import Terminal
+from opbuild.bench.runtimes import LIMITED, RUNTIMES, Array
+from opbuild.cli.options import (
+    OnePath,
+    Whole,
+    WordValue,
+    input_option,
+    model_arguments,
+    new_file,
+    option_group,
+    seed_option,
+    shapes_option,
+)
+from opbuild.cli.tables import Terminal
 from opbuild.errors import OptionError
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted
@@ -41,10 +49,8 @@ bench_options = option_group(
                  help="Turns of each runtime; medians count."),
     click.option("--seconds", type=Whole(1, 3600), default=1, show_default=True, metavar="N",
                  help="Length of a turn."),
-    click.option("--input", "inputs", metavar="NAME=FILE.npy", multiple=True,
-                 help="Data of one input; the others get random numbers.  [repeatable]"),
-    click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True,
-                 help="Seed of the random inputs."),
+    input_option,
+    seed_option,
     click.option("--soc_version", type=WordValue(tuple(LIMITED)), metavar="LEVEL",
                  help=f"Run opbuild's code for {' or '.join(LIMITED)}, and keep others to it that can be kept.  "
                  "[default: host]"),
@@ -58,8 +64,7 @@ bench_options = option_group(
 @bench_options
 @shapes_option
 def bench(
-    path: Path | None,
-    model: Path | None,
+    model: Path,
     *,
     runtimes: tuple[str, ...],
     threads: tuple[int, ...],
@@ -86,7 +91,6 @@ def bench(
     if results is not None:
         new_file("json", str(results), "the file to write")
     chosen = _installed(runtimes)
-    model = model_of(path, model)
     data = _data(model, inputs, input_shapes, seed)
     figures: list[Figures] = []
     with Terminal(stderr=True).status("") as status:

@@ -1,17 +1,32 @@
-"""``opbuild build``: a model in, its operators in the store, and a table of them."""
+"""``opbuild build``, ``explain`` and ``warm``: models in, what they need in the store, and why it is built."""
 
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import click
 
-from opbuild.cli.options import model_arguments, model_of, model_options
+from opbuild.cli.build_log import StorageWatch, make_warner, stored_in
+from opbuild.cli.cache_options import json_option, locate, print_json, target_options
+from opbuild.cli.options import (
+    CORES,
+    FOLDER,
+    OnePath,
+    Whole,
+    cache_path_option,
+    model_arguments,
+    model_options,
+    num_threads_option,
+    remote_option,
+)
 from opbuild.cli.picture import Picture, picture_options
-from opbuild.cli.strict import StorageWatch, stored_in
-from opbuild.cli.terminal import Terminal
+from opbuild.cli.tables import Terminal, say, show_report
 from opbuild.config import Config
+from opbuild.errors import OptionError
+from opbuild.events import CompileFinished, Event
+from opbuild.frontend.input_shape import parse_input_shape, parse_open_shape, split_shapes
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted
 
@@ -22,8 +37,7 @@ from opbuild.text.plural import counted
 @picture_options
 @click.option("--strict", is_flag=True, help="Fail, once it is built, if something could not be stored.")
 def build(
-    path: Path | None,
-    model: Path | None,
+    model: Path,
     input_shapes: dict[str, tuple[int, ...]],
     *,
     strict: bool,
@@ -39,9 +53,7 @@ def build(
     from opbuild.api import compile as build_network
     from opbuild.cli.progress import build_progress
     from opbuild.cli.run_model import ports_of, require_shapes
-    from opbuild.cli.tables import say, show_report
 
-    model = model_of(path, model)
     picture = Picture(model, report, trace)
     with build_progress(Terminal(stderr=True)) as observer:
         started = time.perf_counter()
@@ -58,4 +70,110 @@ def build(
     if place := stored_in(config, watch):
         say(place, soft_wrap=True)
     picture.write(network, config)
+    watch.require_stored(strict)
+
+
+@click.command()
+@model_arguments()
+@click.option(
+    "--input_shape",
+    metavar="SHAPES",
+    help='Shapes that the model leaves open: "data:1,3,224,224"; 1~640 is a range, as for an .om file.',
+)
+@num_threads_option
+@target_options
+@remote_option
+@json_option
+def explain(model: Path, input_shape: str | None, as_json: bool, **place: Any) -> None:
+    """Say for each operator of MODEL.onnx whether a build would reuse it, and if not, why.
+
+    The reason is what is wrong with the stored operator, or the first field of the key that differs from the nearest
+    one, with both values. Nothing is compiled or written.
+    """
+    from opbuild.offline.plan import preview
+
+    config, level = locate(**place)
+    fixed, ranges = split_shapes(parse_open_shape(input_shape) if input_shape else {})
+    shapes: Any = {"input_shapes": fixed, "ranges": ranges}
+    report = preview(model, soc_version=level.name, **shapes, config=config, portable=False, observer=make_warner())
+    if as_json:
+        print_json([{"name": each.name, "reused": each.status != "built", "why": report.why(each),
+                     "nodes": list(each.nodes), "level": report.level} for each in report.operators])  # fmt: skip
+        return
+    show_report(report, planned=True)
+    say(f"{counted(report.built, 'operator')} to build, {report.reused} to reuse, level {report.level}")
+
+
+@click.command()
+@click.argument("paths", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of a file"))
+@click.option(
+    "--shapes",
+    metavar="SHAPES",
+    multiple=True,
+    callback=lambda context, option, texts: [parse_input_shape(text) for text in texts],
+    help='Shapes that models leave open: "data:1,3,224,224;mask:1,128". Repeat it for more sizes.',
+)
+@click.option(
+    "--targets",
+    metavar="LEVEL,LEVEL",
+    callback=lambda context, option, text: None if text is None else [each.strip() for each in text.split(",")],
+    help="The levels to build for, such as x86-64-v3,x86-64-v4; they need not run here.  [default: host]",
+)
+@click.option(
+    "--executor",
+    metavar="EXECUTOR",
+    help="Who compiles besides this host: dask://HOST:PORT, dask+tls://HOST:PORT, or processes.",
+)
+@cache_path_option
+@click.option(
+    "--op_compiler_cache_dir",
+    metavar="DIR",
+    type=OnePath(FOLDER, folder=True),
+    help="Instead of it: folder with a folder of operators for each level.",
+)
+@click.option("--workers", metavar="N", type=Whole(1), help=f"Operators compiled at once here.  [default: {CORES}]")
+@remote_option
+@click.option("--strict", is_flag=True, help="Fail, once all is built, if something could not be stored.")
+def warm(
+    paths: tuple[Path, ...],
+    shapes: list[dict[str, Any]],
+    targets: list[str] | None,
+    executor: str | None,
+    *,
+    strict: bool,
+    **place: Any,
+) -> None:
+    """Build everything that models need, for this machine or others, and store it; run none.
+
+    What is built is written to the store that others share, too, if there is one (--remote); what your own store had
+    before goes there by 'opbuild push'.
+
+    What is stored already is not built again. The operators of all models are compiled together by the workers of
+    --executor; what these do not compile is compiled here.
+    """
+    from opbuild.cache.warming import warm_models
+    from opbuild.cli.executors import executor_named
+    from opbuild.cli.progress import build_progress
+
+    if not paths:
+        raise OptionError("the models are missing", "give their paths: opbuild warm MODEL.onnx...")
+    config = Config.from_environment(**place)
+    started = time.perf_counter()
+    opened = nullcontext() if executor is None else executor_named(executor, config.workers)
+    compiled = 0
+    with build_progress(Terminal(stderr=True)) as observer, opened as pool:
+        watch = StorageWatch(observer)
+
+        def observe(event: Event) -> None:
+            nonlocal compiled
+            compiled += isinstance(event, CompileFinished)
+            watch(event)
+
+        reports = warm_models(paths, config, shapes, targets, executor=pool, observer=observe)
+    for report in reports:
+        say(f"{report.network} for {report.level}: {counted(len(report.operators), 'operator')}")
+    count = f"{counted(len(reports), 'network')} warm, {counted(compiled, 'operator')} compiled{watch.summary}"
+    say(f"{count} in {time.perf_counter() - started:.2f} s")
+    if where := stored_in(config, watch):
+        say(where, soft_wrap=True)
     watch.require_stored(strict)

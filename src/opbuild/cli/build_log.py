@@ -1,37 +1,82 @@
-"""The lines that ``opbuild compile`` prints of a build, by ``--log``: from every operator to a mere sign of life."""
+"""What is said of a build: its operators, its warnings, and where what was built went, or could not be stored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.text import Text
 
 from opbuild.cli.progress import build_progress
-from opbuild.cli.tables import operators_table, output_console, say
-from opbuild.cli.terminal import Terminal
+from opbuild.cli.tables import Terminal, operators_table, output_console, say
 from opbuild.config import Config
+from opbuild.errors import BuildError
 from opbuild.events import CompileFinished, CompileStarted, Event, Observer, Taken, Warned
-from opbuild.files.trust import make_trust
-from opbuild.offline.file import read_offline
 from opbuild.platform.paths import Path
 from opbuild.report import OperatorReport, Report
-from opbuild.text.plural import counted
+from opbuild.text.plural import counted, verb
+
+
+class StorageWatch:
+    """Passes events on and counts what could not be stored.
+
+    Attributes:
+        not_stored: Number of operators and networks that are used but not stored.
+        not_sent: Number of those that are not in the store that others share.
+    """
+
+    def __init__(self, observer: Callable[[Event], None]) -> None:
+        self._observer = observer
+        self.not_stored = self.not_sent = 0
+
+    def __call__(self, event: Event) -> None:
+        """Observe one event."""
+        if isinstance(event, Warned):
+            self.not_stored += event.not_stored
+            self.not_sent += event.not_sent
+        self._observer(event)
+
+    @property
+    def summary(self) -> str:
+        """The addition to a line that sums a build up; empty if everything was stored."""
+        counts = ((self.not_stored, "stored"), (self.not_sent, "sent"))
+        return "".join(f", {count} not {what}" for count, what in counts if count)
+
+    def require_stored(self, strict: bool) -> None:
+        """Fail if the user was strict and something was not stored or sent; all was built and written all the same."""
+        for count, failed, remedy in (
+            (self.not_stored, "stored", "make the cache folder writable"),
+            (self.not_sent, "sent", "send it by 'opbuild push'"),
+        ):
+            if strict and count:
+                raise BuildError(
+                    f"{counted(count, 'part')} {verb(count, 'was', 'were')} built and not {failed}, "
+                    "and --strict was given",
+                    f"the warning says why; {remedy}, or leave --strict out",
+                )
+
+
+def stored_in(config: Config, watch: StorageWatch) -> str:
+    """Return the line that says where a build has put its items; empty if it was to store nothing."""
+    from opbuild.files.trust import trusted
+
+    if not config.uses_cache:
+        return ""
+    place = config.cache_folder
+    if config.op_compiler_cache_dir is not None and not config.soc_version:
+        place = place.parent
+    if watch.not_stored or not trusted(config)[0].uses_folder:
+        return f"not kept in {place}: the warning says why; --cache_path names another folder"
+    return f"kept in {place} for later builds and runs"
+
 
 LEVELS = ("debug", "info", "warning", "error", "null")
 """From most to least; ``error`` and ``null`` print the same, since an error that ends the command is always shown."""
 
 
 class BuildLog:
-    """Observes a build and prints what its level asks for; keeps what it needs for the table at the end.
-
-    Args:
-        level: One of ``LEVELS``.
-        explain: Whether the table is wanted at any level.
-        progress: Shows the progress.
-        console: Where messages go.
-    """
+    """Observes a build and prints what its level asks for; keeps what it needs for the table at the end."""
 
     def __init__(self, level: str, *, explain: bool, progress: Observer, console: Console) -> None:
         self._level = LEVELS.index(level)
@@ -57,15 +102,12 @@ class BuildLog:
             self._progress(event)
 
     def finish(self, path: Path, seconds: float, remark: str = "") -> None:
-        """Print the result of the build.
-
-        Args:
-            path: The file that was written.
-            seconds: How long that took.
-            remark: What else belongs to the counts, after a comma.
-        """
+        """Print the result of the build; ``remark`` follows the counts, after a comma."""
         if not self._explain and not self._shows("info"):
             return
+        from opbuild.files.trust import make_trust
+        from opbuild.offline.file import read_offline
+
         built = read_offline(path, verify=False, trust=make_trust(Config.from_environment()))
         report = Report(built.name, tuple(self._operator(name, nodes) for name, nodes in built.build["operators"]))
         if report.operators and (self._explain or self._shows("debug")):
@@ -107,12 +149,7 @@ def make_warner(level: str = "warning") -> Observer:
 
 @contextmanager
 def build_log(level: str, *, explain: bool) -> Iterator[BuildLog]:
-    """Give an observer that prints a build on the standard error as its level asks.
-
-    Args:
-        level: One of ``LEVELS``.
-        explain: Whether the table of operators is wanted at any level.
-    """
+    """Give an observer that prints a build as a level of ``LEVELS`` asks; with ``explain`` the table at any level."""
     console = Terminal(stderr=True)
     with build_progress(console, ends=LEVELS.index(level) <= LEVELS.index("info")) as progress:
         yield BuildLog(level, explain=explain, progress=progress, console=console)

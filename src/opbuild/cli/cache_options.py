@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.echoing import echo
-from opbuild.cli.option_values import FOLDER, OnePath
-from opbuild.cli.options import cache_path_option, option_group
+from opbuild.cli.options import FOLDER, OnePath, cache_path_option, option_group
+from opbuild.cli.streams import echo
 from opbuild.errors import OptionError
 from opbuild.files.writing import same_file
 from opbuild.platform.paths import Path
@@ -61,17 +60,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def locate(
     cache_path: Path | None, op_compiler_cache_dir: Path | None, soc_version: str | None, **more: Any
 ) -> tuple[Config, Level]:
-    """Return the settings of a cache and its level.
-
-    Args:
-        cache_path: The option.
-        op_compiler_cache_dir: The option.
-        soc_version: The option; None for this machine.
-        more: Further settings.
-
-    Raises:
-        OptionError: If an option is at fault.
-    """
+    """Return the settings of a cache, and the level that the options name, or this machine's."""
     from opbuild.config import Config
     from opbuild.target.soc_version import resolve_soc_version
 
@@ -83,17 +72,10 @@ def locate(
 
 
 def locate_place(soc_version: str | None, **place: Path | None) -> Config:
-    """Return the settings of a cache, for commands that see everything in a folder; warn of items in other places too.
-
-    Args:
-        soc_version: The option.
-        place: The other options of the place; where they name none, other known places are looked at.
-
-    Raises:
-        OptionError: If an option is at fault, or a level is named where all lie together.
-    """
+    """Return the settings of a cache, for commands that see everything in a folder; tell of items in other places."""
     config, level = locate(soc_version=soc_version, **place)
-    if soc_version is not None and soc_version != level.name and _has_folder(config, soc_version):
+    folders = config.op_compiler_cache_dir
+    if soc_version not in (None, level.name) and folders is not None and (folders / str(soc_version)).is_dir():
         config = replace(config, soc_version=soc_version)  # what a release without levels stored
     if soc_version is not None and config.op_compiler_cache_dir is None:
         raise OptionError(
@@ -105,11 +87,6 @@ def locate_place(soc_version: str | None, **place: Path | None) -> Config:
     elif soc_version is None and config.op_compiler_cache_dir is not None:
         _tell_other_levels(config)
     return config
-
-
-def _has_folder(config: Config, name: str) -> bool:
-    """Return whether ``op_compiler_cache_dir`` has a folder of this name."""
-    return config.op_compiler_cache_dir is not None and (config.op_compiler_cache_dir / name).is_dir()
 
 
 def _tell_other_places(config: Config) -> None:
@@ -145,21 +122,13 @@ def _say_unless_failed(line: str) -> None:
 
 
 def read_size(text: str | None) -> int | None:
-    """Return the bytes that ``--max_size`` names.
-
-    Raises:
-        OptionError: If it is no size.
-    """
+    """Return the bytes that ``--max_size`` names."""
     must = "it must be a number of bytes, or one with K, M, G or T: 500M"
     return _read("max_size", text, r"(\d{1,15})([kmgtKMGT]?)(?:[iI]?[bB])?", _SIZES, must)
 
 
 def read_span(text: str | None, option: str = "older_than", example: str = "30d") -> float | None:
-    """Return the seconds that an option names.
-
-    Raises:
-        OptionError: If it is no span of time.
-    """
+    """Return the seconds that an option names."""
     return _read(option, text, r"(\d{1,9})([smhdw])", _SPANS, f"it must be a number with s, m, h, d or w: {example}")
 
 

@@ -2,33 +2,161 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any
 
 import click
 
-from opbuild.cli import option_values as values
 from opbuild.cli.atc_options import FOREIGN, check_foreign
 from opbuild.cli.build_log import LEVELS
-from opbuild.cli.dynamic_sizes import parse_sizes, signatures
-from opbuild.cli.option_values import (
+from opbuild.cli.options import (
     CONFLICTING,
+    CORES,
+    DEFAULT_PLACE,
     DEPENDENT,
     MISSING,
+    THREADS,
+    F,
     Whole,
     WordValue,
+    bad_value,
+    existing_file,
+    folder,
+    input_file,
+    new_file,
+    one_model,
+    option_group,
+    path,
+    remote_url,
     required,
     wrong,
 )
-from opbuild.cli.options import CORES, DEFAULT_PLACE, THREADS, F, one_model, option_group
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES, options_in
 from opbuild.errors import OptionError
 from opbuild.files.kinds import OFFLINE, ONNX, kind_of, require_kind
 from opbuild.files.writing import same_file
-from opbuild.frontend.input_shape import Shape, parse_open_shape
+from opbuild.frontend.input_shape import Shape, format_input_shape, open_axes, parse_open_shape
+from opbuild.kernel.opdesc import FREE
 from opbuild.platform.paths import Path
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.target.soc_version import BUILDABLE, resolve_soc_version
+from opbuild.text.plural import counted
+
+MOST = 100
+"""Values of each option at most, as ATC has it."""
+
+Signature = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class DynamicSizes:
+    """The sizes that one of the options, named without dashes, lists: the numbers of each value."""
+
+    option: str
+    text: str
+    sizes: tuple[tuple[int, ...], ...]
+
+
+class _Form(NamedTuple):
+    """The values that one of the options takes, and the axes of an input that ``--input_shape`` must leave open."""
+
+    takes: str
+    opens: str
+    example: str
+    axes: tuple[list[int], ...] | None = None
+
+
+_FORMS = {
+    "dynamic_batch_size": _Form(
+        'sizes of at least 1, such as "1,2,4,8"', "-1 first and nowhere else", "data:-1,3,224,224", ([0],)
+    ),
+    "dynamic_image_size": _Form(
+        'heights and widths of at least 1, such as "224,224;448,448"',
+        "-1 for height and width, the last two of four, and nowhere else", "data:1,3,-1,-1", ([2, 3],)
+    ),
+    "dynamic_dims": _Form(
+        'lists of dimensions of at least 1, all as long, such as "1,224;4,448"', "-1 for each dimension of a list",
+        "data:-1,3,-1,224"
+    ),
+}  # fmt: skip
+
+
+def parse_sizes(option: str, text: str) -> DynamicSizes:
+    """Parse the value of one of the options."""
+    must = f"it must be 2 to {MOST} different {_FORMS[option].takes}"
+    required(option, text, must)
+    between = "," if option == "dynamic_batch_size" else ";"
+    lists = [[piece.strip() for piece in part.split(",")] for part in text.split(between)]
+    if any(not re.fullmatch("0*[1-9][0-9]{0,8}", piece) for pieces in lists for piece in pieces):
+        raise bad_value(option, text, must)
+    sizes = tuple(tuple(map(int, pieces)) for pieces in lists)
+    lengths = {len(each) for each in sizes}
+    right = len(lengths) == 1 and (option != "dynamic_image_size" or lengths == {2})
+    if not right or not 2 <= len(sizes) <= MOST or len(set(sizes)) != len(sizes):
+        raise bad_value(option, text, must)
+    return DynamicSizes(option, text, sizes)
+
+
+def signatures(shapes: Mapping[str, Shape], given: list[DynamicSizes]) -> tuple[Signature, ...]:
+    """Return for each size the shapes of the inputs that ``--input_shape`` leaves open; empty if no option is given."""
+    if not given:
+        return ()
+    sizes, form = given[0], _FORMS[given[0].option]
+    if len(given) > 1:
+        raise wrong(
+            CONFLICTING,
+            f"--{sizes.option} is {sizes.text!r}, and --{given[1].option} is {given[1].text!r}",
+            "give one of them",
+        )
+    opened = {name: open_axes(shape) for name, shape in shapes.items() if open_axes(shape)}
+    if not opened:
+        raise wrong(
+            DEPENDENT,
+            f"--{sizes.option} is {sizes.text!r}, and no input is open for it",
+            f'give --input_shape with {form.opens}, such as "{form.example}"',
+        )
+    for name, axes in opened.items():
+        if not _fills(sizes.option, shapes[name], axes):
+            shown = format_input_shape({name: shapes[name]})
+            raise wrong(
+                CONFLICTING,
+                f"--{sizes.option} is {sizes.text!r}, and --input_shape has {shown!r}",
+                f"it must have {form.opens}; or leave --{sizes.option} out and give ranges",
+            )
+    wanted = sum(map(len, opened.values()))
+    if sizes.option == "dynamic_dims" and wanted != len(sizes.sizes[0]):
+        raise wrong(
+            CONFLICTING,
+            f"--dynamic_dims is {sizes.text!r}, and --input_shape has {wanted} times -1",
+            f"each of its lists must have {counted(wanted, 'extent')}",
+        )
+    return tuple(_signature(shapes, opened, sizes.option, each) for each in sizes.sizes)
+
+
+def _fills(option: str, shape: Shape, axes: list[int]) -> bool:
+    """Return whether an option's numbers say all that a shape leaves open."""
+    if any(shape[axis] != FREE for axis in axes):
+        return False
+    allowed = _FORMS[option].axes
+    return allowed is None or (axes in allowed and (option != "dynamic_image_size" or len(shape) == 4))
+
+
+def _signature(
+    shapes: Mapping[str, Shape], opened: Mapping[str, list[int]], option: str, numbers: tuple[int, ...]
+) -> Signature:
+    """Return the open inputs with numbers for their -1: each input takes all, or, with ``dynamic_dims``, the next."""
+    position = count()
+    found: dict[str, tuple[int, ...]] = {}
+    for name, axes in opened.items():
+        taken = [next(position) for _ in axes] if option == "dynamic_dims" else range(len(axes))
+        by_axis = dict(zip(axes, (numbers[index] for index in taken), strict=True))
+        found[name] = tuple(
+            by_axis.get(axis, extent if isinstance(extent, int) else FREE) for axis, extent in enumerate(shapes[name])
+        )
+    return found
+
 
 BUILD, TO_JSON, CHECK, SHOW = 0, 1, 3, 6
 """Values of ``--mode``."""
@@ -64,22 +192,12 @@ _LEVEL = WordValue(("0", "1", "2", "3", "4"))
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """The checked options of a command line.
+    """The checked options of a command line, by their names; None where one is not given and has no default.
 
     Attributes:
-        mode: One of ``BUILD``, ``TO_JSON``, ``CHECK`` and ``SHOW``.
-        model: The model's file; None in the modes that take ``om``.
         output: The file to write, with or without ``.om``.
-        om: The file to show or to turn to JSON.
-        json: Where to write it as JSON.
-        check_report: Where to write what a check found.
-        soc_version: The machine to build for.
         input_shapes: Shapes by input name, perhaps with open extents.
         variants: With ``--dynamic_batch_size`` and its like: for each size the shapes that have it.
-        log: What is printed.
-        dry_run: Whether to show what would be built and build nothing.
-        explain: Whether to say of each operator why it was built.
-        strict: Whether to fail if something could not be stored.
         atc: Whether operators are kept where ATC keeps them if nobody says where.
         settings: Keywords of ``Config.from_environment``.
     """
@@ -116,12 +234,7 @@ class Defaults:
     atc: bool
 
     def shown(self, option: str, usual: str) -> str:
-        """Return an option's default as ``--help`` shows it, with two spaces before; empty for none.
-
-        Args:
-            option: The option's name.
-            usual: The default where the command has no other.
-        """
+        """Return an option's default as ``--help`` shows it, with two spaces before; empty for none."""
         if option in self.required:
             return "  [required]"
         own = self.values.get(option, usual)
@@ -156,7 +269,7 @@ def _shapes(option: str, text: str) -> Mapping[str, Shape]:
 
 
 def _model(option: str, text: str) -> Path:
-    return values.input_file(option, text, ONNX, OFFLINE)
+    return input_file(option, text, ONNX, OFFLINE)
 
 
 def _soc_version(option: str, text: str) -> str:
@@ -168,9 +281,9 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
     ("mode", lambda o, t: int(_MODE.read(o, t)), "0|1|3|6",
      "0: build an .om file. 1: write a model or an .om file as JSON. 3: only check which operators have no kernel. "
      "6: show what an .om file holds.", "0"),
-    ("model", lambda o, t: values.input_file(o, t, ONNX), "FILE.onnx", "The model, instead of MODEL.onnx.", ""),
+    ("model", lambda o, t: input_file(o, t, ONNX), "FILE.onnx", "The model, instead of MODEL.onnx.", ""),
     ("framework", _FRAMEWORK.read, "5", "The model's framework: 5 is ONNX.", "5"),
-    ("output", lambda o, t: values.new_file(o, t, "the name of the file to write", ".om"), "FILE",
+    ("output", lambda o, t: new_file(o, t, "the name of the file to write", ".om"), "FILE",
      "The file to write; .om is added.", "the model's name, here"),
     ("soc_version", _soc_version, "LEVEL", f"The level to build for: {BUILDABLE}.", "host"),
     ("input_shape", _shapes, "SHAPES",
@@ -181,11 +294,11 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
      "Heights and widths of one .om file; they replace the last two of four dimensions, both -1 in --input_shape.", ""),
     ("dynamic_dims", parse_sizes, '"1,224;4,448"',
      "Lists of dimensions of one .om file; each replaces every -1 in --input_shape, in order.", ""),
-    ("om", lambda o, t: values.input_file(o, t, OFFLINE, ONNX), "FILE.om",
+    ("om", lambda o, t: input_file(o, t, OFFLINE, ONNX), "FILE.om",
      "The file for modes 1 and 6, which may also be given as an argument.", ""),
-    ("json", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json",
+    ("json", lambda o, t: new_file(o, t, "the JSON file to write"), "FILE.json",
      "The file that mode 1 writes.", ""),
-    ("check_report", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json",
+    ("check_report", lambda o, t: new_file(o, t, "the JSON file to write"), "FILE.json",
      "The file that mode 3 writes.", "check_result.json"),
     ("op_select_implmode", _IMPLMODE.read, "MODE", "high_performance or high_precision.", "high_performance"),
     ("optypelist_for_implmode", lambda o, t: required(o, t, "it must be names of operator types separated by commas"),
@@ -193,18 +306,18 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
     ("precision_mode", _PRECISION.read, "MODE", "must_keep_origin_dtype or force_fp32.", "must_keep_origin_dtype"),
     ("op_compiler_cache_mode", WordValue(CACHE_MODES).read, "MODE",
      "enable: reuse operators and add to them. force: compile again and replace. disable: neither read nor write.", ""),
-    ("cache_path", values.folder, "DIR",
+    ("cache_path", folder, "DIR",
      "Folder that holds rank_<id>/, the store of 'opbuild build' and 'opbuild run'.", ""),
-    ("op_compiler_cache_dir", values.folder, "DIR",
+    ("op_compiler_cache_dir", folder, "DIR",
      "Instead of it: folder with a folder of operators for each level, as ATC has it.", ""),
-    ("remote", values.remote_url, "URL",
+    ("remote", remote_url, "URL",
      "A store that others share: redis://, s3://, https://, webdav://, file://.",
      "$OPBUILD_REMOTE, else op_cache.ini"),
     ("op_debug_level", lambda o, t: int(_LEVEL.read(o, t)), "0|1|2|3|4",
      "Files for debugging operators; not 0: everything is compiled.", "0"),
-    ("op_debug_config", lambda o, t: values.existing_file(o, t, "an existing file"), "FILE",
+    ("op_debug_config", lambda o, t: existing_file(o, t, "an existing file"), "FILE",
      "File with op_debug_config= and op_debug_list=.", ""),
-    ("debug_dir", lambda o, t: values.path(o, t, "an existing folder"), "DIR",
+    ("debug_dir", lambda o, t: path(o, t, "an existing folder"), "DIR",
      "Existing folder for the files of debugging.", "$ASCEND_WORK_PATH/kernel_meta, else ./kernel_meta"),
     ("log", WordValue(LEVELS).read, "LEVEL", "What is printed: debug, info, warning, error or null.", ""),
     ("workers", Whole(1).read, "N", "Operators compiled at once.", CORES),
@@ -227,11 +340,7 @@ _DYNAMIC = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
 
 
 def compile_options(defaults: Defaults) -> Callable[[F], F]:
-    """Return the options of a command, and, hidden, those of ATC that decide nothing.
-
-    Args:
-        defaults: What the command takes where its options do not say.
-    """
+    """Return the options of a command, and, hidden, those of ATC that decide nothing."""
     return option_group(
         click.argument("argument", metavar="[MODEL.onnx]", required=False, callback=_callback("model", _model)),
         *(
@@ -249,12 +358,7 @@ def compile_options(defaults: Defaults) -> Callable[[F], F]:
 
 
 def _place_argument(given: Mapping[str, Any], mode: int) -> Mapping[str, Any]:
-    """Return the options with the argument: the model, or the .om file of the modes that read one.
-
-    Raises:
-        OptionError: If it is given twice.
-        FileError: If the argument is no model where one is needed.
-    """
+    """Return the options with the argument: the model, or the .om file of the modes that read one."""
     path: Path | None = given["argument"]
     if path is None or not (mode == SHOW or (mode == TO_JSON and kind_of(path) == OFFLINE)):
         if path is not None:
@@ -266,15 +370,7 @@ def _place_argument(given: Mapping[str, Any], mode: int) -> Mapping[str, Any]:
 
 
 def make_request(given: Mapping[str, Any], defaults: Defaults) -> CompileRequest:
-    """Check options together.
-
-    Args:
-        given: What each option and the argument gave, None if it is not on the command line.
-        defaults: What the command takes where its options do not say.
-
-    Raises:
-        OptionError: If one is missing, or two do not go together.
-    """
+    """Check options together, of which None says that they are not on the command line."""
     mode = given["mode"] or BUILD
     options = dict(_place_argument(given, mode))
     options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or defaults.values["op_compiler_cache_mode"]
@@ -341,7 +437,7 @@ def _check_files(options: Mapping[str, Any]) -> None:
     read = [options[name] for name in ("model", "om") if options[name] is not None]
     for name in ("json", "check_report"):
         if options[name] is not None and any(same_file(options[name], each) for each in read):
-            raise values.bad_value(name, options[name], "it must be another file than the one that is read")
+            raise bad_value(name, options[name], "it must be another file than the one that is read")
 
 
 def _check_debugging(options: Mapping[str, Any]) -> None:
@@ -349,7 +445,7 @@ def _check_debugging(options: Mapping[str, Any]) -> None:
     if folder is None:
         return
     if not folder.is_dir():
-        raise values.bad_value("debug_dir", folder, "it must be an existing folder")
+        raise bad_value("debug_dir", folder, "it must be an existing folder")
     if not options["op_debug_level"]:
         raise wrong(
             DEPENDENT, f"--debug_dir is {str(folder)!r}, and --op_debug_level is 0", "give --op_debug_level from 1 to 4"

@@ -1,4 +1,4 @@
-"""``opbuild env``: the settings and places of a build on this machine."""
+"""``opbuild env`` and ``operators``: what this installation has, and which operators have kernels."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import errno
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 
 import click
 
 from opbuild.backend.compilers import make_compiler
-from opbuild.cli.echoing import echo
+from opbuild.cli.cache_options import json_option, print_json
+from opbuild.cli.options import WordValue
+from opbuild.cli.streams import echo
 from opbuild.config import Config
 from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
 from opbuild.files.private import private_path
 from opbuild.files.trust import make_trust, trusted
 from opbuild.files.writing import write_new
+from opbuild.graph.types import DTYPES
+from opbuild.offline.operator_support import NO_TENSORS, OperatorSupport, filtered
+from opbuild.offline.operator_support import operators as supported
 from opbuild.platform.paths import Path
 from opbuild.runtime.devices.cpu.link import find_linker
 from opbuild.store.machine_class import machine_file, read_measured, system_class, write_measured
@@ -91,13 +96,9 @@ def class_text(config: Config) -> str:
 
 
 def _measure(config: Config) -> None:
-    """Measure this machine and keep the results beside the cache.
-
-    Raises:
-        OptionError: If nothing can be written there.
-    """
+    """Measure this machine and keep the results beside the cache."""
     from opbuild.pipeline.setup import set_up
-    from opbuild.tuning.machine import measure_machine
+    from opbuild.tuning.tuner import measure_machine
 
     setup = set_up(config, None, None, stores_networks=False)
     if not write_measured(config, setup.trust, measure_machine(setup)):
@@ -169,3 +170,71 @@ def write_problem(folder: Path) -> str:
     except OSError as error:
         return f"{place} cannot be written: {error.strerror or error}"
     return ""
+
+
+_GROUPS = {
+    "uint*": ("uint8", "uint16", "uint32", "uint64"),
+    "int*": ("int8", "int16", "int32", "int64"),
+    "float*": ("float16", "float32", "float64", "bfloat16"),
+    "float8*": ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+}
+
+
+@click.command()
+@click.argument("names", metavar="[OPERATOR]...", nargs=-1)
+@click.option("--kernel", is_flag=True, help="Only those that have kernels.")
+@click.option("--host", is_flag=True, help="Only those that fall back to numpy.")
+@click.option("--type", "dtype", metavar="TYPE", type=WordValue(DTYPES), default=None,
+              help="Only what is so for this element type, such as float16.")  # fmt: skip
+@json_option
+def operators(names: tuple[str, ...], kernel: bool, host: bool, dtype: str | None, as_json: bool) -> None:
+    """Show which operators have kernels, for which element types, and which run on the host.
+
+    Without names, all of them. Each is asked about by a small network in its usual form; 'opbuild explain' tells it of
+    a model.
+    """
+    records = list(filtered(supported(names or None), kernel=kernel, host=host, dtype=dtype or ""))
+    if as_json:
+        print_json([record._asdict() for record in records])
+        return
+    _show(records)
+
+
+def _show(records: Sequence[OperatorSupport]) -> None:
+    from opbuild.cli.tables import say, show_table, text_table
+
+    names = ("operator", "kernels for", "falls back to numpy", "remarks")
+    show_table(text_table(names, map(row, records), folds=False))
+    groups = "; ".join(f"{group} is {', '.join(dtypes)}" for group, dtypes in _GROUPS.items())
+    say(f"{summary(records)}\n{groups}")
+
+
+def row(record: OperatorSupport) -> tuple[str, str, str, str]:
+    """Return a row of the table: name and form, types with kernels, types on the host, remarks."""
+    remarks = [record.why] if record.why not in ("", f"no kernel for {record.name}") else []
+    if record.folded:
+        remarks = ["computed when the network is built"]
+    elif not record.kernel and not record.host and record.why != NO_TENSORS:
+        remarks.insert(0, "not supported")
+    elif record.host and not record.offline:
+        remarks.append("not in .om files")
+    name = f"{record.name} ({record.form})" if record.form else record.name
+    return name, short(record.kernel), short(record.host), ": ".join(remarks)
+
+
+def summary(records: Sequence[OperatorSupport]) -> str:
+    """Return the numbers of operators with kernels, and of those that fall back to numpy for every type."""
+    names = {record.name for record in records}
+    kernels = {record.name for record in records if record.kernel}
+    host = {record.name for record in records if record.host} - kernels
+    return f"operators: {len(names)}; with kernels: {len(kernels)}; numpy only: {len(host)}"
+
+
+def short(dtypes: Sequence[str]) -> str:
+    """Return element types in few words: all that begin alike as one."""
+    words = []
+    for dtype in dtypes:
+        group = next((name for name, all_ in _GROUPS.items() if dtype in all_ and {*all_} <= {*dtypes}), dtype)
+        if group not in words:
+            words.append(group)
+    return " ".join(words)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from opbuild.cli.echoing import echo
-from opbuild.cli.option_values import OnePath, Whole
+from opbuild.cli.options import OnePath, Whole
+from opbuild.cli.streams import echo
 from opbuild.errors import OptionError
 from opbuild.platform.paths import Path
 from opbuild.text.names import close_to

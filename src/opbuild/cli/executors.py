@@ -22,11 +22,7 @@ _ADDRESSES = {DASK: "tcp://", "dask+tls://": "tls://"}
 
 
 class DaskExecutor(Executor):
-    """A Dask cluster as an executor that says how many tasks its workers take at once.
-
-    Args:
-        client: A ``distributed.Client``.
-    """
+    """A Dask cluster as an executor that says how many tasks its workers take at once."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -45,15 +41,7 @@ class DaskExecutor(Executor):
 
 @contextmanager
 def executor_named(text: str, workers: int) -> Iterator[Executor]:
-    """Open the executor of ``--executor``.
-
-    Args:
-        text: The option.
-        workers: Processes of this host.
-
-    Raises:
-        OptionError: If it names nothing, Dask is not installed, or no scheduler answers.
-    """
+    """Open the executor that ``--executor`` names; processes are so many workers of this host."""
     if text == PROCESSES:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
             yield pool

@@ -79,11 +79,7 @@ class Interrupts:
 
     @contextmanager
     def described(self, describe: Callable[[], str]) -> Iterator[None]:
-        """Say how far a command got if it is interrupted inside the block.
-
-        Args:
-            describe: Returns what follows "interrupted: "; it may be called from another thread.
-        """
+        """Say what ``describe`` returns, perhaps in another thread, if a command is interrupted inside the block."""
         later, self._describe = self._describe, describe
         try:
             yield

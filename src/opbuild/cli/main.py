@@ -12,11 +12,9 @@ from typing import Any, cast
 
 import click
 
-from opbuild.cli.echoing import echo
-from opbuild.cli.failure import show_failure
+from opbuild.cli.failure import show_failure, typed_command, usage_error
 from opbuild.cli.interrupt import INTERRUPTED, INTERRUPTS, Interrupted
-from opbuild.cli.streams import discard, flushed, open_standard_streams, refusal
-from opbuild.cli.usage import typed_command, usage_error
+from opbuild.cli.streams import discard, echo, flushed, open_standard_streams, refusal
 from opbuild.errors import OpbuildError
 from opbuild.version import __version__
 
@@ -54,8 +52,14 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """For whom each command is: what ``opbuild --help`` shows, a command in each group whose users need it."""
 
-COMMANDS = tuple(dict.fromkeys(name for rows in GROUPS.values() for name, _ in rows))
-"""Every command; each is in a module of its name."""
+_PLACES = {
+    "explain": "build", "warm": "build", "atc": "compile", "report": "profile", "bank": "tune",
+    "launch": "run", "operators": "env", "push": "sharing", "pull": "sharing",
+}  # fmt: skip
+"""Modules of commands that have none of their name."""
+
+COMMANDS = {name: _PLACES.get(name, name) for rows in GROUPS.values() for name, _ in rows}
+"""The module of every command."""
 
 _WIDEST = max(map(len, COMMANDS))
 
@@ -71,14 +75,10 @@ class LazyGroup(click.Group):
         """Import a command."""
         if cmd_name not in COMMANDS:
             return None
-        return cast("click.Command", getattr(import_module(f"opbuild.cli.{cmd_name}"), cmd_name))
+        return cast("click.Command", getattr(import_module(f"opbuild.cli.{COMMANDS[cmd_name]}"), cmd_name))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command.
-
-        Raises:
-            Interrupted: If the user interrupts it.
-        """
+        """Run a command; Ctrl-C ends it as ``Interrupted``."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -113,9 +113,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done. 1: an unexpected failure. 2: a wrong option or argument. 3: the model is at fault. 4: the input data is at
     fault. 5: something could not be built. 6: the network failed while it ran. 7: the ranks of a job did not come
     together. 130: interrupted. ``launch`` ends as the first rank that failed.
-
-    Args:
-        arguments: The arguments after the program's name; default: those of the process.
     """
     open_standard_streams()
     try:

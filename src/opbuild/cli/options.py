@@ -1,17 +1,184 @@
-"""Options that several commands share."""
+"""Options that several commands share, the kinds of values that they take, and errors that say which are right."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
-from opbuild.cli.option_values import FOLDER, OnePath, Whole, remote_url
-from opbuild.cli.usage import name_of
+from opbuild.cli.failure import name_of
 from opbuild.errors import OptionError
+from opbuild.files.kinds import require_kind
+from opbuild.files.writing import unwritable
 from opbuild.frontend.input_shape import parse_input_shape
 from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field
+
+FOLDER = "a folder, which is made if it is missing"
+
+EMPTY, MISSING, DEPENDENT, CONFLICTING = "E10004", "E10007", "E10057", "E10056"
+NO_FILE, REFUSED, BAD_VALUE = "E10410", "E10055", "E10001"
+"""ATC's codes: an option has no value, is missing, lacks the one that gives it a meaning, or excludes another; its file
+does not exist; ATC has the option or value, and opbuild does not serve it; its value is not allowed."""
+
+_BAD_VALUES = {"framework": "E10007", "log": "E10010"}
+"""Codes of bad values of options that have one of their own."""
+
+
+class CommandLineError(OptionError):
+    """An option on the command line is at fault; ``code`` is ATC's for that."""
+
+    code = BAD_VALUE
+
+
+def wrong(code: str, message: str, hint: str) -> CommandLineError:
+    """Return the error for options of which something is wrong that has one of the codes above."""
+    error = CommandLineError(message, hint)
+    error.code = code
+    return error
+
+
+def bad_value(option: str, value: object, allowed: str) -> CommandLineError:
+    """Return the error for a value that an option, named without dashes, does not take; it takes ``allowed``."""
+    return wrong(_BAD_VALUES.get(option, BAD_VALUE), f"--{option} is {str(value)!r}", allowed)
+
+
+def required(option: str, text: str, allowed: str) -> str:
+    """Return the value of an option that must not be blank; ``allowed`` says which are right."""
+    if not text.strip():
+        raise wrong(EMPTY, f"--{option} is empty", allowed)
+    return text
+
+
+def remote_url(option: str, text: str) -> str:
+    """Return the URL of a remote store; a password in a wrong one is not shown."""
+    from opbuild.store.remote.address import parse_address
+
+    required(option, text, "it must be a URL such as redis://host")
+    try:
+        parse_address(f"--{option}", text)
+    except OptionError as error:
+        raise wrong(BAD_VALUE, error.message, error.hint) from None
+    return text
+
+
+class OptionValue(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
+    """The type of an option's value, here and for click: a wrong value is an error that says which are right."""
+
+    name = "value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value that a text is; an allowed one."""
+        name = name_of(param).lstrip("-") if param is not None else ""
+        return self.read(name, value) if isinstance(value, str) else value
+
+    def read(self, option: str, text: str) -> Any:
+        """Return the value that a text is, or raise a ``CommandLineError``."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class WordValue(OptionValue):
+    """One of some words; ``refused`` are those that ATC has and opbuild does not serve, with what to do instead."""
+
+    allowed: Sequence[str]
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, option: str, text: str) -> str:
+        """Return the word."""
+        must = f"it must be {_either(self.allowed)}"
+        if text in self.allowed:
+            return text
+        required(option, text, must)
+        raise bad_value(option, text, f"{must}; {self.refused[text]}" if text in self.refused else must)
+
+
+@dataclass(frozen=True, eq=False)
+class Whole(OptionValue):
+    """A whole number in a range, which may have no end."""
+
+    least: int
+    greatest: int | None = None
+
+    def read(self, option: str, text: str) -> int:
+        """Return the number."""
+        limits = f"from {self.least} to {self.greatest}" if self.greatest is not None else f"of at least {self.least}"
+        must = f"it must be an integer {limits}"
+        required(option, text, must)
+        value = int(text) if re.fullmatch(r"\s*-?[0-9]{1,18}\s*", text) else self.least - 1
+        if value < self.least or (self.greatest is not None and value > self.greatest):
+            raise bad_value(option, text, must)
+        return value
+
+
+@dataclass(frozen=True, eq=False)
+class OnePath(OptionValue):
+    """A path of ``what``, or of a folder that can be made; an empty one is an error, and not the working folder."""
+
+    what: str
+    folder: bool = False
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; an argument is called as ``--help`` shows it."""
+        if isinstance(param, click.Argument) and isinstance(value, str) and not value.strip():
+            raise wrong(EMPTY, f"{name_of(param)} is empty", f"it must be {self.what}")
+        return Path(value) if isinstance(param, click.Argument) else super().convert(value, param, ctx)
+
+    def read(self, option: str, text: str) -> Path:
+        """Return the path."""
+        return (folder if self.folder else path)(option, text, self.what)
+
+
+def folder(option: str, text: str, what: str = FOLDER) -> Path:
+    """Return the path of a folder, which need not be there; nothing else may be."""
+    found = path(option, text, what)
+    if os.path.exists(found) and not os.path.isdir(found):  # noqa: PTH110,PTH112  pathlib's may raise
+        raise bad_value(option, text, f"it must be {what}")
+    return found
+
+
+def path(option: str, text: str, what: str) -> Path:
+    """Return the path of ``what``, e.g. ``the path of an ONNX model``; the text is not empty, and may be a path."""
+    if "\0" in required(option, text, f"it must be {what}"):
+        raise bad_value(option, text, f"it must be {what}")
+    return Path(text)
+
+
+def input_file(option: str, text: str, *kinds: str) -> Path:
+    """Return the path of a file that is there and of one of some kinds, which ``files.kinds`` has."""
+    found = path(option, text, f"the path of {kinds[0]}")
+    require_kind(found, *kinds)
+    return found
+
+
+def existing_file(option: str, text: str, what: str) -> Path:
+    """Return the path of a file that is there."""
+    found = path(option, text, what)
+    if found.is_file():
+        return found
+    if found.is_dir():
+        raise bad_value(option, text, f"it must be {what}, and this is a folder")
+    raise wrong(NO_FILE, f"--{option} is {text!r}, and there is no such file", f"it must be {what}")
+
+
+def new_file(option: str, text: str, what: str, suffix: str = "") -> Path:
+    """Return the path of a file that can be written; ``suffix`` is added to its name later, unless it is there."""
+    found = path(option, text, what)
+    place = found if found.name.endswith(suffix) or not found.name else found.with_name(found.name + suffix)
+    is_folder = text.endswith("/") or os.path.isdir(found)  # noqa: PTH112  pathlib's may raise
+    problem = "it is a folder" if is_folder else unwritable(place, in_place=not suffix)
+    if problem:
+        raise bad_value(option, text, f"it must be {what} in a folder that you may write to, and {problem}")
+    return found
+
+
+def _either(values: Sequence[str]) -> str:
+    return values[0] if len(values) == 1 else f"{', '.join(values[:-1])} or {values[-1]}"
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,27 +198,15 @@ def option_group(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     return add
 
 
-def _shapes(context: click.Context, option: click.Parameter, text: str | None) -> dict[str, tuple[int, ...]]:
-    return {} if text is None else parse_input_shape(text)
-
-
 def one_model(argument: Path | None, option: Path | None) -> Path | None:
-    """Return the model, which may be given as an argument or as ``--model``; None if it is not given.
-
-    Raises:
-        OptionError: If it is given twice.
-    """
+    """Return the model, which may be given as an argument or as ``--model``, not both; None if it is not given."""
     if argument is not None and option is not None:
         raise OptionError(f"the model is given twice: {str(argument)!r} and --model {str(option)!r}", "give it once")
     return option if argument is None else argument
 
 
-def model_of(argument: Path | None, option: Path | None) -> Path:
-    """Return the model, which may be given as an argument or as ``--model``.
-
-    Raises:
-        OptionError: If it is given twice, or not at all.
-    """
+def _model_of(argument: Path | None, option: Path | None) -> Path:
+    """Return the model, which must be given as an argument or as ``--model``."""
     model = one_model(argument, option)
     if model is None:
         context = click.get_current_context()
@@ -60,19 +215,39 @@ def model_of(argument: Path | None, option: Path | None) -> Path:
     return model
 
 
-def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[F], F]:
-    """Return a decorator that adds the model as an argument, ``path``, and as an option, ``model``.
-
-    Args:
-        metavar: How ``--help`` shows the argument.
-    """
-    return option_group(
-        click.argument("path", metavar=metavar, required=False, type=OnePath("the path of a file")),
-        click.option(
-            "--model", metavar="FILE", type=OnePath("the path of a file"), help="The model, instead of the argument."
-        ),
+def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the model, an argument or an option; the function gets its path first."""
+    file = OnePath("the path of a file")
+    options = option_group(
+        click.argument("path", metavar=metavar, required=False, type=file),
+        click.option("--model", metavar="FILE", type=file, help="The model, instead of the argument."),
     )
 
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def given(path: Path | None, model: Path | None, **more: Any) -> Any:
+            return function(_model_of(path, model), **more)
+
+        return options(given)
+
+    return add
+
+
+input_option = click.option(
+    "--input",
+    "inputs",
+    metavar="NAME=FILE.npy",
+    multiple=True,
+    help="Data of one input; the others get random numbers.  [repeatable]",
+)
+
+seed_option = click.option(
+    "--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the random inputs."
+)
+
+workers_option = click.option(
+    "--workers", metavar="N", type=Whole(1), help=f"Operators compiled at once.  [default: {CORES}]"
+)
 
 cache_path_option = click.option(
     "--cache_path",
@@ -99,16 +274,13 @@ unused_threads_option = click.option(
 """What scripts may still give where nothing is run."""
 
 num_threads_option = click.option(
-    "--num_threads",
-    metavar="N",
-    type=Whole(1, 1024),
-    help=f"Threads that run the network.  [default: {THREADS}]",
+    "--num_threads", metavar="N", type=Whole(1, 1024), help=f"Threads that run the network.  [default: {THREADS}]"
 )
 
 shapes_option = click.option(
     "--input_shape",
     "input_shapes",
-    callback=_shapes,
+    callback=lambda context, option, text: {} if text is None else parse_input_shape(text),
     metavar="SHAPES",
     help='Shapes of the inputs, where the model leaves them open: "data:1,3,224,224;mask:1,128".',
 )
@@ -116,12 +288,7 @@ shapes_option = click.option(
 model_options = option_group(
     shapes_option,
     cache_path_option,
-    click.option(
-        "--workers",
-        metavar="N",
-        type=Whole(1),
-        help=f"Operators compiled at once.  [default: {CORES}]",
-    ),
+    workers_option,
     num_threads_option,
     click.option(
         "--forbid_compile",

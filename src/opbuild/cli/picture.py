@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from opbuild.cli.option_values import OnePath, new_file
-from opbuild.cli.options import option_group
+from opbuild.cli.options import OnePath, new_file, option_group
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.events import Observer
@@ -47,8 +46,6 @@ class Picture:
 
     Attributes:
         model: The model's file, over which nothing is written.
-        report: Where the page goes; None: nowhere.
-        trace: Where the trace goes; None: nowhere.
         page_option: The option that names the page.
         recording: What the build told, once ``watching`` was called.
     """
@@ -66,12 +63,7 @@ class Picture:
         return self.report is not None or self.trace is not None
 
     def watching(self, observer: Observer) -> Observer:
-        """Return an observer that passes events on, and records them if they are needed.
-
-        Raises:
-            OptionError: If a file cannot be written, or is the model or the other one; that is known before anything
-                is built.
-        """
+        """Return an observer that passes events on, and records them if needed; first it checks the files to write."""
         if not self.is_wanted:
             return observer
         from opbuild.page.recording import EventRecording
@@ -93,16 +85,7 @@ class Picture:
             self._ended = self.recording.milliseconds
 
     def write(self, network: Network, config: Config, profile: Profile | None = None) -> None:
-        """Write the files that were asked for.
-
-        Args:
-            network: The network, built.
-            config: Its settings.
-            profile: The times of its calls; None: they were not taken.
-
-        Raises:
-            OptionError: If a file cannot be written.
-        """
+        """Write the files that were asked for, of a built network, with the times of its calls if they were taken."""
         from opbuild.cli.tables import say
 
         spans = self.recording.spans(self._ended) if self.recording is not None else ()
@@ -110,7 +93,7 @@ class Picture:
             _write(self.page_option, self.report, _page(network, config, spans, profile))
             say(f"{self.report}: the build as a page", soft_wrap=True)
         if self.trace is not None:
-            from opbuild.page.trace import trace
+            from opbuild.page.recording import trace
 
             _write("trace", self.trace, trace(network.name, spans, profile))
             say(f"{self.trace}: a trace, for https://ui.perfetto.dev", soft_wrap=True)
@@ -118,7 +101,7 @@ class Picture:
 
 def nominal_peak(threads: int) -> float | None:
     """Return the float32 GFLOP/s that so many cores of this machine have nominally."""
-    from opbuild.platform.peak import nominal_gflops
+    from opbuild.platform.processor import nominal_gflops
     from opbuild.target.host import host_machine
 
     machine = host_machine()
@@ -126,8 +109,7 @@ def nominal_peak(threads: int) -> float | None:
 
 
 def _page(network: Network, config: Config, spans: Any, profile: Profile | None) -> str:
-    from opbuild.page.contents import gather
-    from opbuild.page.render import render
+    from opbuild.page.render import gather, render
     from opbuild.version import __version__
 
     contents = gather(

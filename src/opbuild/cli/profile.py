@@ -1,23 +1,68 @@
-"""``opbuild profile``: how long each call of a network takes, as a table."""
+"""``opbuild profile`` and ``report``: a built model timed call by call, as a table or as a page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from opbuild.cli.option_values import WordValue
-from opbuild.cli.options import model_arguments, model_of, model_options
-from opbuild.cli.picture import Picture, nominal_peak, picture_options
-from opbuild.cli.timed_model import built_and_timed, data_options
+from opbuild.cli.options import (
+    OnePath,
+    Whole,
+    WordValue,
+    input_option,
+    model_arguments,
+    model_options,
+    option_group,
+    seed_option,
+)
+from opbuild.cli.picture import Picture, nominal_peak, picture_options, trace_option
+from opbuild.cli.run_model import open_network, read_inputs
+from opbuild.cli.tables import output_console, say, text_table
+from opbuild.config import Config
+from opbuild.files.kinds import OFFLINE, ONNX, kind_of, require_kind
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, first_of, size
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from opbuild.runtime.network import Network
     from opbuild.runtime.profile import Profile
+
+
+data_options = option_group(
+    input_option,
+    click.option(
+        "--runs", metavar="N", type=Whole(1), default=10, show_default=True, help="Timed runs; the median counts."
+    ),
+    seed_option,
+)
+"""What a network is timed with."""
+
+
+def built_and_timed(
+    picture: Picture,
+    *,
+    inputs: tuple[str, ...],
+    input_shapes: dict[str, tuple[int, ...]],
+    runs: int,
+    seed: int,
+    timed: bool,
+    **settings: Any,
+) -> tuple[Network, Config, Profile | None]:
+    """Build a model or load an offline one, and time its calls if that is wanted; arguments as for ``run_model``."""
+    model = picture.model
+    require_kind(model, OFFLINE if model.suffix == ".om" else ONNX, OFFLINE, ONNX)
+    given, config = read_inputs(inputs), Config.from_environment(**settings)
+
+    def is_called(network: Network) -> bool:
+        """Return whether a call is needed; it builds what is not bound before: open sizes, and later segments."""
+        return timed or not network.bound_inputs or bool(network.report.breaks)
+
+    is_built = kind_of(model) == OFFLINE
+    network, data, *_ = open_network(picture, config, given, input_shapes, seed, is_built=is_built, is_called=is_called)
+    return network, config, network.profile(data, runs=runs) if timed else None
 
 
 @click.command()
@@ -27,17 +72,13 @@ if TYPE_CHECKING:
 @data_options
 @picture_options
 @model_options
-def profile(
-    path: Path | None, model: Path | None, by: str, report: Path | None, trace: Path | None, **options: Any
-) -> None:
+def profile(model: Path, by: str, report: Path | None, trace: Path | None, **options: Any) -> None:
     """Build a model unless it was, and show how long each of its calls takes.
 
     Times are medians of runs of the whole network. GFLOP/s are counted for products and convolutions, the latter as
     the direct algorithm computes them.
     """
-    from opbuild.cli.tables import output_console, say
-
-    picture = Picture(model_of(path, model), report, trace)
+    picture = Picture(model, report, trace)
     network, config, found = built_and_timed(picture, timed=True, **options)
     times = cast("Profile", found)
     output_console().print(_by_kernel(times) if by == "kernel" else _by_layer(times))
@@ -58,12 +99,15 @@ def _by_layer(times: Profile) -> Table:
         (first_of(row.call.nodes, 2), row.call.kernel, "x".join(map(str, row.call.shape)), *_figures(row, row.call))
         for row in times.rows
     ]
-    return _table(("layer", "kernel", "output"), rows)
+    return text_table(("layer", "kernel", "output"), rows, _FIGURES)
 
 
 def _by_kernel(times: Profile) -> Table:
     rows = [(row.kernel, row.family, str(row.calls), *_figures(row, row)) for row in times.by_kernel()]
-    return _table(("kernel", "family", "calls"), rows)
+    return text_table(("kernel", "family", "calls"), rows, _FIGURES)
+
+
+_FIGURES = ("ms", "%", "GFLOP/s", "bytes")
 
 
 def _figures(row: Any, counted_in: Any) -> tuple[str, ...]:
@@ -76,16 +120,19 @@ def _figures(row: Any, counted_in: Any) -> tuple[str, ...]:
     )
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    from rich.text import Text
+@click.command()
+@model_arguments("[MODEL.onnx|MODEL.om]")
+@click.option("-o", "--output", metavar="FILE.html", type=OnePath("the file to write"),
+              help="The page to write.  [default: MODEL.html, here]")  # fmt: skip
+@click.option("--time", "timed", is_flag=True, help="Time each call in runs of the network, too.")
+@data_options
+@trace_option
+@model_options
+def report(model: Path, output: Path | None, trace: Path | None, **options: Any) -> None:
+    """Build a model and write what became of each layer as one page, which needs no network.
 
-    from opbuild.cli.tables import plain_table
-
-    table = plain_table(*names)
-    for column in table.columns:
-        column.overflow = "fold"
-    for name in ("ms", "%", "GFLOP/s", "bytes"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
+    It shows the kernel of each layer, which other networks use it, whether it was built or reused and why, when each
+    worker compiled what, the memory over the calls, and what has no kernel; with --time how long each call takes.
+    """
+    picture = Picture(model, output or Path(f"{model.stem}.html"), trace, "output")
+    picture.write(*built_and_timed(picture, **options))

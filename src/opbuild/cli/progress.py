@@ -1,7 +1,8 @@
-"""Progress of a build: a bar on a terminal, a plain line now and then where there is none."""
+"""Progress of builds, and of commands that go through files: a bar on a terminal, else a plain line now and then."""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,17 +10,150 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Column
 from rich.text import Text
 
-from opbuild.cli.build_state import BuildState
 from opbuild.cli.interrupt import INTERRUPTS
-from opbuild.cli.tables import say
-from opbuild.events import BuildFinished, BuildStarted, Event, Observer, Warned
-from opbuild.platform.background import begin
-from opbuild.platform.background_writer import BACKGROUND_WRITER
-from opbuild.text.plural import counted
+from opbuild.cli.tables import Terminal, say
+from opbuild.events import (
+    LINKING,
+    PACKING,
+    BuildFinished,
+    BuildStarted,
+    CompileFinished,
+    CompileStarted,
+    Event,
+    Observer,
+    Taken,
+    Waiting,
+    Warned,
+    Working,
+)
+from opbuild.platform.background import BACKGROUND_WRITER, begin
+from opbuild.text.plural import counted, first_of
+
+READING, ENDING = "reading the model", "putting the network together"
+"""What happens before a build says what it does, and after its operators are there."""
+
+_MB = 10**6
+_FORETELLING = 1.0
+"""Seconds after which what was done says how long the rest takes."""
+
+
+class BuildState:
+    """The state of a build.
+
+    Attributes:
+        network: The network's name; empty before the build started.
+        done: Operators compiled so far, here or by others.
+        to_compile: Operators to compile in all.
+        running: Names of the operators that workers compile now, in the order they began.
+        waiting: Names of the operators that others compile for this build, with who does it.
+        step: What goes on besides compiling.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = self._step_started = clock()
+        self.network = ""
+        self.done = 0
+        self.to_compile = 0
+        self.running: list[str] = []
+        self.waiting: dict[str, str] = {}
+        self.step = Working(READING)
+
+    def update(self, event: Event) -> None:
+        """Take one event into account."""
+        match event:
+            case BuildStarted():
+                self.network, self.done, self.to_compile = event.network, 0, event.to_compile
+                self.running, self.waiting = [], {}
+                self._started = self._step_started = self._clock()
+                self.step = Working(ENDING)
+            case CompileStarted():
+                self.running.append(event.name)
+                self.waiting.pop(event.name, None)
+            case Waiting():
+                self.waiting[event.name] = event.holder
+            case Taken() | CompileFinished():
+                self.done, self.to_compile = event.done, event.to_compile
+                self.waiting.pop(event.name, None)
+                if event.name in self.running:
+                    self.running.remove(event.name)
+            case BuildFinished():
+                self.running, self.waiting, self.done = [], {}, self.to_compile
+            case Working():
+                if event.step != self.step.step:
+                    self._step_started = self._clock()
+                self.step = event
+
+    @property
+    def compiling(self) -> bool:
+        """Whether operators are to be compiled still."""
+        return self.done < self.to_compile
+
+    @property
+    def interrupted(self) -> str:
+        """The progress when it was interrupted; empty while there is nothing to count."""
+        return f"{self.done} of {counted(self.to_compile, 'operator')} compiled" if self.to_compile else ""
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the build started; before it did, since it is watched."""
+        return self._clock() - self._started
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the shown step is done, at the same pace; None while that is not known.
+
+        Linking and writing come after, and are shown as steps of their own.
+        """
+        known = [self._left(self._started, self.done, self.to_compile)] if self.compiling else []
+        if self._counts_bytes:
+            known.append(self._left(self._step_started, self.step.done, self.step.total))
+        seconds = [each for each in known if each is not None]
+        return max(1.0, *seconds) if seconds and len(seconds) == len(known) else None
+
+    @property
+    def step_text(self) -> str:
+        """The step that is done besides compiling, and its progress; empty if the build waits for compiling alone."""
+        if self._counts_bytes:
+            done, total = self.step_megabytes
+            return f"{self.step.step}: {done} of {total} MB"
+        if not self.step.total:
+            return "" if self.compiling else self.step.step
+        if self.compiling:
+            return ""
+        return LINKING if self.step.step == PACKING else self.step.step  # linking comes after packing
+
+    @property
+    def step_megabytes(self) -> tuple[int, int]:
+        """The progress of the step besides compiling, in megabytes, and its total."""
+        return self.step.done // _MB, -(-self.step.total // _MB)
+
+    @property
+    def compiled_by(self) -> str:
+        """The operators that are compiled here, or the process that compiles those that this build waits for."""
+        if self.running or not self.waiting:
+            return _names(self.running)
+        name, holder = next(iter(self.waiting.items()))
+        more = f" and {len(self.waiting) - 1} more" if len(self.waiting) > 1 else ""
+        return f"waiting for {_names([name])}{more}, which {holder} compiles"
+
+    @property
+    def _counts_bytes(self) -> bool:
+        return 0 < self.step.total > self.step.done
+
+    def _left(self, started: float, done: int, total: int) -> float | None:
+        passed = self._clock() - started
+        return passed / done * (total - done) if done and passed >= _FORETELLING else None
+
+
+def _names(running: list[str]) -> str:
+    """Return the operators' types; the numbers in their names say nothing while one waits."""
+    return first_of([re.sub(r"_\d+_\d+$", "", name) for name in running], 3)
+
 
 QUIET_SECONDS = 10.0
 """A build without a terminal never stays silent for longer than this."""
@@ -32,13 +166,7 @@ REFRESH = 0.1
 
 
 class BarProgress:
-    """Draws a bar with the operators in work, from a while after ``begin`` or the first compile until ``close``.
-
-    Args:
-        console: A terminal.
-        clock: Returns the time in seconds.
-        patience: Seconds after which ``begin`` draws something although nothing is compiled yet.
-    """
+    """Draws a bar with the operators in work, from a while after ``begin`` or the first compile until ``close``."""
 
     def __init__(
         self, console: Console, clock: Callable[[], float] = time.monotonic, patience: float = PATIENCE
@@ -127,14 +255,7 @@ class BarProgress:
 
 
 class LineProgress:
-    """Writes a line when a build starts, when it ends, and at least every ten seconds from ``begin`` until ``close``.
-
-    Args:
-        write: Takes one line without its end.
-        interval: Seconds between lines.
-        clock: Returns the time in seconds.
-        ends: Whether to write the lines at the start and at the end.
-    """
+    """Writes a line each ten seconds from ``begin`` until ``close``, and where a build starts and ends, if wanted."""
 
     def __init__(
         self,
@@ -190,12 +311,7 @@ class LineProgress:
 
 @contextmanager
 def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]:
-    """Give an observer that shows a build on ``console`` as suits it; at the end all is stored, and cleaned up after.
-
-    Args:
-        console: Where to show it; the standard error, so that output stays clean.
-        ends: Whether to write, without a terminal, when a build starts and ends; if not, only long ones write anything.
-    """
+    """Give an observer that shows a build on ``console`` as suits it, its ends too if wanted; then all is stored."""
     observer: BarProgress | LineProgress
     if console.is_terminal:
         observer = BarProgress(console)
@@ -222,7 +338,137 @@ def ticking(stop: threading.Event, first: float, interval: float, call: Callable
         first = interval
 
 
+@contextmanager
+def shown_while(
+    show: Callable[[], object], first: float, interval: float, interrupted: Callable[[], str]
+) -> Iterator[None]:
+    """Call a function as ``ticking`` does while a block runs, and say how far that got if it is interrupted."""
+    stop = threading.Event()
+    thread = begin(lambda: ticking(stop, first, interval, show), "opbuild-progress")
+    try:
+        with INTERRUPTS.described(interrupted):
+            yield
+    finally:
+        stop.set()
+        if thread:
+            thread.join()
+
+
 def duration(seconds: float) -> str:
     """Return a time for people: ``8 s``, ``2 min 05 s``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+_REDRAW_SECONDS = 0.1
+
+
+class Count:
+    """The progress of a command. It is told by being called (``events.Watch``), from any thread.
+
+    Args:
+        doing: What it does with each item, e.g. ``removing``.
+        past: The same, done, e.g. ``removed``.
+        rest: What there is to say of the rest when it is interrupted.
+
+    Attributes:
+        done: Number of items that are done.
+        total: Number of items; None while they are listed.
+    """
+
+    def __init__(self, doing: str, past: str, rest: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.doing = doing
+        self.past = past
+        self.rest = rest
+        self.done = 0
+        self.total: int | None = None
+        self._clock = clock
+        self._started = self._listed = clock()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take note of how far it is."""
+        if done == 0 or self.total is None:
+            self._listed = self._clock()
+        self.done, self.total = max(done, self.done) if total == self.total else done, total
+
+    @property
+    def left(self) -> str:
+        """The time left at the same pace, for people; empty while that is not known."""
+        if not self.done or not self.total:
+            return ""
+        return duration((self._clock() - self._listed) / self.done * (self.total - self.done))
+
+    @property
+    def line(self) -> str:
+        """One line that says how far it is."""
+        elapsed = duration(self._clock() - self._started)
+        if self.total is None:
+            return f"listing the cache, {elapsed}"
+        left = f", about {self.left} left" if self.left else ""
+        return f"{self.doing}: {self.done} of {self.total}, {elapsed}{left}"
+
+    @property
+    def interrupted(self) -> str:
+        """The progress when it was interrupted."""
+        so_far = f"{self.done} of {self.total} {self.past}" if self.total is not None else f"nothing {self.past} yet"
+        return f"{so_far}; {self.rest}"
+
+
+class _Lines:
+    """Writes a line now and then."""
+
+    first = interval = QUIET_SECONDS
+
+    def __init__(self, console: Console, count: Count) -> None:
+        self._console = console
+        self._count = count
+
+    def show(self) -> None:
+        say(self._count.line, self._console, soft_wrap=True)
+
+    def close(self) -> None:
+        """Take away lines that should not stay."""
+
+
+class _Bar(_Lines):
+    """Draws a bar that goes again."""
+
+    first, interval = PATIENCE, _REDRAW_SECONDS
+
+    def __init__(self, console: Console, count: Count) -> None:
+        super().__init__(console, count)
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task("listing the cache", total=None, left="")
+
+    def show(self) -> None:
+        self._progress.start()
+        count = self._count
+        if count.total is not None:
+            left = f"{count.left} left" if count.left else ""
+            self._progress.update(
+                self._task, description=count.doing, completed=count.done, total=count.total, left=left
+            )
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+@contextmanager
+def count_progress(doing: str, past: str, rest: str, console: Console | None = None) -> Iterator[Count]:
+    """Give a ``Count`` that is shown, on the standard error unless told, as suits that, and if it is interrupted."""
+    console = console or Terminal(stderr=True)
+    count = Count(doing, past, rest)
+    shown = (_Bar if console.is_terminal else _Lines)(console, count)
+    try:
+        with shown_while(shown.show, shown.first, shown.interval, lambda: count.interrupted):
+            yield count
+    finally:
+        shown.close()

@@ -1,4 +1,4 @@
-"""``opbuild run``: a script or a model, told apart by the file's ending."""
+"""``opbuild run`` and ``launch``: a script or a model, told apart by the file's ending; a script on several ranks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from opbuild.cli.option_values import FOLDER, OnePath, Whole
-from opbuild.cli.options import model_arguments, model_of, model_options
+from opbuild.cli.options import FOLDER, OnePath, Whole, input_option, model_arguments, model_options, seed_option
 from opbuild.cli.picture import picture_options
 from opbuild.errors import OptionError
 from opbuild.files.kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
@@ -35,20 +34,17 @@ class RunCommand(click.Command):
 @click.command(cls=RunCommand)
 @model_arguments("[SCRIPT.py|MODEL.onnx|MODEL.om]")
 @click.argument("arguments", metavar="[ARGUMENTS...]", nargs=-1)
-@click.option("--input", "inputs", metavar="NAME=FILE.npy", multiple=True,
-              help="Data of one input; the others get random numbers.  [repeatable]")  # fmt: skip
+@input_option
 @click.option("--output_dir", metavar="DIR", type=OnePath(FOLDER, folder=True),
               help="Write each output to DIR/<name>.npy.")  # fmt: skip
 @click.option("--serve", metavar="PACKAGE", type=click.Choice(["mindspore", "onnxruntime"]), multiple=True,
               help="Let a script's import of it find opbuild's own.  [repeatable]")  # fmt: skip
 @click.option("--repeat", metavar="N", type=Whole(1), default=10, show_default=True,
               help="Timed calls after the first.")  # fmt: skip
-@click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the random inputs.")
+@seed_option
 @picture_options
 @model_options
-def run(
-    path: Path | None, model: Path | None, arguments: tuple[str, ...], serve: tuple[str, ...], **options: Any
-) -> int:
+def run(path: Path, arguments: tuple[str, ...], serve: tuple[str, ...], **options: Any) -> int:
     """Run a script or a model.
 
     SCRIPT.py runs with ARGUMENTS as Python would run it; 'import mindspore' finds opbuild's own, and so does
@@ -60,7 +56,6 @@ def run(
 
     MODEL.om, as 'opbuild compile' writes it, is built already and runs in the same way.
     """
-    path = model_of(path, model)
     if arguments and path.suffix != SCRIPT_ENDING:
         raise click.UsageError(f"Got unexpected extra argument{'s' * (len(arguments) > 1)} ({' '.join(arguments)}).")
     kind = _kind(path)
@@ -86,11 +81,7 @@ def run(
 
 
 def _kind(path: Path) -> str:
-    """Return the kind of a file, by which it is run.
-
-    Raises:
-        FileError: If there is no such file, or it is nothing that can be run.
-    """
+    """Return the kind of a file, by which it is run."""
     kinds = {SCRIPT_ENDING: SCRIPT, OFFLINE_ENDING: OFFLINE}
     wanted = kinds.get(path.suffix, ONNX)
     require_kind(path, wanted, SCRIPT, OFFLINE, ONNX)
@@ -102,3 +93,33 @@ def _given(options: dict[str, Any]) -> list[str]:
     context = click.get_current_context()
     given = [name for name in options if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     return ["--" + name.replace("inputs", "input").replace("shapes", "shape") for name in given]
+
+
+MOST_RANKS = 1024
+
+
+@click.command(context_settings={"allow_interspersed_args": False})  # what follows the script is the script's
+@click.option("-n", "--num_ranks", metavar="N", type=Whole(1, MOST_RANKS), required=True,
+              help="How many ranks to start.")  # fmt: skip
+@click.option(
+    "--per_device_dirs", is_flag=True,
+    help="Run rank k in device<k>/, which is made, so that it keeps device<k>/rank_<k>/kernel_meta.",
+)  # fmt: skip
+@click.argument("script", metavar="SCRIPT.py", type=OnePath("the path of a Python script"))
+@click.argument("arguments", metavar="[ARGUMENTS...]", nargs=-1, type=click.UNPROCESSED)
+def launch(num_ranks: int, per_device_dirs: bool, script: Path, arguments: tuple[str, ...]) -> int:
+    """Run SCRIPT.py with ARGUMENTS on N ranks of this host, each a process as 'opbuild run' starts it.
+
+    Each gets its RANK_ID, RANK_SIZE and DEVICE_ID; each line of output gets its rank. The ranks communicate and wait
+    for each other (opbuild.mindspore.communication). When one fails all are ended, and the exit code is that of the
+    first that failed. Cores are divided over the ranks unless OPBUILD_NUM_THREADS or OMP_NUM_THREADS is set.
+    """
+    from opbuild.cli.interrupt import INTERRUPTED, Interrupted
+    from opbuild.config import inherited_environment
+    from opbuild.ranks.launcher import RankJob
+    from opbuild.ranks.launcher import launch as launch_job
+
+    code = launch_job(RankJob(script, arguments, num_ranks, per_device_dirs, inherited_environment()))
+    if code == INTERRUPTED:
+        raise Interrupted
+    return code

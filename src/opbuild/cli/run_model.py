@@ -7,6 +7,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +15,11 @@ import numpy.typing as npt
 from rich.table import Table
 from rich.text import Text
 
-from opbuild.cli.echoing import echo
+from opbuild.cli.build_log import StorageWatch, stored_in
 from opbuild.cli.picture import Picture
 from opbuild.cli.progress import build_progress
-from opbuild.cli.strict import StorageWatch, stored_in
-from opbuild.cli.tables import WHOLE_NAMES, output_console, plain_table, say
-from opbuild.cli.terminal import Terminal
+from opbuild.cli.streams import echo
+from opbuild.cli.tables import WHOLE_NAMES, Terminal, output_console, plain_table, say
 from opbuild.config import Config
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import FileError, InputError, OptionError, ShapeError
@@ -29,6 +29,7 @@ from opbuild.files.writing import unwritable_folder
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.paths import Path
+from opbuild.platform.records import NamedTuple
 from opbuild.runtime.profile import random_input
 from opbuild.text.plural import counted
 
@@ -57,72 +58,90 @@ def run_model(
 ) -> None:
     """Load an offline model, or build a model if needed, call it, and print its outputs and how long it took.
 
-    Args:
-        path: The model's file.
-        is_built: Whether it is an offline model.
-        inputs: ``name=file.npy`` for inputs that have data; the others get random numbers.
-        input_shapes: Shapes of inputs by name.
-        output_dir: Where to write the outputs as ``.npy`` files; None: nowhere.
-        repeat: Number of timed calls.
-        seed: Seed of the random numbers.
-        report: Where to write the build and the times of the calls as a page; None: nowhere.
-        trace: Where to write them as a trace; None: nowhere.
-        settings: Arguments of ``Config.from_environment``; of an offline model ``num_threads``.
-
-    Raises:
-        OptionError: If an option's value is at fault, or a file cannot be read or written.
-        InputError: If the data does not fit the network's inputs.
-        ModelError, BuildError: If the model cannot be built, or the offline model is damaged or not for this machine.
+    The options are those of the command; settings are ``Config.from_environment``'s.
     """
     if output_dir is not None and (problem := unwritable_folder(output_dir)):  # before anything is built
         raise OptionError(f"--output_dir is {str(output_dir)!r}, and {problem}", OUTPUT_HINT)
-    given, place, picture = read_inputs(inputs), "", Picture(path, report, trace)
+    given, picture = read_inputs(inputs), Picture(path, report, trace)
     config = Config.from_environment(**settings)
-    if is_built:
-        picture.watching(ignore)
-        from opbuild.offline.load import open_offline
+    ready = open_network(picture, config, given, input_shapes, seed, is_built=is_built)
+    _show(ready, repeat)
+    if ready.place:
+        say(ready.place, soft_wrap=True)
+    if picture.is_wanted:
+        picture.write(ready.network, config, ready.network.profile(ready.data, runs=repeat))
+    if output_dir is not None:
+        write_outputs(ready.outputs, output_dir)
 
-        started = time.perf_counter()
-        network, served = open_offline(path, config)
-        check_inputs(network.inputs, given, input_shapes, built=True)
-        data = complete_inputs(ports_of(network), given, seed, input_shapes, served)
-        outputs = network.run(data)
-        first = time.perf_counter() - started
+
+class ReadyNetwork(NamedTuple):
+    """A network that is built or loaded, and its first call.
+
+    Attributes:
+        network: The network.
+        data: What it was called with.
+        outputs: Its outputs.
+        seconds: Time until they were there.
+        place: Where what was built is stored, in words; empty if nothing was built.
+    """
+
+    network: Network
+    data: dict[str, Array]
+    outputs: Mapping[str, Any]
+    seconds: float
+    place: str
+
+
+def open_network(
+    picture: Picture,
+    config: Config,
+    given: Mapping[str, Array],
+    input_shapes: Mapping[str, tuple[int, ...]],
+    seed: int,
+    *,
+    is_built: bool,
+    is_called: Callable[[Network], bool] = lambda network: True,
+) -> ReadyNetwork:
+    """Load an offline model, or build a model, and call it once with given or random inputs, if ``is_called``."""
+    if is_built:
+        from opbuild.offline.load import open_offline
     else:
         from opbuild.api import compile_model
-
-        with build_progress(Terminal(stderr=True)) as observer:
-            started, watch = time.perf_counter(), StorageWatch(picture.watching(observer))
+    data: dict[str, Array] = {}
+    outputs: Mapping[str, Any] = {}
+    served = ""
+    with ExitStack() as stack:
+        observer = ignore if is_built else stack.enter_context(build_progress(Terminal(stderr=True)))
+        watch, started = StorageWatch(picture.watching(observer)), time.perf_counter()
+        if is_built:
+            network, served = open_offline(picture.model, config)
+            check_inputs(network.inputs, given, input_shapes, built=True)
+        else:
             network = compile_model(
-                path, config, input_shapes=input_shapes, observer=watch,
+                picture.model, config, input_shapes=input_shapes, observer=watch,
                 check=lambda ports: check_inputs(ports, given, input_shapes),
             )  # fmt: skip
-            data = complete_inputs(ports_of(network), given, seed)
+        if is_called(network):
+            data = complete_inputs(ports_of(network), given, seed, input_shapes, served)
             outputs = network.run(data)
-            first = time.perf_counter() - started
-        place = stored_in(config, watch) if network.report.built else ""
+        seconds = time.perf_counter() - started
     picture.built()
-    _show(network, data, outputs, first, repeat)
-    if place:
-        say(place, soft_wrap=True)
-    if picture.is_wanted:
-        picture.write(network, config, network.profile(data, runs=repeat))
-    if output_dir is not None:
-        write_outputs(outputs, output_dir)
+    place = stored_in(config, watch) if network.report.built and not is_built else ""
+    return ReadyNetwork(network, data, outputs, seconds, place)
 
 
-def _show(network: Network, data: dict[str, Array], outputs: Mapping[str, Array], first: float, repeat: int) -> None:
+def _show(ready: ReadyNetwork, repeat: int) -> None:
     """Print statistics of the outputs, how long the first ones took, and the latency of further calls."""
     seconds = []
     for _ in range(repeat):
         started = time.perf_counter()
-        network.run(data)
+        ready.network.run(ready.data)
         seconds.append(time.perf_counter() - started)
     console = output_console()
-    console.print(_statistics(outputs, console.width))
-    report = network.report
+    console.print(_statistics(ready.outputs, console.width))
+    report = ready.network.report
     counts = f"{counted(report.built, 'operator')} built, {report.reused} reused"
-    say(f"first outputs after {first * 1e3:.1f} ms: {counts}")
+    say(f"first outputs after {ready.seconds * 1e3:.1f} ms: {counts}")
     median, least = statistics.median(seconds) * 1e3, min(seconds) * 1e3
     say(f"latency: median {median:.3f} ms, least {least:.3f} ms, {counted(repeat, 'call')}")
 
@@ -132,9 +151,6 @@ def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
 
     Args:
         options: ``name=file.npy``, or ``file.npy`` alone for a network with one input; its name is then ``""``.
-
-    Raises:
-        OptionError: If an option has another form, or its file is not a readable ``.npy`` file of plain numbers.
     """
     arrays: dict[str, Array] = {}
     for option in options:
@@ -172,18 +188,7 @@ def complete_inputs(
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     served: str = "",
 ) -> dict[str, Array]:
-    """Return data for every input of a network: the given arrays, and random numbers for the rest.
-
-    Args:
-        ports: Its inputs; -1 for extents that are open.
-        given: Arrays by the input's name; ``""`` names the only input.
-        seed: Seed of the random numbers.
-        input_shapes: Shapes by name, for inputs that leave theirs open.
-        served: The only shapes that it serves, as text; empty for any.
-
-    Raises:
-        OptionError: If the shape of an input without data is not known.
-    """
+    """Return data for every input of a network: given arrays, of which ``""`` names the only one, or random numbers."""
     types = {port.name: port.type for port in ports}
     given = _named(ports, given)
     known = {name: shape for name, shape in (input_shapes or {}).items() if FREE not in shape}
@@ -201,12 +206,6 @@ def check_inputs(
     built: bool = False,
 ) -> None:
     """Check the command line's data for the inputs of a network against the network's declaration.
-
-    Args:
-        ports: The inputs; -1 for extents that are open.
-        given: Arrays by the input's name; ``""`` names the only input.
-        input_shapes: Shapes by name.
-        built: Whether the network is built already, and serves no other shapes.
 
     Raises:
         InputError: If data is for no input, or has another type or shape.
@@ -265,11 +264,7 @@ def _named(ports: Sequence[Endpoint], given: Mapping[str, Array]) -> Mapping[str
 
 
 def require_shapes(ports: Sequence[Endpoint], given: Collection[str] = (), served: str = "") -> None:
-    """Check that the shape of every input is known, from the model, an option or its data.
-
-    Raises:
-        OptionError: If one is not.
-    """
+    """Check that the shape of every input is known, from the model, an option or its data."""
     for port in ports:
         name, shape = port.name, port.shape
         if name in given or (shape is not None and FREE not in shape):
@@ -284,11 +279,7 @@ def require_shapes(ports: Sequence[Endpoint], given: Collection[str] = (), serve
 
 
 def write_outputs(outputs: Mapping[str, Any], folder: Path) -> None:
-    """Write arrays as ``<name>.npy``, and say where; letters that cannot be in a file's name become ``_``.
-
-    Raises:
-        OptionError: If the folder cannot be written.
-    """
+    """Write arrays as ``<name>.npy``, and say where; letters that cannot be in a file's name become ``_``."""
     taken: set[str] = set()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from types import ModuleType, TracebackType
@@ -49,33 +49,25 @@ def _place(fullname: str) -> str:
     return _PLACES.get(fullname, _FACE + fullname.removeprefix("mindspore"))
 
 
-def _mindspore() -> AliasFinder:
-    def missing(fullname: str) -> ImportError:
-        from opbuild.mindspore.names import missing_module
-
-        return missing_module(fullname)
-
-    return AliasFinder("mindspore", _FACE, missing, _place)
-
-
-def _onnxruntime() -> AliasFinder:
-    def missing(fullname: str) -> ImportError:
-        from opbuild.onnxruntime.serving import missing_module
-
-        return missing_module(fullname)
-
-    return AliasFinder("onnxruntime", "opbuild.onnxruntime", missing)
-
-
-_FINDERS: dict[str, Callable[[], AliasFinder]] = {"mindspore": _mindspore, "onnxruntime": _onnxruntime}
-SERVED = tuple(_FINDERS)
+SERVED = ("mindspore", "onnxruntime")
 """Packages that a script can import from opbuild."""
+
+
+def _finder(package: str) -> AliasFinder:
+    def missing(fullname: str) -> ImportError:
+        if package == "onnxruntime":
+            from opbuild.onnxruntime.environment import missing_module
+        else:
+            from opbuild.mindspore.names import missing_module
+        return missing_module(fullname)
+
+    return AliasFinder(package, f"opbuild.{package}", missing, _place if package == "mindspore" else None)
 
 
 @contextmanager
 def found_here(*names: str) -> Iterator[None]:
     """Let imports of these packages find opbuild's own inside the block."""
-    finders = [_FINDERS[name]() for name in names]
+    finders = [_finder(name) for name in names]
     hidden = _forget(names)
     sys.meta_path[:0] = finders
     try:
@@ -102,11 +94,6 @@ def run_script(path: str | os.PathLike[str], args: list[str], serve: Collection[
 
     The script is ``__main__``, its arguments are ``sys.argv[1:]`` and its folder is the first place of ``sys.path``. An
     exception of the script is shown with the traceback that Python would show.
-
-    Args:
-        path: The script.
-        args: Its arguments.
-        serve: Packages that it is to find here although they are installed.
 
     Returns:
         The exit code: 0, what the script gave to ``sys.exit``, or 1 after an exception of the script.

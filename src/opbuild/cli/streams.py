@@ -1,4 +1,4 @@
-"""The standard streams of a command: closed, full, or nobody reads them; and other refusals of the system."""
+"""The standard streams of a command: its output line by line; closed or full streams; other refusals of the system."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ import os
 from contextlib import suppress
 from typing import TextIO
 
+import click
+
 from opbuild.errors import BuildError, OpbuildError, OptionError
 from opbuild.platform.limits import hint_for
+from opbuild.text.visible import visible
+
+
+def echo(text: object = "", *, err: bool = False) -> None:
+    """Write a text and the end of its line to the standard output, or with ``err`` to the standard error."""
+    click.echo(visible(str(text)), err=err)
+
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """How a write ends where there is no room; files that have a name are reported where they are written."""
@@ -43,12 +52,7 @@ def discard(stream: TextIO | None) -> None:
 
 
 def refusal(error: BaseException, output: TextIO | None) -> OpbuildError | None:
-    """Return the error of opbuild for a refusal of the system: of the output, or by a limit; None if it is neither.
-
-    Args:
-        error: What a command ended with.
-        output: Its standard output.
-    """
+    """Return the error of opbuild for a refusal of the system: of the output, or by a limit; None if it is neither."""
     hint = hint_for(error)
     if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
         discard(output)

@@ -1,16 +1,31 @@
-"""The operators of a build as a table: each one built or reused, why, and how long it took."""
+"""Tables and lines on the terminal: what a command found, and the operators of a build, each with why and how long."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from opbuild.cli.terminal import Terminal
 from opbuild.report import Report
+from opbuild.text.visible import visible
+
+
+class Terminal(Console):
+    """rich's console, to which foreign words are no orders: neither their control characters nor their brackets."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the output; only rich's own orders to the terminal stay orders."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else visible(text), style, control)
+
 
 STYLES = {"built": "yellow", "reused": "green", "shared": "cyan"}
 
@@ -26,13 +41,7 @@ def output_console() -> Console:
 
 
 def say(line: str, console: Console | None = None, *, soft_wrap: bool = False) -> None:
-    """Print a line as it is: no part of it is coloured or taken for markup.
-
-    Args:
-        line: The line.
-        console: Where to; by default where results go.
-        soft_wrap: Whether the terminal breaks it, so that names in it stay whole.
-    """
+    """Print a line as it is, where results go unless told; with ``soft_wrap`` names in it stay whole."""
     (console or output_console()).print(line, highlight=False, markup=False, soft_wrap=soft_wrap)
 
 
@@ -45,17 +54,32 @@ def plain_table(*columns: str, header: bool = True) -> Table:
     return Table(*columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), show_header=header)
 
 
+def text_table(
+    names: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = (), *, folds: bool = True
+) -> Table:
+    """Return a table of texts; behind the columns that fold where there is no room stand those of numbers."""
+    table = plain_table(*names)
+    for column in table.columns:
+        column.overflow = "fold" if folds else column.overflow
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def show_table(table: Table) -> None:
+    """Print a table that has rows where results go."""
+    if table.rows:
+        output_console().print(table)
+
+
 PLANNED = {"built": "build", "reused": "reuse", "shared": "share"}
 """What a build that is only planned would do."""
 
 
 def operators_table(report: Report, *, planned: bool = False) -> Table:
-    """Return a table with a row for each distinct operator: those that were built first, the slowest first.
-
-    Args:
-        report: What the build did.
-        planned: Whether it is what a build would do.
-    """
+    """Return a table of a build's operators, made or planned: those that were built first, the slowest first."""
     timed = not planned and any(operator.status == "built" for operator in report.operators)
     table = plain_table("operator", "nodes", "", "why", *["ms"] * timed)
     for column in table.columns:
@@ -82,8 +106,7 @@ def _nodes(names: Sequence[str]) -> str:
 
 def show_report(report: Report, *, planned: bool = False) -> None:
     """Print the table of operators, and those that fall back to numpy; arguments as for ``operators_table``."""
-    if report.operators:
-        output_console().print(operators_table(report, planned=planned))
+    show_table(operators_table(report, planned=planned))
     if report.variants:
         say(report.variants)
     for name, count in sorted(report.host.items()):

@@ -1,32 +1,25 @@
-"""``opbuild tune``: candidates of a model's calls measured on this machine, and faster ones kept in the database."""
+"""``opbuild tune`` and ``bank``: faster variants of a model's calls here, and the database that keeps them."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
-from opbuild.cli.cache_options import read_span
-from opbuild.cli.interrupt import INTERRUPTS
-from opbuild.cli.option_values import OnePath, Whole
-from opbuild.cli.options import CORES, THREADS, cache_path_option, shapes_option
-from opbuild.cli.progress import QUIET_SECONDS, ticking
-from opbuild.cli.tables import output_console, plain_table, say
-from opbuild.cli.terminal import Terminal
+from opbuild.cli.cache_options import json_option, print_json, read_span
+from opbuild.cli.options import THREADS, OnePath, Whole, cache_path_option, new_file, shapes_option, workers_option
+from opbuild.cli.progress import QUIET_SECONDS, shown_while
+from opbuild.cli.tables import Terminal, say, show_table, text_table
 from opbuild.config import Config
 from opbuild.errors import OptionError
-from opbuild.platform.background import begin
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, first_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from opbuild.store.tuning_database import TuningRecord
     from opbuild.tuning.tuner import Row, TunedNetwork, TuningProgress
 
 
@@ -55,7 +48,7 @@ _REDRAW_SECONDS = 0.5
 )
 @click.option("--soc_version", metavar="LEVEL", help="The level whose code is tuned: x86-64-v3, ...  [default: host]")
 @cache_path_option
-@click.option("--workers", metavar="N", type=Whole(1), help=f"Operators compiled at once.  [default: {CORES}]")
+@workers_option
 def tune(
     paths: tuple[Path, ...],
     *,
@@ -98,20 +91,16 @@ def tune(
                 tell=tell,
             )
         left -= result.seconds
-        if result.rows:
-            output_console().print(_table(result))
+        show_table(text_table(_TEXTS, map(_cells, result.rows), _NUMBERS))
         for line in _summary(result):
             say(line)
     say(f"the tuning database is {config.tune_bank}", soft_wrap=True)
 
 
 def _types(text: str) -> list[str]:
-    """Return the operator types that an option names, in any case.
-
-    Raises:
-        OptionError: If one of them does not exist.
-    """
-    from opbuild.graph.passes.infer import check_types, known_types
+    """Return the operator types that an option names, in any case; all of them exist."""
+    from opbuild.graph.operator_types import known_types
+    from opbuild.graph.passes.infer import check_types
 
     types = [each.strip() for each in text.split(",") if each.strip()]
     known = {each.lower() for each in known_types()} if types else set()
@@ -124,21 +113,14 @@ def _shown(name: str) -> Iterator[Callable[[TuningProgress], None]]:
     """Give the watcher of tuning's progress; show it on a terminal all the time, else by a line now and then."""
     console = Terminal(stderr=True)
     told: list[TuningProgress] = []
-    stop = threading.Event()
     with ExitStack() as stack:
         if console.is_terminal:
             status = stack.enter_context(console.status(_line(name, told)))
             show, interval = (lambda: status.update(_line(name, told))), _REDRAW_SECONDS
         else:
             show, interval = (lambda: say(_line(name, told), console, soft_wrap=True)), QUIET_SECONDS
-        thread = begin(lambda: ticking(stop, interval, interval, show), "opbuild-progress")
-        try:
-            with INTERRUPTS.described(lambda: _kept(told)):
-                yield lambda progress: told.__setitem__(slice(None), [progress])
-        finally:
-            stop.set()
-            if thread:
-                thread.join()
+        stack.enter_context(shown_while(show, interval, interval, lambda: _kept(told)))
+        yield lambda progress: told.__setitem__(slice(None), [progress])
 
 
 def _line(name: str, told: Sequence[TuningProgress]) -> str:
@@ -156,15 +138,7 @@ def _kept(told: Sequence[TuningProgress]) -> str:
     return f"{counted(known, 'distinct call')} known and kept; the next run goes on"
 
 
-def _table(result: TunedNetwork) -> Table:
-    table = plain_table("family", "nodes", "table's choice", "tuned")
-    for column in table.columns:
-        column.overflow = "fold"
-    for name in ("us", "tuned us", "ratio below"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in result.rows:
-        table.add_row(*map(Text, _cells(row)))
-    return table
+_TEXTS, _NUMBERS = ("family", "nodes", "table's choice", "tuned"), ("us", "tuned us", "ratio below")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -212,3 +186,77 @@ def _summary(result: TunedNetwork) -> list[str]:
     if result.cut:
         lines.append("only its first part was tuned: what follows is bound when the network is called")
     return lines
+
+
+FILE = OnePath("the path of a file")
+
+
+@click.group()
+def bank() -> None:
+    """List, export and import what tuning found.
+
+    The tuning database is a file of lines in $TUNE_BANK_PATH, else in tune_bank beside the cache.
+    """
+
+
+@bank.command()
+@cache_path_option
+@json_option
+def ls(cache_path: Path | None, as_json: bool) -> None:
+    """List the records, and which count here."""
+    from opbuild.tuning.listing import listed
+
+    found = listed(Config.from_environment(cache_path=cache_path))
+    if as_json:
+        print_json([{**vars(each.record), "state": each.state} for each in found.rows])
+        return
+    names = ("family", "asked", "choice", "level", "threads", "machine", "us", "tuned us", "date", "")
+    show_table(text_table(names, (_record_cells(*each) for each in found.rows), folds=False))
+    say(f"{counted(len(found.rows), 'record')} in {found.path}", soft_wrap=True)
+    for line in found.problems:
+        say(line)
+
+
+def _record_cells(record: TuningRecord, state: str) -> tuple[str, ...]:
+    choice = "another family" if record.choice is None else " ".join(f"{n} {v}" for n, v in record.choice.items())
+    return (
+        record.family,
+        record.arguments,
+        choice if record.is_tuned else "as the table",
+        record.level,
+        str(record.threads),
+        record.machine or record.system,
+        f"{record.before:.1f}" if record.pairs else "",
+        f"{record.after:.1f}" if record.is_tuned else "",
+        record.date[:10],
+        state,
+    )
+
+
+@bank.command()
+@click.argument("file", type=FILE)
+@cache_path_option
+def export(file: Path, cache_path: Path | None) -> None:
+    """Write the records into a file.
+
+    Each that counts once, signed if $OPBUILD_SIGNING_KEY is set.
+    """
+    from opbuild.tuning.listing import export_database
+
+    new_file("file", str(file), "the file to write")
+    say(f"{counted(export_database(Config.from_environment(cache_path=cache_path), file), 'record')} in {file}")
+
+
+@bank.command("import")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
+@cache_path_option
+def import_(files: tuple[Path, ...], cache_path: Path | None) -> None:
+    """Add the records of other tuning databases.
+
+    Those that this one lacks, or has earlier ones for.
+    """
+    from opbuild.tuning.listing import import_databases
+
+    added, left_out = import_databases(Config.from_environment(cache_path=cache_path), files)
+    problem = f"; {counted(left_out, 'line')} damaged or not signed with the key" if left_out else ""
+    say(f"{counted(added, 'record')} added{problem}")

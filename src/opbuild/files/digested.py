@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from opbuild.config import available_cores
 from opbuild.files.mapping import Array
+from opbuild.platform.background import parallel_map
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.parallel_map import parallel_map
 
 _ALONE = 2**16
 """Bytes of a part from which it is worth handing to a thread."""

@@ -22,7 +22,7 @@ from opbuild.files.digested import forget
 from opbuild.files.mapping import Array, read_file
 from opbuild.files.pages import remap
 from opbuild.files.writers import give_back_lease, has_lease, take_lease
-from opbuild.platform.libc import libc
+from opbuild.platform.locks import libc
 from opbuild.platform.paths import Path
 
 LEAST = 2**20

@@ -15,8 +15,8 @@ import numpy as np
 from opbuild.config import available_cores
 from opbuild.files.private import boot, publish
 from opbuild.files.trust import PRIVATE, Trust
+from opbuild.platform.background import parallel_map
 from opbuild.platform.digest import blake3_of, blake3_of_file
-from opbuild.platform.parallel_map import parallel_map
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 

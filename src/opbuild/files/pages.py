@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.files.mapping import Array
-from opbuild.platform.libc import libc
+from opbuild.platform.locks import libc
 
 LEAST = 2**16
 """Bytes below which memory is the allocator's."""

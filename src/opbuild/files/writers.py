@@ -15,7 +15,7 @@ import os
 import signal
 import stat
 
-from opbuild.platform.libc import libc
+from opbuild.platform.locks import libc
 from opbuild.platform.paths import Path
 
 _DISKS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010})

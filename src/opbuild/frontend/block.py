@@ -14,7 +14,7 @@ from opbuild.graph.constants import array_digest
 from opbuild.graph.expressions import DerivedValue
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import NamedTuple, dataclass, field, replace
 from opbuild.text.canonical import canonical_json
 

@@ -19,7 +19,7 @@ from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import NamedTuple, dataclass
 
 

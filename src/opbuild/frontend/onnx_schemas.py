@@ -13,9 +13,9 @@ from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any
 
-from opbuild.platform.installed import release_of
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
+from opbuild.platform.sources import release_of
 
 TABLE = Path(__file__).parent / "onnx_schemas.json"
 

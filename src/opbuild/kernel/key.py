@@ -13,7 +13,7 @@ from typing import Any
 
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import dataclass, field
 from opbuild.target.level import Target
 from opbuild.text.canonical import canonical_json

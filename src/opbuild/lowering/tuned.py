@@ -14,7 +14,7 @@ from opbuild.families.tuning_query import TunedVariant, TuningQuery, TuningSourc
 from opbuild.kernel.answers import Answered
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Chooser
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import dataclass, field
 from opbuild.program import Program
 from opbuild.text.canonical import canonical_json

@@ -7,7 +7,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any
 
 from opbuild.errors import ModelError, OptionError, ShapeError
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 
 
 class ArgumentTypeError(OptionError, TypeError):

@@ -1,4 +1,4 @@
-/* How one signature of an offline model runs, as tables that are read in place (opbuild/offline/program_json.py). */
+/* How one signature of an offline model runs, as tables that are read in place (opbuild/offline/file.py). */
 #ifndef OPBUILD_TABLES_H
 #define OPBUILD_TABLES_H
 

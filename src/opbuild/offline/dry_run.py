@@ -85,13 +85,7 @@ class _MetSegments:
 
 
 def dry_run(model: ModelSource, first: FirstSegment, sizes: Iterable[Shapes], most: int = 1) -> list[Met]:
-    """Return segments that a network may have, its first one first.
-
-    Args:
-        model: The model.
-        first: Its first segment.
-        sizes: Shapes of the model's inputs.
-        most: For how many of them it is run.
+    """Return segments that a network may have, its first one first; it is run at so many of the sizes as it takes.
 
     Raises:
         ShapeError: If the network takes none of the sizes.

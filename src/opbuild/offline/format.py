@@ -94,11 +94,6 @@ class Container:
 def write_container(path: Path, sections: Sequence[Section], trust: Trust = PRIVATE) -> None:
     """Write a file whole or not at all: beside its place, to the disk, then renamed.
 
-    Args:
-        path: The file.
-        sections: What it holds.
-        trust: What it is signed with.
-
     Raises:
         OSError: If it cannot be written; nothing is left behind, and an older file stays.
     """

@@ -197,14 +197,7 @@ def _results(
 def filtered(
     records: Sequence[OperatorSupport], *, kernel: bool = False, host: bool = False, dtype: str = ""
 ) -> Iterator[OperatorSupport]:
-    """Yield the records of operators that have kernels, or that run on the host, for some type or for one.
-
-    Args:
-        records: What to choose from.
-        kernel: Only those with kernels.
-        host: Only those on the host.
-        dtype: For this element type; empty for any.
-    """
+    """Yield the records of operators that have kernels, or that run on the host, for some type or for one."""
     for each in records:
         sides = [side for asked, side in ((kernel, each.kernel), (host, each.host)) if asked]
         sides = sides or [each.kernel + each.host + each.folded + (() if dtype else each.refused or ("",))]

@@ -1,9 +1,10 @@
-"""The needs of an offline model, for its signatures or ranges: a build, a preview and a check begin with them."""
+"""The needs of an offline model, for its signatures or ranges: what a build, a preview and a check begin with."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, UnsupportedOperatorError
@@ -18,14 +19,22 @@ from opbuild.offline.dry_run import dry_run
 from opbuild.offline.ranges import RangePlan, Search, at_break, waits_at
 from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.setup import Setup, set_up
-from opbuild.pipeline.stages import Planned
+from opbuild.pipeline.stages import HostNode, Planned, require_portable
+from opbuild.pipeline.stores import deciding_builder
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
-from opbuild.report import Clock
+from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.session import Session
 from opbuild.target.soc_version import resolve_soc_version
 from opbuild.text.plural import counted
+
+if TYPE_CHECKING:
+    from opbuild.builder.build import Builder
+    from opbuild.builder.job import OperatorJob
+    from opbuild.frontend.onnx_inspect import NodeCheck
+
 
 ShapeMap = Mapping[str, Sequence[int]]
 RangeMap = Mapping[str, Sequence[int | tuple[int, int]]]
@@ -201,11 +210,7 @@ def _require_tensors(source: ModelSource) -> None:
 
 
 def _sizes(source: ModelSource, input_shapes: ShapeMap, ranges: RangeMap) -> Sizes:
-    """Return the ranges of all inputs.
-
-    Raises:
-        ShapeError: If one is empty or negative, or an input has an open shape and no range.
-    """
+    """Return the ranges of all inputs."""
     _check_ranks(source, ranges)
     fixed = {name: shape for name, shape in input_shapes.items() if name not in ranges}
     least = {name: [_least(extent) for extent in shape] for name, shape in ranges.items()}
@@ -235,3 +240,139 @@ def _check_ranks(source: ModelSource, ranges: Mapping[str, Sequence[int | tuple[
 
 def _least(extent: int | tuple[int, int]) -> int:
     return max(extent, 1) if isinstance(extent, int) else extent[0]
+
+
+def preview(
+    model: Model,
+    *,
+    soc_version: str = "host",
+    input_shapes: ShapeMap | None = None,
+    variants: Sequence[ShapeMap] | None = None,
+    ranges: RangeMap | None = None,
+    config: Config | None = None,
+    observer: Observer | None = None,
+    portable: bool = True,
+) -> Report:
+    """Return a report of the operators that ``build_offline`` with these arguments would compile and reuse, and why.
+
+    With ``portable`` operators that run only where onnx is installed are refused, as ``build_offline`` does. Without
+    it is what ``compile`` would do, which takes a lower level's operators where nothing can be compiled. Operators are
+    reported as ``built`` if they would be; their milliseconds are 0.
+
+    The report's ``breaks`` are the nodes of a network in segments behind which it is bound when it is called. An
+    offline model has the operators that made-up data lead to, which are reported too; without ``portable`` they are
+    not, as other data may lead to others.
+
+    Raises:
+        ModelError: If the model is at fault.
+        OptionError: If an argument is at fault.
+        BuildError: If the compiler is not installed.
+    """
+    setup = set_up_file(soc_version, config, observer)
+    session = Session(setup)
+    shapes: Any = {"input_shapes": input_shapes, "variants": variants, "ranges": ranges}
+    plan = plan_file(model, session, **shapes, portable=portable)
+    needed, builder = plan.needed, deciding_builder(setup, session.stores)
+    if portable:
+        require_portable(needed.host.values())
+    else:
+        session, needed, builder = session.served(needed, builder, Clock())
+    host = Counter(each.node.op_type for each in needed.host.values())
+    jobs = builder.plan(needed.kernels)
+    level = session.setup.level_text_with(sum(job.is_borrowed for job in jobs))
+    return Report(needed.name, _explained(jobs, builder), host, level=level, breaks=plan.waits, tuned=_tuned(needed))
+
+
+def _tuned(needed: Planned) -> dict[str, str]:
+    return {node: said for program in needed.programs for node, said in program.tuned.items()}
+
+
+def _explained(jobs: Sequence[OperatorJob], builder: Builder) -> tuple[OperatorReport, ...]:
+    from opbuild.builder.explain import WHEN_ASKED, Explainer
+
+    builder.adopt(jobs)
+    explain = Explainer(builder.store, builder.others, WHEN_ASKED).explain
+    return tuple(OperatorReport(job.name, job.outcome, str(explain(job.key, job.reason)), job.nodes) for job in jobs)
+
+
+UNSUPPORTED = 1
+"""ATC's code for an operator of a type that it does not know."""
+
+
+@dataclass(frozen=True)
+class CheckedModel:
+    """The result of a check: the model's name, and its nodes in order."""
+
+    name: str
+    nodes: tuple[NodeCheck, ...]
+
+    @property
+    def without_kernel(self) -> tuple[NodeCheck, ...]:
+        """The nodes that no kernel serves."""
+        return tuple(node for node in self.nodes if node.remark)
+
+    @property
+    def failed(self) -> tuple[NodeCheck, ...]:
+        """The nodes that an offline model cannot have."""
+        return tuple(node for node in self.nodes if not node.fits)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the check as ATC writes it to ``check_result.json``; a cause of code 0 is a remark, no failure."""
+        return {
+            "name": self.name,
+            "result": "failed" if self.failed else "success",
+            "total": len(self.nodes),
+            "pass": len(self.nodes) - len(self.failed),
+            "fail": len(self.failed),
+            "op": [_as_json(node) for node in self.nodes],
+        }
+
+
+def _as_json(node: NodeCheck) -> dict[str, Any]:
+    cause = {"cause": [{"code": 0 if node.fits else UNSUPPORTED, "message": node.remark}]} if node.remark else {}
+    return {"name": node.name, "type": node.op_type, "result": "success" if node.fits else "failed", **cause}
+
+
+def check(
+    model: Path,
+    *,
+    soc_version: str = "host",
+    input_shapes: ShapeMap | None = None,
+    variants: Sequence[ShapeMap] | None = None,
+    ranges: RangeMap | None = None,
+    config: Config | None = None,
+    observer: Observer | None = None,
+) -> CheckedModel:
+    """Look for every operator of a model that has no kernel; nothing is compiled and the compiler is not needed.
+
+    Arguments are those of ``build_offline``.
+
+    Raises:
+        ModelError: If the model is at fault as a whole.
+        OptionError: If an argument is at fault.
+    """
+    from opbuild.frontend.onnx_inspect import check_nodes
+
+    nodes = check_nodes(model)
+    if not all(node.fits for node in nodes):
+        return CheckedModel(model.stem, nodes)
+    remarked: dict[str, NodeCheck] = {}
+    setup = set_up_file(soc_version, config, observer)
+    try:
+        plan = plan_file(model, Session(setup), input_shapes=input_shapes, variants=variants, ranges=ranges)
+        remarked.update((name, _checked(each)) for name, each in plan.needed.host.items())
+    except UnsupportedOperatorError as error:
+        blamed = next((node for node in nodes if node.name == error.node), None)
+        if blamed is None:
+            raise
+        remarked[blamed.name] = blamed._replace(fits=False, remark=error.message)
+    own = {node.name for node in nodes}
+    checked = [remarked.get(node.name, node) for node in nodes]
+    return CheckedModel(model.stem, (*checked, *(node for name, node in remarked.items() if name not in own)))
+
+
+def _checked(host: HostNode) -> NodeCheck:
+    from opbuild.frontend.onnx_inspect import NodeCheck
+
+    where = "numpy evaluates it" if host.portable else "it runs only where the onnx package is installed"
+    return NodeCheck(host.node.name, host.node.op_type, host.portable, f"{host.why}: {where}")

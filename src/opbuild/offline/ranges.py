@@ -21,7 +21,7 @@ from opbuild.offline.file import PackedWeights
 from opbuild.offline.format import GRAPH, Section
 from opbuild.pipeline.stages import Assembled, HostNode, Planned, host_nodes
 from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes, symbolic_first
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import dataclass, replace
 from opbuild.platform.sources import own_sources
 from opbuild.program import Program, ProgramSymbols
@@ -53,7 +53,6 @@ class FoundProgram:
 
     Attributes:
         graph: What was lowered, with the break behind it.
-        program: The program.
         shapes: The only size that it is for; None: it has symbolic extents.
     """
 
@@ -82,13 +81,7 @@ class FoundProgram:
 
 @dataclass(eq=False)
 class FileSegment:
-    """A segment of a network, and its programs.
-
-    Attributes:
-        digest: The segment's.
-        inputs: Its inputs as declared, with which the digest names it.
-        programs: Its programs.
-    """
+    """A segment of a network: its digest, the declared inputs with which that names it, and its programs."""
 
     digest: str
     inputs: tuple[Declared, ...]
@@ -125,9 +118,6 @@ class RangePlan:
 
 class Search:
     """Finds the programs of segments, and the kernels and host nodes that they need.
-
-    Args:
-        session: Lowers them.
 
     Attributes:
         kernels: The kernels, each with the nodes that need it.

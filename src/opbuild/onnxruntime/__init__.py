@@ -5,8 +5,8 @@
 """
 
 from opbuild.onnxruntime import capi as capi
-from opbuild.onnxruntime.binding import IOBinding
 from opbuild.onnxruntime.environment import (
+    __version__,
     disable_telemetry_events,
     enable_telemetry_events,
     get_all_providers,
@@ -15,6 +15,7 @@ from opbuild.onnxruntime.environment import (
     get_device,
     get_version_string,
     has_collective_ops,
+    install,
     preload_dlls,
     set_default_logger_severity,
     set_default_logger_verbosity,
@@ -29,10 +30,8 @@ from opbuild.onnxruntime.options import (
     RunOptions,
     SessionOptions,
 )
-from opbuild.onnxruntime.serving import install
-from opbuild.onnxruntime.session import InferenceSession
+from opbuild.onnxruntime.session import InferenceSession, IOBinding
 from opbuild.onnxruntime.values import OrtDevice, OrtValue
-from opbuild.onnxruntime.version import __version__
 
 SessionIOBinding = IOBinding
 

@@ -30,6 +30,7 @@ from opbuild.onnxruntime.status import (
 )
 from opbuild.platform.locks import Lock
 from opbuild.platform.paths import Path
+from opbuild.platform.records import NamedTuple
 
 _Key = tuple[str, tuple[tuple[str, tuple[int, ...]], ...], int]
 
@@ -42,35 +43,11 @@ _PLACE_OF_DATA = b"location"
 """Every tensor that lies in a file beside the model has this text; the model's bytes then do not tell its weights."""
 
 
-class Model:
-    """A session's model: one version of it, whatever becomes of its files.
+class Model(NamedTuple):
+    """A session's model: one version of it, what it says of itself, and the network that runs it."""
 
-    Attributes:
-        declared: What it says of itself.
-        network: What runs it.
-
-    Args:
-        source: Its path or its bytes.
-        digest: The digest of its bytes, without weights that are elsewhere.
-        declared: What it says of itself.
-        options: How the session is made.
-        has_data: Whether it may have weights elsewhere.
-        shown: What messages of its file begin with.
-    """
-
-    def __init__(
-        self,
-        source: str | bytes,
-        digest: str,
-        declared: DeclaredModel,
-        options: SessionOptions,
-        *,
-        has_data: bool,
-        shown: str,
-    ) -> None:
-        self.declared = declared
-        with _LOCK, as_status(shown):
-            self.network = _shared(source, digest, _overridden(declared.inputs, options), options, has_data=has_data)
+    declared: DeclaredModel
+    network: Network
 
 
 def _shared(
@@ -122,7 +99,9 @@ def read_model(path_or_bytes: str | bytes | os.PathLike[str], options: SessionOp
         raise failure(InvalidArgument, f"{shown}No graph was found in the protobuf.")
     digest = digest_model(np.frombuffer(contents, np.uint8)).digest
     has_data = re.search(_PLACE_OF_DATA, contents) is not None
-    return Model(source, digest, declared, options, has_data=has_data, shown=shown)
+    with _LOCK, as_status(shown):
+        shapes = _overridden(declared.inputs, options)
+        return Model(declared, _shared(source, digest, shapes, options, has_data=has_data))
 
 
 def _contents(path: str, shown: str) -> Any:

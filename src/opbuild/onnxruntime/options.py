@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from opbuild.onnxruntime.notices import warn_once
+from opbuild.onnxruntime.environment import warn_once
 from opbuild.onnxruntime.status import Fail, NotImplemented, failure
 from opbuild.platform.paths import Path
 
@@ -49,8 +49,11 @@ HINTS = frozenset(
 class _Checked:
     """Attributes that have a type each, and no others, as ONNX Runtime's classes have."""
 
+    if TYPE_CHECKING:  # not what __setattr__ lets programs set
+        config: dict[str, str]
+
     def __init__(self) -> None:
-        vars(self)["_entries"] = dict[str, str]()
+        vars(self)["config"] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in type(self).__annotations__:
@@ -70,12 +73,6 @@ class _Checked:
         if key not in self.config:
             raise RuntimeError(f"{type(self).__name__} does not have configuration with key: {key}")
         return self.config[key]
-
-    @property
-    def config(self) -> dict[str, str]:
-        """The configuration entries."""
-        entries: dict[str, str] = vars(self)["_entries"]
-        return entries
 
 
 class SessionOptions(_Checked):
@@ -98,10 +95,13 @@ class SessionOptions(_Checked):
     use_deterministic_compute: bool = False
     use_per_session_threads: bool = True
 
+    if TYPE_CHECKING:
+        sizes_by_name: dict[str, int]
+        sizes_by_denotation: dict[str, int]
+
     def __init__(self) -> None:
         super().__init__()
-        vars(self)["_sizes_by_name"] = dict[str, int]()
-        vars(self)["_sizes_by_denotation"] = dict[str, int]()
+        vars(self).update(sizes_by_name={}, sizes_by_denotation={})
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Add an entry of the configuration; one of which nothing comes is named when a session is made."""
@@ -123,42 +123,18 @@ class SessionOptions(_Checked):
         """Fix the open extents that have this denotation."""
         self.sizes_by_denotation[denotation] = int(size)
 
-    @property
-    def sizes_by_name(self) -> dict[str, int]:
-        """Sizes of open extents by their name."""
-        sizes: dict[str, int] = vars(self)["_sizes_by_name"]
-        return sizes
-
-    @property
-    def sizes_by_denotation(self) -> dict[str, int]:
-        """Sizes of open extents by their denotation."""
-        sizes: dict[str, int] = vars(self)["_sizes_by_denotation"]
-        return sizes
-
     def register_custom_ops_library(self, path: str) -> None:
-        """Refuse a library of operators: it is written for ONNX Runtime's own kernels.
-
-        Raises:
-            Fail: Always.
-        """
+        """Refuse a library of operators: it is written for ONNX Runtime's own kernels."""
         why = "opbuild cannot call it" if Path(path).exists() else "cannot open shared object file"
         text = f"Failed to load library {path} with error: {path}: {why}"
         raise failure(Fail, text, "operators of your own are written with @opbuild.operator")
 
     def add_initializer(self, name: str, value: Any) -> None:
-        """Refuse another value for a weight.
-
-        Raises:
-            NotImplemented: Always.
-        """
+        """Refuse another value for a weight."""
         raise failure(NotImplemented, f"the initializer {name} cannot be replaced", "write the value into the model")
 
     def add_external_initializers(self, names: list[str], values: list[Any]) -> None:
-        """Refuse values for weights that the model leaves out.
-
-        Raises:
-            NotImplemented: Always.
-        """
+        """Refuse values for weights that the model leaves out."""
         raise failure(NotImplemented, f"initializers cannot be given: {', '.join(names)}", "write them to a file")
 
     def check(self) -> None:

@@ -1,25 +1,185 @@
-"""InferenceSession: a model that is ready to run."""
+"""InferenceSession: a model that is ready to run, memory that is bound to it, and its profile."""
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
+import threading
+import time
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import prod
 from typing import Any
 
-from opbuild.onnxruntime.binding import IOBinding
-from opbuild.onnxruntime.feeds import Feeds
-from opbuild.onnxruntime.metadata import ModelMetadata, NodeArg, argument_of_endpoint, arguments_of, metadata_of
+import numpy as np
+
+from opbuild.onnxruntime.environment import registered
+from opbuild.onnxruntime.metadata import Feeds, ModelMetadata, NodeArg, argument_of_endpoint, arguments_of, metadata_of
 from opbuild.onnxruntime.model import Model, read_model
 from opbuild.onnxruntime.options import RunOptions, SessionOptions
-from opbuild.onnxruntime.profiling import Profile
-from opbuild.onnxruntime.providers import registered
 from opbuild.onnxruntime.status import InvalidArgument, as_status, failure
-from opbuild.onnxruntime.values import OrtValue, OrtValueVector
+from opbuild.onnxruntime.values import OrtValue, OrtValueVector, array_dtype, require_cpu
 from opbuild.platform.background import begin
 from opbuild.platform.interrupts import quiet_when_interrupted
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
+from opbuild.platform.paths import Path
+
+
+class Profile:
+    """The profile of a session.
+
+    Attributes:
+        start: Nanoseconds of ``time.monotonic_ns`` when it began.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.start = time.monotonic_ns()
+        self._path = Path(f"{prefix}_{time.strftime('%Y-%m-%d_%H-%M-%S')}.json")
+        self._events: list[str] = []
+
+    @contextmanager
+    def event(self, name: str) -> Iterator[None]:
+        """Write down how long the block takes."""
+        began = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            now = time.monotonic_ns()
+            fields = {
+                "cat": "Session",
+                "pid": os.getpid(),
+                "tid": threading.get_native_id(),
+                "dur": (now - began) // 1000,
+                "ts": (began - self.start) // 1000,
+                "ph": "X",
+                "name": name,
+                "args": {},
+            }
+            self._events.append(json.dumps(fields))
+
+    def write(self) -> str:
+        """Write the file and return its name."""
+        self._path.write_text("[\n" + ",\n".join(self._events) + "\n]\n", encoding="utf-8")
+        return str(self._path)
+
+
+class IOBinding:
+    """The inputs and outputs of a session, bound to memory."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        self.session = session
+        self.inputs: dict[str, OrtValue] = {}
+        self.outputs: dict[str, OrtValue | None] = {}
+        self.results: dict[str, OrtValue] = {}
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        """Read an input from an array.
+
+        Raises:
+            RuntimeError: If there is no such input.
+        """
+        self.session.feeds.require(name)
+        self.inputs[name] = OrtValue(np.asarray(arr_on_cpu))
+
+    def bind_input(
+        self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
+    ) -> None:
+        """Read an input from memory at an address, which must stay there.
+
+        Raises:
+            RuntimeError: If there is no such input, or the device is not the processor.
+            ValueError: If opbuild has no such element type.
+        """
+        require_cpu(device_type)
+        self.session.feeds.require(name)
+        self.inputs[name] = OrtValue(_array_at(buffer_ptr, shape, element_type))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Read an input from a value.
+
+        Raises:
+            RuntimeError: If there is no such input.
+        """
+        self.session.feeds.require(name)
+        self.inputs[name] = ortvalue
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Ask for an output: in memory at an address, or, without one, in memory of its own in each call.
+
+        Raises:
+            RuntimeError: If the device is not the processor.
+            ValueError: If there is an address without an element type and a shape.
+        """
+        require_cpu(device_type)
+        if buffer_ptr is None:
+            self.outputs[name] = None
+            return
+        if element_type is None or shape is None:
+            raise ValueError("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
+        self.outputs[name] = OrtValue(_array_at(buffer_ptr, shape, element_type))
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Write an output to a value."""
+        self.outputs[name] = ortvalue
+
+    def store(self, results: Sequence[Any]) -> None:
+        """Put the results of a call where they belong.
+
+        Raises:
+            RuntimeError: If memory that is bound has another shape or element type.
+        """
+        self.results = {}
+        for (name, bound), result in zip(self.outputs.items(), results, strict=True):
+            if bound is not None and isinstance(result, np.ndarray):
+                bound.update_inplace(result)
+            self.results[name] = OrtValue(result) if bound is None else bound
+
+    def get_outputs(self) -> OrtValueVector:
+        """Return the outputs of the last call."""
+        return OrtValueVector(self.results.values())
+
+    def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        """Return the outputs of the last call."""
+        return self.get_outputs()
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """Return the outputs of the last call as arrays of their own."""
+        return [np.array(each.value) if each.is_tensor() else each.value for each in self.results.values()]
+
+    def synchronize_inputs(self) -> None:
+        """Wait until inputs are there: on the processor they are."""
+
+    def synchronize_outputs(self) -> None:
+        """Wait until outputs are there: on the processor they are."""
+
+    def clear_binding_inputs(self) -> None:
+        """Forget the inputs."""
+        self.inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Forget the outputs."""
+        self.outputs.clear()
+        self.results.clear()
+
+
+def _array_at(address: int, shape: Sequence[int], element_type: Any) -> np.ndarray[Any, Any]:
+    """Return an array that reads and writes memory at an address."""
+    dtype = array_dtype(element_type)
+    nbytes = prod(shape) * dtype.itemsize
+    if not nbytes:
+        return np.empty(shape, dtype)
+    memory = (ctypes.c_uint8 * nbytes).from_address(address)
+    return np.ctypeslib.as_array(memory).view(dtype).reshape(shape)
 
 
 class InferenceSession:

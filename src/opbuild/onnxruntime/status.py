@@ -19,12 +19,7 @@ from opbuild.errors import (
 
 
 class StatusError(OpbuildError):
-    """Base of ONNX Runtime's errors. Its text is ONNX Runtime's alone; a traceback shows the hint below it.
-
-    Attributes:
-        number: ONNX Runtime's number of the error.
-        status: Its name in messages.
-    """
+    """Base of ONNX Runtime's errors. Its text is ONNX Runtime's alone; a traceback shows the hint below it."""
 
     number: ClassVar[int]
     status: ClassVar[str]

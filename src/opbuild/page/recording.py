@@ -1,13 +1,16 @@
-"""Recording: the events of a build, with the time of each, and from it a timeline by worker."""
+"""Recording: the events of a build with the time of each, as a timeline by worker and as a trace for Chrome."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from opbuild.events import CompileFinished, CompileStarted, Event, Observer, Taken, Working, ignore
 from opbuild.platform.records import NamedTuple
+from opbuild.runtime.profile import Profile
 
 STEPS = "steps"
 """The lane of what is done besides compiling."""
@@ -32,12 +35,7 @@ class Span(NamedTuple):
 
 
 class EventRecording:
-    """An observer that keeps events with their times and passes them on; threads of a build may call it.
-
-    Args:
-        observer: Gets every event.
-        clock: Returns the time in seconds.
-    """
+    """An observer that keeps events with their times and passes them on; threads of a build may call it."""
 
     def __init__(self, observer: Observer = ignore, clock: Callable[[], float] = time.perf_counter) -> None:
         self._observer, self._clock = observer, clock
@@ -106,3 +104,47 @@ def _steps(events: list[tuple[float, Event]], end: float) -> list[Span]:
         following = begun[index + 1][1] if index + 1 < len(begun) else end
         spans.append(Span(STEPS, step, began, (last if last > began else following) - began))
     return spans
+
+
+BUILD, RUN = 1, 2
+"""The processes of a trace: the build with a thread for each worker, and a run."""
+
+
+def trace(network: str, spans: Sequence[Span], profile: Profile | None = None) -> str:
+    """Return a trace as JSON: what a build did, and the calls of a run one after the other, each with its median."""
+    lanes = sorted({span.lane for span in spans}, key=lambda lane: (lane != STEPS, len(lane), lane))
+    events = []
+    if spans:
+        events += [_name("process_name", BUILD, 0, f"build of {network}")]
+        events += [_name("thread_name", BUILD, number, lane) for number, lane in enumerate(lanes)]
+    events += [
+        _complete(BUILD, lanes.index(span.lane), span.name, span.began, span.milliseconds, {"why": span.detail})
+        for span in spans
+    ]
+    if profile is not None:
+        events += [_name("process_name", RUN, 0, f"run of {network}"), _name("thread_name", RUN, 0, "calls")]
+        events += _run(profile)
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, indent=None)
+
+
+def _run(profile: Profile) -> list[dict[str, Any]]:
+    events, now = [], 0.0
+    for row in profile.rows:
+        call = row.call
+        details = {"kernel": call.kernel, "family": call.family, "shape": list(call.shape)}
+        counted: dict[str, Any] = {"bytes": call.nbytes} if call.nbytes else {}
+        if call.operations:
+            counted["GFLOP/s"] = round(row.gflops, 1)
+        events.append(_complete(RUN, 0, ", ".join(call.nodes), now, row.milliseconds, details | counted))
+        now += row.milliseconds
+    return events
+
+
+def _complete(process: int, thread: int, name: str, began: float, milliseconds: float, details: Any) -> dict[str, Any]:
+    first, last = round(1e6 * began), round(1e6 * (began + milliseconds))  # rounded alike: what follows begins there
+    at = {"ts": first / 1e3, "dur": (last - first) / 1e3}
+    return {"ph": "X", "pid": process, "tid": thread, "name": name, **at, "args": details}
+
+
+def _name(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "ts": 0, "pid": process, "tid": thread, "name": kind, "args": {"name": name}}

@@ -1,19 +1,193 @@
-"""The page: contents in, one HTML file out, which needs no network and reads without a script."""
+"""The page: its contents as plain types, and one HTML file of them, which needs no network and no script."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from opbuild.page.contents import PageContents
-from opbuild.page.recording import STEPS
+from opbuild.page.recording import STEPS, Span
 from opbuild.platform.paths import Path
-from opbuild.platform.records import NamedTuple
+from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.report import OperatorReport, Report
+from opbuild.runtime.calls import NetworkCall
+from opbuild.runtime.executor import Executor
+from opbuild.runtime.profile import Profile
 from opbuild.text.plural import counted, first_of, size
 from opbuild.text.visible import visible
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+
+class Layer(NamedTuple):
+    """One call of the network.
+
+    Attributes:
+        number: Its place, from 1.
+        status: What became of its operator: ``built``, ``reused``, ``shared``, or ``host``.
+        build: Milliseconds that its compile took, whenever that was; None on the host.
+        run: Milliseconds that the call takes; None if it was not timed.
+        share: That over the sum of all calls.
+        gflops: Its rate; 0 where operations are not counted or times not taken.
+        peak: That over the nominal peak; None without one.
+        memory: Bytes of temporaries that are alive; None where that is not known.
+    """
+
+    number: int
+    call: NetworkCall
+    status: str
+    reason: str
+    build: float | None
+    run: float | None
+    share: float
+    gflops: float
+    peak: float | None
+    memory: int | None
+
+
+class OperatorRow(NamedTuple):
+    """One distinct operator.
+
+    Attributes:
+        family: The kernel's family; empty if it is not known.
+        variant: How it computes, as text.
+        build: Milliseconds that its compile took, whenever that was.
+        calls: How many calls it serves.
+        networks: Other networks in the store that use it.
+        run: Milliseconds of its calls; None if they were not timed.
+        gflops: Their rate; 0 where it is not known.
+    """
+
+    name: str
+    family: str
+    variant: str
+    status: str
+    reason: str
+    build: float
+    calls: int
+    networks: tuple[str, ...]
+    run: float | None
+    share: float
+    gflops: float
+    peak: float | None
+
+
+@dataclass(frozen=True)
+class PageContents:
+    """Everything that the page shows.
+
+    Attributes:
+        layers: The network's calls in order.
+        kernels: Its distinct operators, the slowest first if times were taken, else those that were built.
+        profile: The times of a run; None if they were not taken.
+        peak: GFLOP/s that the machine has nominally; None if that is not known.
+    """
+
+    report: Report
+    layers: tuple[Layer, ...]
+    kernels: tuple[OperatorRow, ...]
+    spans: tuple[Span, ...]
+    profile: Profile | None
+    peak: float | None
+    threads: int
+    version: str
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The lanes of the timeline, steps first."""
+        lanes = {span.lane for span in self.spans}
+        return tuple(sorted(lanes, key=lambda lane: (lane != STEPS, len(lane), lane)))
+
+
+def gather(
+    report: Report,
+    runners: Sequence[Executor],
+    *,
+    spans: Sequence[Span] = (),
+    profile: Profile | None = None,
+    networks: Mapping[str, Sequence[str]] | None = None,
+    peak: float | None = None,
+    threads: int = 1,
+    version: str = "",
+) -> PageContents:
+    """Put together the contents of the page; ``networks`` are by operator the names of other networks that use it."""
+    operators = {_without_device(each.name): each for each in report.operators}
+    calls = [(runner.call_of(step), memory) for runner in runners for step, memory in enumerate(memory_of(runner))]
+    rows: list[tuple[NetworkCall, float | None, float, float, int | None]]
+    if profile is None:
+        rows = [(call, None, 0.0, 0.0, memory) for call, memory in calls]
+    else:
+        known = {(call.symbol, call.nodes): memory for call, memory in calls}
+        rows = [
+            (row.call, row.milliseconds, row.share, row.gflops, known.get((row.call.symbol, row.call.nodes)))
+            for row in profile.rows
+        ]
+    layers = []
+    for number, (call, run, share, gflops, memory) in enumerate(rows, 1):
+        operator = operators.get(call.kernel)
+        status, reason, build = _fate(call, operator)
+        of_peak = gflops / peak if peak and gflops else None
+        layers.append(Layer(number, call, status, reason, build, run, share, gflops, of_peak, memory))
+    kernels = [
+        _kernel(each, [layer for layer in layers if layer.call.kernel == name], networks or {}, peak)
+        for name, each in operators.items()
+    ]
+    kernels.sort(key=lambda kernel: (-(kernel.run or 0), kernel.status != "built", -kernel.build, kernel.name))
+    return PageContents(report, tuple(layers), tuple(kernels), tuple(spans), profile, peak, threads, version)
+
+
+def memory_of(runner: Executor) -> list[int]:
+    """Return the bytes of temporaries that are alive in each step, from their first use to their last."""
+    nbytes = runner.temporaries
+    uses: dict[int, list[int]] = {}
+    for step in range(runner.step_count):
+        for buffer in runner.call_of(step).buffers:
+            uses.setdefault(buffer, []).append(step)
+    change = [0] * (runner.step_count + 1)
+    for buffer, steps in uses.items():
+        change[steps[0]] += nbytes.get(buffer, 0)
+        change[steps[-1] + 1] -= nbytes.get(buffer, 0)
+    return list(accumulate(change))[:-1]
+
+
+def _fate(call: NetworkCall, operator: OperatorReport | None) -> tuple[str, str, float | None]:
+    if call.is_host:
+        return "host", "no kernel for it", None
+    if operator is None:
+        return "reused", "specialised from the dynamic-shape program", None
+    return operator.status, operator.reason, operator.milliseconds
+
+
+def _kernel(
+    operator: OperatorReport, layers: Sequence[Layer], networks: Mapping[str, Sequence[str]], peak: float | None
+) -> OperatorRow:
+    call = layers[0].call if layers else None
+    times = [layer.run for layer in layers if layer.run is not None]
+    run = sum(times) if times else None
+    counted = sum(layer.call.operations for layer in layers)
+    gflops = counted / run / 1e6 if run else 0.0
+    return OperatorRow(
+        operator.name,
+        call.family if call else "",
+        ", ".join(f"{name} {value}" for name, value in call.variant.items()) if call else "",
+        operator.status,
+        operator.reason,
+        operator.milliseconds,
+        len(layers),
+        tuple(networks.get(operator.name, ())),
+        run,
+        sum(layer.share for layer in layers),
+        gflops,
+        gflops / peak if peak and gflops else None,
+    )
+
+
+def _without_device(name: str) -> str:
+    """Return an operator's name without the device that built it, as symbols have it."""
+    return name.rpartition("_")[0]
+
 
 WIDTH, ROW, CHART = 1000, 24, 160
 """Units of the drawings: their width, the height of a lane, and of the chart of the memory."""

@@ -16,7 +16,7 @@ from opbuild.kernel.interfaces import Claim, NetworkStore
 from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store.flights import Flights

@@ -14,8 +14,8 @@ from opbuild.kernel.free import FREE
 from opbuild.kernel.networks import NetworkKey
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
-from opbuild.platform.background_writer import BACKGROUND_WRITER, WriteJob
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.background import BACKGROUND_WRITER, WriteJob
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import Clock, Report

@@ -10,8 +10,8 @@ from opbuild.events import Warned
 from opbuild.models.memory import ModelMemory
 from opbuild.pipeline.setup import Setup, release_pack
 from opbuild.pipeline.stored_networks import BuildNetworks
-from opbuild.platform.background_writer import BACKGROUND_WRITER
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.background import BACKGROUND_WRITER
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.sources import own_packing_sources
 from opbuild.runtime.stored_network import StoredNetworks

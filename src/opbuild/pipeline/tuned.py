@@ -24,7 +24,7 @@ from opbuild.files.trust import PRIVATE
 from opbuild.kernel.answers import Answered, Answers, digest_of
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.setup import Setup
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.store.blobs import Folder, LocalMemos
 from opbuild.store.machine_class import read_measured, system_class

@@ -1,23 +1,35 @@
-"""Work in the background, where the system allows it: in a thread of its own, or else by whoever needs it.
+"""Work in the background, where the system allows it: in threads of its own, or else by whoever needs it.
 
 A limit on processes or on memory may allow no further thread. Nothing here needs one: what nobody waits for is left out
 then, and who waits for something that has not begun does it himself.
+
+What the background writer is for can do without it: a process that is killed has done less. Whoever needs it calls
+``finish``, which does what is left at its own priority, and waits but for the task that is under way: on a busy machine
+the thread that has it gets little of the processor. A fork waits for all of it too, since threads stay in the parent.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import copy
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from opbuild.platform.limits import has_room, no_process_is_left
+from opbuild.platform.locks import Lock, local
 from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
     import threading
 
+
 T = TypeVar("T")
+R = TypeVar("R")
 
 _PATIENCE = 0.1
 """Seconds in which a thread that has nothing left to do ends."""
@@ -62,12 +74,7 @@ def without_frames(error: BaseException) -> BaseException:
 
 
 class Background(Generic[T]):
-    """A piece of work that is done once, by a thread of its own or by whoever waits for it first.
-
-    Args:
-        work: What is to be done.
-        name: The thread's name.
-    """
+    """A piece of work that is done once, by a thread of its own or by whoever waits for it first."""
 
     def __init__(self, work: Callable[[], T], name: str) -> None:
         import threading
@@ -122,3 +129,225 @@ class Background(Generic[T]):
             if not no_process_is_left(self._error):
                 self._work = None  # it may have this
             self._done.set()
+
+
+def parallel_map(
+    work: Callable[[T], R],
+    items: Sequence[T],
+    threads: int,
+    name: str,
+) -> list[R]:
+    """Call a function for each item, in the order of the items as far as threads are free; return its results.
+
+    It pays where the function lets other threads run, as numpy, digests and files do. Where the system allows no
+    further thread the calling one does everything. An error, Ctrl-C too, ends it before the next item of each thread.
+
+    Args:
+        work: The function; it sees the context variables of the caller.
+        items: What it is called with.
+        threads: Threads at most, the calling one among them.
+        name: The threads' name.
+
+    Raises:
+        BaseException: What ``work`` raised, of the first item at which it did.
+    """
+    results: dict[int, R] = {}
+    errors: dict[int, BaseException] = {}
+    left, lock = iter(range(len(items))), Lock()
+
+    def take() -> int | None:
+        with lock:
+            return None if errors else next(left, None)
+
+    def run() -> None:
+        number = take()
+        while number is not None:
+            try:
+                results[number] = work(items[number])
+            except BaseException as error:  # raised again by the caller
+                errors[number] = error
+            number = take()
+
+    def helper() -> Background[None]:
+        context = copy_context()  # one for each thread: none can be entered twice
+        return Background(lambda: context.run(run), name)
+
+    helpers = [helper() for _ in range(min(threads, len(items)) - 1)]
+    for each in helpers:
+        each.start()
+    try:
+        run()
+        for each in helpers:
+            each.result()
+    except BaseException as error:  # Ctrl-C while the others end
+        errors[-1] = error
+        for each in helpers:
+            each.result()
+    if errors:
+        first = errors[min(errors)]
+        errors.clear()  # the error's traceback has this frame, or one that has the errors
+        try:
+            raise first
+        finally:
+            del first
+    return [results[number] for number in range(len(items))]
+
+
+Task = Callable[[], object]
+
+_THREADS = 2
+"""Threads that finish what is left, the calling one among them."""
+
+
+class WriteJob:
+    """Tasks that may be done side by side, and one that follows all of them.
+
+    Args:
+        name: What it makes, for who asks for that.
+        tasks: The tasks; they raise nothing but what is to end the program.
+        last: The same.
+    """
+
+    def __init__(self, name: str, tasks: Iterable[Task], last: Task) -> None:
+        self.name = name
+        self._left, self._last, self._under_way = deque(tasks), [last], 0
+
+    def take(self) -> Task | None:
+        """Return a task that can be done now, None if there is none."""
+        task = self._left.popleft() if self._left else None
+        if task is None and self._last and not self._under_way:
+            task = self._last.pop()
+        self._under_way += task is not None
+        return task
+
+    def __len__(self) -> int:
+        """The number of tasks that have not begun."""
+        return len(self._left) + len(self._last)
+
+    def end(self) -> bool:
+        """Note that a task is done; return whether all are."""
+        self._under_way -= 1
+        return not (self._left or self._last or self._under_way)
+
+
+class BackgroundWriter:
+    """Does one job after the other. Threads may share it; a fork has nothing to do."""
+
+    _changed: threading.Condition
+    _has_thread: bool
+    _finishing: int
+
+    def __init__(self) -> None:
+        self._jobs: deque[WriteJob] = deque()
+        self._preparing, self._is_prepared = Lock(), False
+
+    def add(self, job: WriteJob) -> None:
+        """Do a job soon; now, if the program is ending or there can be no more threads."""
+        self._prepare()
+        with self._changed:
+            self._jobs.append(job)
+        self._begin()
+
+    def finish(self, name: str = "") -> None:
+        """Return when nothing is left to do; Ctrl-C leaves out what has not begun.
+
+        With a name only if a job that has it is left.
+        """
+        if not self._jobs or getattr(self._own, "works", False):
+            return
+        with self._changed:
+            if not any(name in ("", job.name) for job in self._jobs):
+                return
+            threads = max(1, min(_THREADS, sum(map(len, self._jobs))))
+            self._finishing += 1
+            self._changed.notify_all()
+        try:
+            parallel_map(lambda _: self._work(), range(threads), threads, "opbuild-finish")
+        finally:
+            with self._changed:
+                self._finishing -= 1
+            self._begin()  # what came meanwhile
+
+    def _prepare(self) -> None:
+        """Make the state that the first job needs; most starts have none, and ``threading`` is 3% of all they load."""
+        with self._preparing:
+            if self._is_prepared:
+                return
+            import threading
+
+            self._forget()
+            os.register_at_fork(before=self.finish, after_in_child=self._forget)
+            with contextlib.suppress(RuntimeError):  # the program is ending
+                # Children of multiprocessing know no ``atexit``, and what this begins may want to be finished there.
+                getattr(threading, "_register_atexit", atexit.register)(self.finish)
+            self._is_prepared = True
+
+    def _begin(self) -> None:
+        """Have a thread for the rest."""
+        import threading
+
+        with self._changed:
+            if self._has_thread or not self._jobs:
+                return
+            self._has_thread = True
+        if not (threading.main_thread().is_alive() and begin(self._work_lowly, "opbuild-behind")):
+            self._has_thread = False
+            self.finish()
+
+    def _work_lowly(self) -> None:
+        _lower_priority()
+        while True:
+            self._work(is_lowly=True)
+            with self._changed:
+                if self._finishing or not self._jobs:
+                    self._has_thread = False
+                    return
+
+    def _work(self, *, is_lowly: bool = False) -> None:
+        """Work off the jobs, and return when all are done, by others too; or when others would do them sooner."""
+        self._own.works = True
+        try:
+            while (found := self._next(is_lowly)) is not None:
+                job, task = found
+                try:
+                    task()
+                finally:
+                    self._end(job)
+        except BaseException:
+            with self._changed:
+                self._jobs.clear()
+                self._changed.notify_all()
+            raise
+        finally:
+            self._own.works = False
+
+    def _next(self, is_lowly: bool) -> tuple[WriteJob, Task] | None:
+        with self._changed:
+            while self._jobs and not (is_lowly and self._finishing):
+                task = self._jobs[0].take()
+                if task is not None:
+                    return self._jobs[0], task
+                self._changed.wait()
+            return None
+
+    def _end(self, job: WriteJob) -> None:
+        with self._changed:
+            if job.end() and self._jobs and self._jobs[0] is job:
+                self._jobs.popleft()
+            self._changed.notify_all()
+
+    def _forget(self) -> None:
+        import threading
+
+        self._changed, self._own = threading.Condition(), local()
+        self._jobs, self._has_thread, self._finishing = deque(), False, 0
+
+
+def _lower_priority() -> None:
+    """Let this thread run only where nobody else wants to; it cannot be undone without privileges."""
+    with contextlib.suppress(AttributeError, OSError):  # not Linux, or a sandbox
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+BACKGROUND_WRITER = BackgroundWriter()
+"""The process's one."""

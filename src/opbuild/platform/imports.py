@@ -29,7 +29,6 @@ class Modules:
     """The modules of a package, and what each consists of; each file is read at most once.
 
     Args:
-        sources: The package's files.
         without: Modules that count for nothing, with all that is imported only by them.
         digested: What of a source is digested, where there is no manifest; None: all of it.
     """
@@ -116,12 +115,6 @@ def _imported(name: str, path: str, text: bytes, is_outdated: bool) -> tuple[lis
 
     A name with dots among a code's names is that of a module to import; what is imported from it stands among the
     constants. So nothing is parsed that Python has compiled before.
-
-    Args:
-        name: The module's name.
-        path: Its file.
-        text: What that holds.
-        is_outdated: Whether what Python compiled of it may be of another text.
     """
     modules, names = set[str](), set[str]()
     waiting: list[CodeType] = []

@@ -79,11 +79,7 @@ _NO_THREAD = "can't start new thread"
 
 
 def hint_for(error: BaseException | None) -> str:
-    """Return the remedy for an error that comes from a limit or a lack of memory; empty for any other error.
-
-    Args:
-        error: What was raised; what it was raised from counts too.
-    """
+    """Return the remedy for an error that comes from a limit or a lack of memory; empty for any other error."""
     while error is not None:
         hint = _hint(error)
         if hint:
@@ -132,12 +128,7 @@ def require_room() -> None:
 
 @contextmanager
 def named(kind: type[OpbuildError], what: str) -> Iterator[None]:
-    """Turn a lack of memory, processes or open files into an error that names the limit.
-
-    Args:
-        kind: The class of the error.
-        what: What could not be done.
-    """
+    """Turn a lack of memory, processes or open files into an error that names the limit."""
     try:
         yield
     except OpbuildError:
@@ -219,9 +210,6 @@ def cpu_limit(root: Path = Path("/")) -> int | None:
 
     Both versions of control groups are understood; the least limit from the process's group up to the root counts.
     The answer is kept for the process.
-
-    Args:
-        root: Where ``proc`` and ``sys`` are, for tests.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()

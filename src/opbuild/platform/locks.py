@@ -1,6 +1,7 @@
-"""Locks, without loading ``threading``: a start that begins no thread does not need it.
+"""Locks and lazy attributes in processes that fork while other threads work, and the process's one C library.
 
-A thread that has one stays in the parent when another forks, so in the child all of them are open.
+``threading`` is not loaded: a start that begins no thread does not need it. A thread that has a lock stays in the
+parent when another forks, so in the child all of them are open.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ import _thread
 import os
 from _thread import _local as local
 from _weakref import ref
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    import ctypes
 
-__all__ = ["Lock", "RLock", "local"]
+__all__ = ["Lock", "RLock", "lazy_property", "libc", "local"]
 
 _made: set[ref[Any]] = set()
 
@@ -42,3 +45,40 @@ def _open_all() -> None:
 
 
 os.register_at_fork(after_in_child=_open_all)
+
+
+T = TypeVar("T")
+
+
+class lazy_property(Generic[T]):  # noqa: N801  used as a decorator, as ``functools.cached_property`` is
+    """``functools.cached_property`` without a lock: below Python 3.12 that holds one while the attribute is made.
+
+    A process that another thread forks meanwhile would wait for that lock for ever. Threads that come at once may
+    each make the attribute; all get the same one.
+    """
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self._name = ""
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> lazy_property[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> lazy_property[T] | T:
+        if instance is None:
+            return self
+        made: T = instance.__dict__.setdefault(self._name, self._make(instance))
+        return made
+
+
+@lru_cache(maxsize=1)
+def libc() -> ctypes.CDLL:
+    """Return the C library: one, since each ``CDLL`` is part of a cycle, which stays until the collector runs."""
+    import ctypes  # what only compiles does not need it
+
+    return ctypes.CDLL(None, use_errno=True)

@@ -28,10 +28,6 @@ def user_place(env: Mapping[str, str], *, known_users: bool = True) -> DefaultFo
 
     A user who has no home (a container with a numeric user id) gets the working folder: not a shared temporary one,
     since who writes to the folder decides what code runs.
-
-    Args:
-        env: The environment.
-        known_users: Whether the system's list of users counts where ``HOME`` does not.
     """
     caches = env.get("XDG_CACHE_HOME", "").strip()
     if caches.startswith("/"):  # the standard says to ignore a relative one
@@ -43,12 +39,7 @@ def user_place(env: Mapping[str, str], *, known_users: bool = True) -> DefaultFo
 
 
 def atc_place(env: Mapping[str, str], *, known_users: bool = True) -> DefaultFolder:
-    """Return the folder in which ATC keeps operators: ``$ASCEND_CACHE_PATH/kernel_cache``, else that of ``~/atc_data``.
-
-    Args:
-        env: The environment.
-        known_users: Whether the system's list of users counts where ``HOME`` does not.
-    """
+    """Return ATC's folder of operators: ``$ASCEND_CACHE_PATH/kernel_cache``, else that of ``~/atc_data``."""
     given = env.get("ASCEND_CACHE_PATH", "").strip()
     if given:
         return DefaultFolder(Path(given) / "kernel_cache")
@@ -91,11 +82,7 @@ STARTERS = (
 
 
 def started_rank(variables: Mapping[str, str]) -> tuple[int, int, int]:
-    """Return rank, number of ranks and rank on this host; ``(0, 1, 0)`` for a process that was started alone.
-
-    Args:
-        variables: The environment.
-    """
+    """Return rank, number of ranks and rank on this host; ``(0, 1, 0)`` for a process that was started alone."""
     for names in STARTERS:
         rank, size, local = (variables.get(name, "").strip() for name in names)
         if rank.isdecimal() and size.isdecimal() and int(rank) < int(size):

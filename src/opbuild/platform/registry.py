@@ -95,11 +95,7 @@ class Registry(MutableMapping[Operator, V]):
             self._load_next()
 
     def __getitem__(self, operator: Operator) -> V:
-        """Return the value registered for an operator.
-
-        Raises:
-            KeyError: If nothing does.
-        """
+        """Return the value registered for an operator."""
         if operator in self._declared:
             self._load_declared(operator)
         while operator not in self._found and self._others:

@@ -1,4 +1,4 @@
-"""The sources of opbuild that run: a part of the key of whatever they build.
+"""The sources of opbuild that run, a part of the key of whatever they build; and releases of installed packages.
 
 A release that was installed brings a manifest of its sources, made when its package was built (``setup.py``). It holds
 until another release takes its place, and no other file is looked at. Only where there is none, in a checkout or an
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from opbuild.platform.digest import blake3_of_parts
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 
 MANIFEST = "release.json"
@@ -32,11 +32,7 @@ State = tuple[int, int, int, int]
 class SourceFiles:
     """The sources as they are at one moment.
 
-    Args:
-        root: The package's folder.
-
     Attributes:
-        root: The package's folder.
         states: The files that count, by path below ``root``, each with its state when this object was made.
     """
 
@@ -164,3 +160,37 @@ def _states(root: str) -> dict[str, State]:
 
 def _state(stat: os.stat_result) -> State:
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
+
+
+def release_of(package: str) -> str:
+    """Return the release of an installed package that has its distribution's name; empty if there is none.
+
+    It is read from the metadata beside the package: ``importlib.metadata`` imports forty modules first.
+    """
+    if found := _beside(package):
+        return found
+    from importlib import metadata
+
+    with contextlib.suppress(
+        metadata.PackageNotFoundError, OSError
+    ):  # the latter of a package that stands in for this one
+        return metadata.version(package) or ""
+    return ""
+
+
+def _beside(package: str) -> str:
+    """Return the metadata beside a package; empty where it is not as installers leave it."""
+    from importlib.util import find_spec
+
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        return ""
+    folder = Path(spec.origin).parents[1]
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        names = [entry.name for entry in os.scandir(folder) if entry.name.startswith(f"{package}-")]
+        found = [name for name in names if name.endswith(".dist-info")]
+        if len(found) == 1:
+            head, _, _ = (folder / found[0] / "METADATA").read_text("utf-8").partition("\n\n")
+            marked = [line for line in head.splitlines() if line.startswith("Version: ")]
+            return marked[0].removeprefix("Version: ").strip() if marked else ""
+    return ""

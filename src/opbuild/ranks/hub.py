@@ -98,11 +98,7 @@ def difference(descriptions: dict[int, str]) -> str:
 
 @dataclass
 class Meeting:
-    """Who has arrived; knows no sockets.
-
-    Args:
-        size: The number of ranks.
-    """
+    """Who has arrived; knows no sockets."""
 
     size: int
     _said: dict[int, list[str]] = field(default_factory=dict)
@@ -132,11 +128,7 @@ class Meeting:
 class _Peer:
     """Who has connected.
 
-    Args:
-        link: The connection.
-
     Attributes:
-        since: When it connected.
         rank: What it says it is; None: nothing yet.
         unread: The beginning of a line.
         refusal: The answer to all that it says; empty: none is refused.
@@ -175,10 +167,6 @@ class _Absence:
 
 class Hub:
     """The meeting point of one job.
-
-    Args:
-        folder: The job's folder.
-        size: The number of ranks.
 
     Attributes:
         problem: Why nobody is served any more; empty: all are.

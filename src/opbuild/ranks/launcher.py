@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import re
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,13 +20,133 @@ from typing import IO, cast
 from opbuild.config import available_cores
 from opbuild.errors import OptionError, RankError
 from opbuild.files.kinds import SCRIPT, require_kind
+from opbuild.files.meeting import open_met
 from opbuild.platform.limits import hint_for, named
 from opbuild.platform.paths import Path
 from opbuild.platform.places import STARTERS
 from opbuild.platform.records import dataclass, field, replace
-from opbuild.ranks.folder import Guard, JobFolder
 from opbuild.ranks.hub import Hub
 from opbuild.ranks.progress import Snapshot, read_snapshot, write_snapshot
+
+PREFIX = "opbuild-job-"
+LOCK = "lock"
+GONE = ".gone"
+_NAME = re.compile(re.escape(PREFIX) + r"\w{8}" + f"({re.escape(GONE)})?")
+YOUNG = 600.0
+"""Seconds in which a folder is left alone: its maker may not have locked it yet."""
+
+
+class JobFolder:
+    """A new folder for one job, 0700, at ``path``."""
+
+    def __init__(self) -> None:
+        try:
+            parent = Path(os.path.realpath(tempfile.gettempdir()))
+            _sweep(parent)
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+            self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise RankError(f"the job gets no folder: {error}", "set TMPDIR to a folder that can be written") from error
+        with contextlib.suppress(OSError):  # where there are no locks, a killed job's folder stays
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it."""
+        remove_folder(self.path)
+        os.close(self._lock)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a job's folder. It is renamed first: files that a rank still writes into it would keep it."""
+    gone = path.with_name(path.name.removesuffix(GONE) + GONE)
+    with contextlib.suppress(OSError):
+        path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove this user's folders of jobs whose makers are gone; a folder without a lock is not a job's."""
+    for path in _old_folders(parent):
+        with contextlib.suppress(OSError):
+            if path.name.endswith(GONE):
+                remove_folder(path)
+                continue
+            lock = open_met(path / LOCK, os.O_RDWR)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_folder(path)
+            finally:
+                os.close(lock)
+
+
+def _old_folders(parent: Path) -> Iterator[Path]:
+    now = time.time()
+    with contextlib.suppress(OSError):
+        for path in parent.glob(f"{PREFIX}*"):
+            state = path.lstat()
+            made_here = _NAME.fullmatch(path.name) and state.st_uid == os.getuid()
+            if made_here and now - state.st_mtime > YOUNG:
+                yield path
+
+
+END = b"end\n"
+
+
+class Guard:
+    """Watches this process, and removes the job's folder if this cannot; make it before any thread is started."""
+
+    def __init__(self, folder: Path) -> None:
+        read, self._write = os.pipe()
+        self._process = os.fork()
+        if self._process == 0:
+            try:
+                os.close(self._write)
+                _watch(read, folder)
+            finally:
+                os._exit(0)
+        os.close(read)
+
+    def add(self, group: int) -> None:
+        """Take note of a process group that has been started."""
+        self._say(b"+%d\n" % group)
+
+    def remove(self, group: int) -> None:
+        """Take note that a process group has ended."""
+        self._say(b"-%d\n" % group)
+
+    def close(self) -> None:
+        """End the guard: there is nothing left to watch."""
+        self._say(END)
+        os.close(self._write)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._process, 0)
+
+    def _say(self, line: bytes) -> None:
+        with contextlib.suppress(OSError):  # somebody killed the guard: then nothing guards, and the job goes on
+            os.write(self._write, line)
+
+
+def _watch(read: int, folder: Path) -> None:
+    """Wait for the launcher's end, in the guard's process."""
+    os.setsid()  # Ctrl-C is for the launcher, which ends the ranks itself
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+    said = b""
+    while data := os.read(read, 1 << 12):
+        said += data
+    if said.endswith(END):
+        return
+    groups: set[int] = set()
+    for line in said.split(b"\n")[:-1]:
+        (groups.add if line[:1] == b"+" else groups.discard)(int(line[1:]))
+    for group in groups:
+        with contextlib.suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
+    remove_folder(folder)
+
 
 GRACE = 2.0
 """Seconds between asking ranks to end and ending them."""
@@ -42,7 +166,6 @@ class Rank:
     """One rank that runs.
 
     Attributes:
-        number: The rank.
         process: Its process, the leader of a group of its own.
         streams: What reads its output and its errors.
         code: How it ended, as a shell would say; None: it runs.
@@ -73,14 +196,10 @@ class Rank:
 
 @dataclass
 class RankJob:
-    """The script to start, its arguments, and the number of ranks.
+    """The script to start, its arguments, the number of ranks, and the environment that they inherit.
 
     Attributes:
-        script: The script.
-        arguments: Its arguments.
-        size: The number of ranks.
         per_device_dirs: Whether rank k runs in ``device<k>``.
-        environment: The environment that ranks inherit.
     """
 
     script: Path
@@ -93,16 +212,8 @@ class RankJob:
 def launch(job: RankJob) -> int:
     """Run a job and return 0 when all ranks ended well.
 
-    Args:
-        job: What is to be started.
-
     Returns:
         0; 130 after Ctrl-C; 128 and the signal's number after another signal.
-
-    Raises:
-        FileError: If there is no such script.
-        OptionError: If a rank's folder cannot be made.
-        RankError: If a rank failed; its exit code is that of the first.
     """
     script = Path(os.path.abspath(job.script))
     require_kind(job.script, SCRIPT)
@@ -307,13 +418,6 @@ def rank_environment(inherited: Mapping[str, str], rank: int, size: int, folder:
     """Return a rank's environment: the launcher's, the rank's place, and its share of the cores.
 
     Threads and workers are divided over the ranks unless variables say how many there are.
-
-    Args:
-        inherited: The launcher's environment.
-        rank: The rank; its device has the same number.
-        size: The number of ranks.
-        folder: The job's folder.
-        cores: The cores that the launcher may use.
     """
     env = {name: text for name, text in inherited.items() if not any(name in names for names in STARTERS)}
     for name in PATHS:
@@ -338,15 +442,7 @@ REMEMBERED = 50
 
 
 class PrefixedLines:
-    """One stream of one rank.
-
-    Args:
-        rank: The rank.
-        output: The descriptor to write to.
-
-    Attributes:
-        last: The last lines, without the prefix.
-    """
+    """One stream of one rank, written to a descriptor line by line; ``last`` are the last ones, without the prefix."""
 
     def __init__(self, rank: int, output: int) -> None:
         self.last: list[str] = []

@@ -23,7 +23,7 @@ from opbuild.graph.types import Array
 from opbuild.platform.paths import Path
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine
 from opbuild.ranks.hub import CHUNK, GO, LOST, NO, connect
-from opbuild.ranks.patience import Waiter
+from opbuild.ranks.progress import Waiter
 
 EXCHANGE = "exchange"
 SLOTS = 2
@@ -31,10 +31,6 @@ SLOTS = 2
 
 class LocalTransport:
     """Reaches the other ranks of ``opbuild launch``.
-
-    Args:
-        config: The rank, the number of ranks, the job's folder and the limits.
-        folder: The job's folder.
 
     Raises:
         RankError: If the launcher is gone, or not all ranks come.

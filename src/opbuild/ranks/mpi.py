@@ -22,10 +22,9 @@ from opbuild.files.meeting import publish_met, read_met
 from opbuild.graph.types import Array
 from opbuild.platform.paths import Path
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine, widened_dtype
-from opbuild.ranks.folder import JobFolder, remove_folder
 from opbuild.ranks.hub import difference
-from opbuild.ranks.patience import Waiter
-from opbuild.ranks.progress import progress_of
+from opbuild.ranks.launcher import JobFolder, remove_folder
+from opbuild.ranks.progress import Waiter, progress_of
 from opbuild.text.plural import counted
 
 DESCRIPTION = 256
@@ -54,9 +53,6 @@ def load_mpi() -> Any:
 
 class MpiTransport:
     """Reaches the other ranks through MPI.
-
-    Args:
-        config: The rank, the number of ranks and the limits.
 
     Attributes:
         folder: The job's folder if this rank shares one with rank 0.

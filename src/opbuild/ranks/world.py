@@ -17,8 +17,7 @@ from opbuild.platform.paths import Path
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from opbuild.ranks.collective import Collective, Transport
-    from opbuild.ranks.line import Line
+    from opbuild.ranks.collective import Collective, Line, Transport
     from opbuild.ranks.mpi import MpiTransport
 
 
@@ -51,9 +50,6 @@ _WORLD = _World()
 
 def connect(config: Config) -> Transport:
     """Connect to the other ranks, once; waits until all ranks do.
-
-    Args:
-        config: The rank, the number of ranks, the job's folder and the limits.
 
     Raises:
         RankError: If nothing connects the ranks, or not all come.
@@ -100,10 +96,6 @@ def fail(code: int) -> None:
 def evaluate_collective(node: Node, inputs: Sequence[Array | None]) -> list[Array]:
     """Return a rank's result of an operator of all ranks.
 
-    Args:
-        node: The operator, with the attributes ``ranks``, ``reduction`` and ``root`` where it has them.
-        inputs: This rank's array.
-
     Raises:
         RankError: If the ranks are not connected, do different things, or one fails.
     """
@@ -111,7 +103,7 @@ def evaluate_collective(node: Node, inputs: Sequence[Array | None]) -> list[Arra
     if array is None:
         raise RankError(f"{node.op_type} node {node.name!r} has no input", "give it a tensor")
     if node.op_type.endswith(WAIT):
-        from opbuild.ranks.line import result_of
+        from opbuild.ranks.collective import result_of
 
         return [result_of(_WORLD.begun.pop(int(array)))]
     options = {key: node.attrs[key] for key in ("reduction", "root") if key in node.attrs}
@@ -148,7 +140,7 @@ def _line() -> Line:
     transport = connected()
     with _WORLD.lock:
         if _WORLD.line is None:
-            from opbuild.ranks.line import Line
+            from opbuild.ranks.collective import Line
 
             _WORLD.line = Line(transport)
         return _WORLD.line

@@ -20,7 +20,7 @@ from opbuild.graph.tables import TABLES, Table
 from opbuild.graph.types import Array
 from opbuild.kernel.free import FREE
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.runtime.arena import Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Blocks

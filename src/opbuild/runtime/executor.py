@@ -15,7 +15,7 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import RunError
 from opbuild.graph.types import Array
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.runtime.arena import Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Blocks, MemoryBlock
 from opbuild.runtime.changes import change, writeable

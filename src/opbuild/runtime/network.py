@@ -11,11 +11,9 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array
 from opbuild.kernel.free import FREE
-from opbuild.platform.background import begin
-from opbuild.platform.background_writer import BACKGROUND_WRITER
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.background import BACKGROUND_WRITER, begin
 from opbuild.platform.limits import hint_for, named
-from opbuild.platform.locks import Lock
+from opbuild.platform.locks import Lock, lazy_property
 from opbuild.report import Report
 from opbuild.runtime.binding import Binder, Binding, Bound, Improvement, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input, is_dense, shape_text

@@ -20,7 +20,7 @@ from opbuild import dtypes
 from opbuild.errors import RunError
 from opbuild.graph.breaks import GraphBreak
 from opbuild.graph.types import Array, TensorType
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.program import BufferKind, HostCall, Port, View
 from opbuild.target.level import CPU

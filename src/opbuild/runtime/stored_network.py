@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
-from opbuild.platform.background_writer import BACKGROUND_WRITER
+from opbuild.platform.background import BACKGROUND_WRITER
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.runtime.record import ConstantPieces, Places, Record
 from opbuild.runtime.record_json import from_json, to_json

@@ -23,9 +23,9 @@ from opbuild.graph.extents import example_value
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import Weight
 from opbuild.kernel.reason import Reason
+from opbuild.platform.background import parallel_map
 from opbuild.platform.digest import blake3_in_this_thread, blake3_of
 from opbuild.platform.limits import has_room
-from opbuild.platform.parallel_map import parallel_map
 from opbuild.platform.records import NamedTuple
 from opbuild.program import Buffer, Program
 from opbuild.runtime.devices.cpu.library import keep_freed_memory

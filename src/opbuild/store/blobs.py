@@ -19,7 +19,7 @@ from opbuild.files.trust import MEMO, PRIVATE, Trust
 from opbuild.kernel.networks import Bytes
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.store.items import REFUSED, mark_used, read_quietly, reason_of, remove_files
 

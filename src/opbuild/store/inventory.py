@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from opbuild.config import COMPILER_MEMO
 from opbuild.files.private import PREFIX, is_private, remove_rubbish
-from opbuild.platform.background_writer import BACKGROUND_WRITER
+from opbuild.platform.background import BACKGROUND_WRITER
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store import counters, measured

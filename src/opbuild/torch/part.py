@@ -20,8 +20,7 @@ from opbuild.graph.types import MOST_ELEMENTS, Array
 from opbuild.graph.types import Graph as BoundGraph
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.lazy_property import lazy_property
-from opbuild.platform.locks import Lock
+from opbuild.platform.locks import Lock, lazy_property
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.network import Network

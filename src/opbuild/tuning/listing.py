@@ -31,7 +31,6 @@ class Listing:
     """The content of a tuning database.
 
     Attributes:
-        path: Its file.
         rows: The records that count for their places.
         problems: What is wrong with it, for readers.
     """
@@ -42,11 +41,7 @@ class Listing:
 
 
 def listed(config: Config) -> Listing:
-    """Return the listing of the tuning database.
-
-    Raises:
-        OptionError: If it cannot be read.
-    """
+    """Return the listing of the tuning database."""
     setup = set_up(config, host_level(), None)
     bank = read_database(config.tune_bank, setup.trust)
     counts = {(each.level, each.threads) for each in bank.records}

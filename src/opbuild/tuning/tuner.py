@@ -1,17 +1,20 @@
-"""Tuning a network: its distinct calls, the expensive ones first, searched in groups, each finding kept at once."""
+"""Tuning a network: its distinct calls, the expensive ones first, each finding kept at once; measuring the machine."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from opbuild.errors import OptionError, ShapeError
 from opbuild.families.tuning_query import TuningQuery, Variant
 from opbuild.files.writing import unwritable_folder
-from opbuild.graph.types import Graph
+from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.lowering.tuned import LoweringQuery
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import Model, open_model
@@ -19,20 +22,65 @@ from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.stores import Stores
 from opbuild.pipeline.tuned import applying, family_sources, is_current
-from opbuild.platform.records import NamedTuple, dataclass, field
+from opbuild.platform.records import NamedTuple, dataclass, field, replace
 from opbuild.report import Clock
 from opbuild.runtime.profile import random_inputs
-from opbuild.store.machine_class import read_measured, system_class, write_measured
+from opbuild.store.machine_class import MeasuredMachine, read_measured, system_class, write_measured
 from opbuild.store.tuning_database import TuningRecord, append_records, read_database
+from opbuild.target.host import host_level
 from opbuild.target.level import Level
-from opbuild.tuning.forms import Forms, NetworkForm
-from opbuild.tuning.machine import measure_machine
 from opbuild.tuning.search import DECIDING_RUNS, Choices, Finding, Pair, judged, median_bound, search
-from opbuild.tuning.trial import Trials, whole_times
+from opbuild.tuning.trial import Forms, NetworkForm, Trials, whole_times
 
 if TYPE_CHECKING:
     from opbuild.config import Config
     from opbuild.events import Observer
+
+
+SIZE = 256
+"""Rows and columns of the matrices whose product is timed; its panels stay in a core's caches."""
+
+RUNS = 60
+
+LEAST_FLAGS = 8
+"""Words of ``/proc/cpuinfo`` that a level of x86-64 needs to be worth measuring: those before it have no FMA."""
+
+
+def measure_machine(setup: Setup) -> MeasuredMachine:
+    """Measure this machine; it takes seconds, and kernels are built through the store.
+
+    Whatever level a setup is for, each that is worth building for is measured. A class that was measured before stays
+    the machine's unless a rate is clearly out of it.
+
+    Raises:
+        BuildError: If they cannot be built.
+    """
+    setup = replace(setup, level=host_level())
+    config = replace(setup.config, num_threads=1)
+    peak = {level.name: _rate(replace(setup, config=config, level=level)) for level in worth_building(setup.level)}
+    rates = {name: round(rate, 1) for name, rate in peak.items()}
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return MeasuredMachine(system_class(), rates, date).after(read_measured(setup.config, setup.trust))
+
+
+def worth_building(level: Level) -> list[Level]:
+    """Return a level and those below it that are worth building for."""
+    return [level, *(each for each in level.lower() if len(each.flags) >= LEAST_FLAGS)]
+
+
+def _rate(setup: Setup) -> float:
+    """Return the best rate of products, multiplications and additions in a nanosecond."""
+    form = Forms(_product(SIZE), setup, [np.ones((SIZE, SIZE), np.float32)]).make({})
+    best = min(sum(form.run(time.thread_time_ns)) for _ in range(RUNS))
+    return 2 * SIZE**3 / max(best, 1)
+
+
+def _product(size: int) -> Graph:
+    square = TensorType("float32", (size, size))
+    weights = np.ones((size, size), np.float32)
+    node = Node("MatMul", ("x", "w"), ("y",), name="product")
+    return Graph("product", (node,), ("x",), ("y",), dict.fromkeys(("x", "w", "y"), square), {"w": weights})
+
 
 GROUP = 12
 """Questions that are searched at once; what was found of them is kept together."""
@@ -50,7 +98,6 @@ class TuningProgress(NamedTuple):
     """The progress of tuning.
 
     Attributes:
-        network: The network.
         done: Distinct calls that are known.
         total: Distinct calls that are worth it.
         found: How many of those that were searched have something faster.
@@ -71,7 +118,6 @@ class Row(NamedTuple):
         question: What its family is asked.
         nodes: For which nodes.
         default: The family's own answer.
-        finding: What was measured.
         known: Whether the bank knew it before, so that nothing was measured.
         choice: What it is now.
     """
@@ -89,7 +135,6 @@ class TunedNetwork:
     """The result of tuning a network.
 
     Attributes:
-        network: Its name.
         machine: The class of the machine.
         level: The level of the code.
         rows: Its calls, the expensive ones first.
@@ -98,7 +143,6 @@ class TunedNetwork:
         whole: Seconds of the network by its tables and as it is tuned, in turn.
         ended: Why it ended before all was searched; empty if it did not.
         refused: Candidates that could not be built or computed something else, each with the reason.
-        seconds: How long it took.
         cut: Whether only its first segment was tuned, what follows being bound when it is called.
     """
 
@@ -168,13 +212,6 @@ def tune_model(
 class Tuner:
     """Tunes one network.
 
-    Args:
-        graph: The network, optimized.
-        setup: What is built for.
-        budget: Seconds.
-        operators: Operator types whose calls are tuned; empty for all.
-        tell: Told how far it is.
-
     Attributes:
         result: What was found so far.
     """
@@ -227,8 +264,12 @@ class Tuner:
             if self._is_spent():
                 self.result.ended = "the time is up"
                 break
-            measure, prepare = self._trials(base, choices).measure, self._prepare(choices)
-            found = search(self._candidates(base, group), measure, prepare, self._is_spent)
+            found = search(
+                {question: _candidates(base.asked[question]) for question in group},
+                self._trials(base, choices).measure,
+                partial(self._compile, choices),
+                self._is_spent,
+            )
             choices |= {question: each.choice for question, each in found.items() if each.found}
             self._keep(base.asked, found)
             done |= set(found)
@@ -266,10 +307,6 @@ class Tuner:
                 taken |= sites
         return group
 
-    def _candidates(self, base: NetworkForm, group: Sequence[TuningQuery]) -> dict[TuningQuery, list[Variant | None]]:
-        asked = base.asked
-        return {q: [each for each in asked[q].candidates if each != asked[q].answer][:MOST] for q in group}
-
     def _trials(self, base: NetworkForm, choices: Choices) -> Trials:
         def tell(_: int) -> None:
             self._last = self._last._replace(forms=self._last.forms + 1)
@@ -282,8 +319,8 @@ class Tuner:
     def _is_spent(self) -> bool:
         return time.monotonic() > self._deadline
 
-    def _prepare(self, choices: Choices) -> Callable[[Sequence[Choices]], None]:
-        return lambda turns: self._forms.compile([{**choices, **turn} for turn in turns])
+    def _compile(self, choices: Choices, turns: Sequence[Choices]) -> None:
+        self._forms.compile([{**choices, **turn} for turn in turns])
 
     def _keep(self, asked: Mapping[TuningQuery, LoweringQuery], found: Mapping[TuningQuery, Finding]) -> None:
         """Write the result to the tuning database, and remember it."""
@@ -325,6 +362,10 @@ class Tuner:
         found = sum(row.finding.found and not row.known for row in self.result.rows)
         self._last = TuningProgress(self._graph.name, len(done), len(done) + left, found, self._last.forms)
         self._tell(self._last)
+
+
+def _candidates(asked: LoweringQuery) -> list[Variant | None]:
+    return [each for each in asked.candidates if each != asked.answer][:MOST]
 
 
 def _shares(form: NetworkForm) -> dict[str, float]:

@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.bench import converted
+from opbuild.bench import runtimes as converted
 from opbuild.bench.child import LEAST_CALLS, turn
-from opbuild.bench.job import BenchJob
 from opbuild.bench.measure import Figures
-from opbuild.bench.runtimes import RUNTIMES, Runtime
+from opbuild.bench.runtimes import RUNTIMES, BenchJob, Runtime
 from opbuild.cli import bench
 from opbuild.platform.processor import processor_name
 from opbuild.runtime.accuracy import relative_error

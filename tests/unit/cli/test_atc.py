@@ -8,7 +8,7 @@ import click
 import pytest
 
 from opbuild import errors
-from opbuild.cli.atc import CODES, code_of
+from opbuild.cli.compile import CODES, code_of
 from opbuild.cli.main import main
 from opbuild.errors import (
     CompileError,
@@ -40,7 +40,7 @@ def ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             if error is not None:
                 raise error
 
-        monkeypatch.setattr("opbuild.cli.atc.carry_out", carry_out)
+        monkeypatch.setattr("opbuild.cli.compile.carry_out", carry_out)
         return main(["atc", "--model=m.onnx", "--framework=5", "--output=m", "--soc_version=host"])
 
     return run

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from opbuild.cli import count_progress as module
-from opbuild.cli.count_progress import Count, count_progress
-from opbuild.cli.progress import QUIET_SECONDS
+from opbuild.cli import progress as module
+from opbuild.cli.progress import QUIET_SECONDS, Count, count_progress
 from support.processes import environment
 from support.samples import conv, entry_of
 from support.until import PATIENCE
@@ -89,9 +88,9 @@ def test_without_a_terminal_the_longest_silence_is_ten_seconds() -> None:
 _SLOW = """
 import os, sys, time
 os.open(os.ttyname(0), os.O_RDWR)  # the terminal of this session, so that Ctrl-C is for it
-from opbuild.cli import count_progress
+from opbuild.cli import progress
 from opbuild.store import prune
-count_progress._Bar.first = 0.05
+progress._Bar.first = 0.05
 remove = prune.remove_files
 def slow(files):
     time.sleep(0.2)

@@ -21,10 +21,10 @@ from opbuild.config import Config
 from opbuild.errors import RankError
 from opbuild.files.meeting import read_met
 from opbuild.kernel.interfaces import UNCLAIMED
-from opbuild.ranks import folder as job_folders
+from opbuild.ranks import launcher as job_folders
 from opbuild.ranks.collective import Collective
-from opbuild.ranks.folder import JobFolder
 from opbuild.ranks.hub import Hub, short_path
+from opbuild.ranks.launcher import JobFolder
 from opbuild.ranks.local import LocalTransport
 from opbuild.ranks.progress import Snapshot, read_snapshot, write_snapshot
 from opbuild.store.claims import FolderClaims, sweep_claims

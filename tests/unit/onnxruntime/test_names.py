@@ -14,12 +14,12 @@ from onnx import TensorProto, helper
 import opbuild.onnxruntime as ort
 from opbuild.errors import OpbuildError
 from opbuild.frontend.wire import read_declared
-from opbuild.onnxruntime import notices
+from opbuild.onnxruntime import environment
 from opbuild.onnxruntime.capi import _pybind_state as state
 from opbuild.onnxruntime.capi import onnxruntime_pybind11_state
 from opbuild.onnxruntime.capi.onnxruntime_inference_collection import check_and_normalize_provider_args
-from opbuild.onnxruntime.serving import AlreadyImportedError, MissingModuleError
-from opbuild.onnxruntime.types import type_name
+from opbuild.onnxruntime.environment import AlreadyImportedError, MissingModuleError
+from opbuild.onnxruntime.values import type_name
 from opbuild.platform.aliases import AliasFinder
 
 
@@ -96,7 +96,7 @@ def test_configuration_entries_are_kept() -> None:
 
 def test_an_option_without_effect_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second session says nothing more; hints about memory and threads nobody is told of."""
-    monkeypatch.setattr(notices, "_SAID", set())
+    monkeypatch.setattr(environment, "_SAID", set())
     options = ort.SessionOptions()
     options.enable_cpu_mem_arena = False
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC

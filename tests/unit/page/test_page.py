@@ -10,10 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from opbuild.events import PACKING, PREPARING, CompileFinished, CompileStarted, Event, Working
-from opbuild.page.contents import PageContents, gather, memory_of
-from opbuild.page.recording import EventRecording, Span
-from opbuild.page.render import render
-from opbuild.page.trace import trace
+from opbuild.page.recording import EventRecording, Span, trace
+from opbuild.page.render import PageContents, gather, memory_of, render
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.calls import NetworkCall
 from opbuild.runtime.profile import Profile, ProfileRow

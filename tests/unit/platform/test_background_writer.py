@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from opbuild.platform import background_writer
-from opbuild.platform.background_writer import BackgroundWriter, WriteJob
+from opbuild.platform import background
+from opbuild.platform.background import BackgroundWriter, WriteJob
 from support.forked import in_fork
 from support.until import until
 
@@ -20,7 +20,7 @@ from support.until import until
 def lone(monkeypatch: pytest.MonkeyPatch) -> Iterator[BackgroundWriter]:
     """What works without a thread of its own, as if that never had its turn."""
     made = BackgroundWriter()
-    monkeypatch.setattr(background_writer, "begin", lambda work, name: True)
+    monkeypatch.setattr(BackgroundWriter, "_work_lowly", lambda self: None)
     yield made
     made.finish()
 
@@ -142,7 +142,7 @@ def test_an_interruption_leaves_out_what_has_not_begun(lone: BackgroundWriter) -
 
 def test_without_threads_a_job_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a limit allows none."""
-    monkeypatch.setattr(background_writer, "begin", lambda work, name: None)
+    monkeypatch.setattr(background, "begin", lambda work, name: None)
     done, made = list[str](), BackgroundWriter()
     made.add(WriteJob("", [noting(done, "one")], noting(done, "last")))
     assert done == ["one", "last"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from support.forked import in_fork
 
 

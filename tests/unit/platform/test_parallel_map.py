@@ -13,7 +13,7 @@ import pytest
 from opbuild.files import mapping
 from opbuild.files.mapping import read_file
 from opbuild.platform import background
-from opbuild.platform.parallel_map import parallel_map
+from opbuild.platform.background import parallel_map
 
 _SEEN: ContextVar[str] = ContextVar("seen", default="nothing")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.platform.peak import gigahertz, nominal_gflops
+from opbuild.platform.processor import gigahertz, nominal_gflops
 
 CPUINFO = Path(__file__).parents[2] / "data" / "cpuinfo"
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from opbuild.platform import records
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import NamedTuple, dataclass
 
 Decorator = Callable[[type], type]

@@ -66,7 +66,7 @@ REVIEWED = {
     ("torch/__init__.py", "import_module"): "modules of this package, from a list there",
     ("platform/registry.py", "import_module"): "modules of this package, from tables of the registries' files",
     ("platform/arrange.py", "CDLL"): "this package's own loops, by their path inside the package",
-    ("platform/libc.py", "CDLL"): "the process itself, for functions of the C library",
+    ("platform/locks.py", "CDLL"): "the process itself, for functions of the C library",
     ("platform/digest.py", "import_module"): "Python's own SHA-256, by its names",
     ("platform/aliases.py", "import_module"): "modules of the face that stands in for a package, by their names",
     ("mindspore/names.py", "import_module"): "modules of this package, from a list in each package",

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from opbuild.errors import RankError
-from opbuild.ranks import folder as job_folder
-from opbuild.ranks.folder import JobFolder
-from opbuild.ranks.launcher import LONGEST, PrefixedLines, rank_environment
+from opbuild.ranks import launcher as job_folder
+from opbuild.ranks.launcher import LONGEST, JobFolder, PrefixedLines, rank_environment
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import pytest
 
 from opbuild.errors import RankError
 from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Taken, Waiting
-from opbuild.ranks.patience import Patience
-from opbuild.ranks.progress import NOT_WAITING, RankProgress, Snapshot, read_snapshot
+from opbuild.ranks.progress import NOT_WAITING, Patience, RankProgress, Snapshot, read_snapshot
 
 RUNS = Snapshot()
 BUILDS = Snapshot(state="building", network="net", compiling=("conv_relu",), done=3, to_compile=12, changes=7)

@@ -18,7 +18,7 @@ from opbuild.store.machine_class import MeasuredMachine, machine_file, read_meas
 from opbuild.store.shipped import SHIPPED, caches
 from opbuild.store.tuning_database import TuningDatabase, line_of, parse_database
 from opbuild.target.host import host_level
-from opbuild.tuning import machine
+from opbuild.tuning import tuner as machine
 from support.fuzzing import INPUTS, SEED
 from support.seeds import try_seeds
 from support.tuned_records import record

@@ -28,7 +28,7 @@ from opbuild.store.machine_class import MeasuredMachine, machine_file, system_cl
 from opbuild.store.shipped import SHIPPED, caches, deciding_digest, shipped_database
 from opbuild.store.tuning_database import TuningRecord, line_of, parse_database
 from opbuild.target.level import BY_NAME, Level
-from opbuild.tuning.forms import FixedAnswers
+from opbuild.tuning.trial import FixedAnswers
 from support.small_network import SHAPE, small_model
 from support.tuned_records import record, remember
 

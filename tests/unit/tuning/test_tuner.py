@@ -23,10 +23,9 @@ from opbuild.store.machine_class import system_class
 from opbuild.store.tuning_database import TuningDatabase, TuningRecord, read_database
 from opbuild.target.host import host_level
 from opbuild.tuning import tuner
-from opbuild.tuning.forms import sites_of
 from opbuild.tuning.listing import listed
 from opbuild.tuning.search import Choices, Pair
-from opbuild.tuning.trial import Trials
+from opbuild.tuning.trial import Trials, sites_of
 from opbuild.tuning.tuner import TunedNetwork, TuningProgress, tune_model
 from support.small_network import small_model
 from support.tuned_records import product, record, remember

@@ -40,7 +40,7 @@ class HalideCompiler:
     @staticmethod
     def version() -> str:
         """Return the version of the installed halide package; empty if there is none."""
-        from opbuild.platform.installed import release_of
+        from opbuild.platform.sources import release_of
 
         return release_of("halide")
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.text.canonical import canonical_json
 

@@ -20,7 +20,7 @@ from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.infer import node_error_context
 from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder, Rewrite, rewritten
 from opbuild.graph.types import Array, Graph, Node
-from opbuild.platform.parallel_map import parallel_map
+from opbuild.platform.background import parallel_map
 from opbuild.platform.records import dataclass
 
 _FLOATS = ("float32", "float64")

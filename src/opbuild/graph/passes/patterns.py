@@ -19,7 +19,7 @@ from opbuild.graph.factors import is_moderate
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder, rewritten
 from opbuild.graph.types import Array, Graph, Node
-from opbuild.platform.lazy_property import lazy_property
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import dataclass, replace
 
 TOLERANCE = 1e-3

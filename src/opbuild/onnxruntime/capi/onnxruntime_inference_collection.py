@@ -1,8 +1,7 @@
 """Names of ONNX Runtime's module of sessions."""
 
-from opbuild.onnxruntime.binding import IOBinding
-from opbuild.onnxruntime.providers import check_and_normalize_provider_args
-from opbuild.onnxruntime.session import InferenceSession
+from opbuild.onnxruntime.environment import check_and_normalize_provider_args
+from opbuild.onnxruntime.session import InferenceSession, IOBinding
 from opbuild.onnxruntime.session import InferenceSession as Session
 from opbuild.onnxruntime.values import OrtDevice, OrtValue
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from opbuild.platform.background_writer import BACKGROUND_WRITER
+from opbuild.platform.background import BACKGROUND_WRITER
 
 EXIT_SECONDS = 10.0
 """How long a program that has ended is kept by what it still writes."""

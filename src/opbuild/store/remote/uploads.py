@@ -11,8 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from opbuild.platform.background import begin
-from opbuild.platform.background_writer import BACKGROUND_WRITER
+from opbuild.platform.background import BACKGROUND_WRITER, begin
 from opbuild.store.remote.ending import ENDING, Ending
 from opbuild.text.plural import counted, verb
 

@@ -29,8 +29,8 @@ import numpy as np
 from opbuild.dtypes import ADDED, CODED
 from opbuild.errors import LinkError
 from opbuild.graph.types import Array
-from opbuild.platform.libc import libc
 from opbuild.platform.limits import hint_for
+from opbuild.platform.locks import libc
 from opbuild.platform.paths import Path
 from opbuild.runtime.devices.device import Callee, KernelCalls, Step, remember_error
 from opbuild.runtime.record import CHECKS, DimsTable

@@ -1,0 +1,169 @@
+"""``opbuild push``, ``pull``, ``cache export`` and ``cache import``: what models need, to other stores and to files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opbuild.cli.cache_options import json_option, locate, print_json, target_options
+from opbuild.cli.options import OnePath, shapes_option, unused_threads_option
+from opbuild.cli.streams import echo
+from opbuild.errors import BuildError, OptionError
+from opbuild.files.writing import same_file, unwritable
+from opbuild.frontend.input_shape import parse_input_shape
+from opbuild.platform.paths import Path
+from opbuild.target.host import compared
+from opbuild.text.plural import counted, first_of, size, verb
+
+if TYPE_CHECKING:
+    from opbuild.cache.sharing import Moved
+    from opbuild.target.level import Level
+
+
+@click.command()
+@click.argument("models", metavar="MODEL.onnx...", nargs=-1, required=True, type=OnePath("the path of an ONNX model"))
+@click.argument("url")
+@shapes_option
+@target_options
+@json_option
+def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, ...]], as_json: bool,
+         **place: Any) -> None:  # fmt: skip
+    """Write what each MODEL needs to the store that others share at URL: operators, network and weights.
+
+    The models were built before ('opbuild build'). Operators that several need are written once.
+    """
+    from opbuild.cache.sharing import push as push_models
+
+    config, level = locate(**place)
+    done = push_models(models, url, config, level, input_shapes)
+    if as_json:
+        print_json(done.table(level) | {"replaced": done.replaced})
+        return
+    for name, why in done.left_out:
+        echo(f"left out {name}: {why}")
+    damaged = f"{counted(done.replaced, 'damaged object')} replaced, " if done.replaced else ""
+    echo(f"{_moved(done, 'written')} there, {damaged}{size(done.nbytes)} sent, for {level}")
+
+
+def _moved(done: Moved, how: str) -> str:
+    """Return the numbers of what was moved, and of the operators that were there."""
+    records = f"{counted(done.records, 'record')} of tuning, " if done.records else ""
+    moved = f"{records}{counted(done.operators, 'operator')} and {counted(done.networks, 'network')} {how}"
+    return f"{moved}, {counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"
+
+
+@click.command()
+@click.argument("url")
+@click.argument("models", metavar="[MODEL.onnx]...", nargs=-1, type=OnePath("the path of an ONNX model"))
+@shapes_option
+@target_options
+@json_option
+def pull(url: str, models: tuple[Path, ...], input_shapes: dict[str, tuple[int, ...]], as_json: bool,
+         **place: Any) -> None:  # fmt: skip
+    """Take what each MODEL needs, or everything for one level, from the store that others share at URL.
+
+    For container images, and for machines without a network: into a folder (--cache_path) that goes there.
+    """
+    from opbuild.cache.sharing import pull as pull_models
+
+    config, level = locate(**place)
+    done = pull_models(url, models, config, level, input_shapes)
+    if as_json:
+        print_json(done.table(level) | {"warnings": list(done.warnings)})
+    else:
+        _show(done, level)
+    if models and not done.operators + done.networks + done.present:
+        needed = ", ".join(str(model) for model in models)
+        hint = "send it from where it was built, by 'opbuild push MODEL.onnx URL', or name the level that it is for"
+        raise BuildError(f"{url} has nothing that {needed} needs for {level}", hint)
+    if done.lacking:
+        raise _lacking(url, done.lacking, level)
+
+
+def _lacking(url: str, models: Sequence[Path], level: Level) -> BuildError:
+    """Return the error that networks are not there; the models' other items were taken."""
+    whose = ", ".join(map(str, models))
+    return BuildError(
+        f"{url} has no network of {whose} for {level}",
+        "build it where it is to come from, with the same release and shapes, and send it by 'opbuild push MODEL.onnx "
+        "URL'; the operators that are there were taken, of which 'opbuild build' makes it",
+    )
+
+
+def _show(done: Moved, level: Level) -> None:
+    for warning in done.warnings:
+        echo(f"warning: {warning}", err=True)
+    reasons: dict[str, list[str]] = {}
+    for name, why in done.left_out:
+        reasons.setdefault(why, []).append(name)
+    for why, names in reasons.items():
+        echo(f"left out {first_of(names, 1)}: {why}")
+    echo(f"{_moved(done, 'taken')} here, {size(done.nbytes)} received, for {level}")
+
+
+@click.command()
+@click.argument("bundle", type=OnePath("the file to write"))
+@click.option(
+    "--model", metavar="MODEL.onnx", type=OnePath("the path of an ONNX model"), help="Only what this model needs."
+)
+@click.option("--network", is_flag=True, help="With --model: its stored network and weights too.")
+@click.option("--input_shape", metavar="SHAPES", help='With --model: shapes that it leaves open, "data:1,3,224,224".')
+@unused_threads_option
+@target_options
+@json_option
+def export(bundle: Path, model: Path | None, network: bool, input_shape: str | None,
+           as_json: bool, **place: Any) -> None:  # fmt: skip
+    """Write the operators of one level into the file BUNDLE; the same operators give the same bytes.
+
+    Where it is imported, they are found without a compiler: bake it into an image.
+    """
+    from opbuild.cache.bundling import export_cache, export_model
+
+    if model is None and (network or input_shape):
+        raise OptionError("--network and --input_shape are for one model", "give --model")
+    if problem := unwritable(bundle):
+        raise OptionError(f"the bundle {str(bundle)!r} cannot be written: {problem}", "name another file")
+    if model is not None and same_file(model, bundle):
+        raise OptionError(f"the bundle {str(bundle)!r} cannot be written: it is the model", "name another file")
+    config, level = locate(**place)
+    if model is None:
+        done = export_cache(bundle, config, level)
+    else:
+        shapes = parse_input_shape(input_shape) if input_shape else {}
+        done = export_model(bundle, model, config, level, input_shapes=shapes, network=network)
+    if as_json:
+        print_json(done.table(bundle, level))
+        return
+    for name, why in done.left_out:
+        echo(f"left out {name}: {why}")
+    networks = f" and {counted(done.networks, 'network')}" if done.networks else ""
+    echo(f"{counted(done.operators, 'operator')}{networks} in {bundle}, {size(done.nbytes)}, for {level}")
+    for other, number in sorted(done.others.items()):
+        echo(f"not exported: {counted(number, 'operator')} for {other}")
+
+
+@click.command("import")
+@click.argument("bundle", type=OnePath("a file that 'opbuild cache export' wrote"))
+@target_options
+@json_option
+def import_(bundle: Path, as_json: bool, **place: Any) -> None:
+    """Put what BUNDLE holds into the cache.
+
+    It is checked whole first: if it is for a higher level or another architecture, or anything in it is not what was
+    exported, nothing is imported.
+    """
+    from opbuild.cache.bundling import import_bundle
+
+    config, level = locate(**place)
+    done = import_bundle(bundle, config, level)
+    if as_json:
+        print_json(done.table())
+        return
+    for warning in done.warnings:
+        echo(f"warning: {warning}", err=True)
+    networks = f", {counted(done.networks, 'network')}" if done.networks else ""
+    there = f"{done.present} {'was' if done.present == 1 else 'were'} there"
+    where = f"in {done.folder}, for {compared(done.level, level)}"
+    echo(f"{counted(done.added, 'operator')} added{networks}, {there}, {where}")
