@@ -19,7 +19,7 @@ import pytest
 import opbuild
 from opbuild.builder import queue
 from opbuild.builder.build import Builder
-from opbuild.builder.result import BuildResult
+from opbuild.builder.job import BuildResult
 from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.events import CompileFinished, Warned

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 import opbuild
 from kernels.compiler import CheckedCompiler, PackCompiler
 from opbuild.builder.build import Builder
-from opbuild.builder.idle_server import IdleServer
+from opbuild.builder.client import IdleServer
 from opbuild.config import Config
 from opbuild.frontend.example_models import light_path
 from opbuild.frontend.onnx_schemas import TABLE

@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 from opbuild.builder.build import Builder
-from opbuild.builder.result import BuildResult
+from opbuild.builder.job import BuildResult
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.opdesc import OpDesc

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.builder.result import BuildResult
+from opbuild.builder.job import BuildResult
 from opbuild.config import Config
 from opbuild.events import Watch, unwatched
 from opbuild.graph.passes.narrow import force_float32

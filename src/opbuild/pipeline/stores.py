@@ -19,7 +19,7 @@ from opbuild.store.blobs import Folder, Memory
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder, LowerLevel
-    from opbuild.builder.result import BuildResult
+    from opbuild.builder.job import BuildResult
     from opbuild.kernel.interfaces import Claims, Looks, Store
     from opbuild.kernel.key import CompilerIdentity
     from opbuild.kernel.networks import StoredNetwork

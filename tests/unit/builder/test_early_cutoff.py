@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from opbuild.builder.build import Builder, LowerLevel
-from opbuild.builder.result import BuildResult
+from opbuild.builder.job import BuildResult
 from opbuild.config import Config
 from opbuild.errors import CompileForbiddenError
 from opbuild.events import CompileFinished, CompileStarted, Taken
