@@ -31,8 +31,7 @@ from opbuild.cli.show_offline import show, write_json
 from opbuild.config import Config
 from opbuild.families.tuning_query import TuningQuery
 from opbuild.files.mapping import digest_of, map_file
-from opbuild.files.sealed import seal, seal_text, unseal
-from opbuild.files.trust import PRIVATE
+from opbuild.files.trust import PRIVATE, seal, seal_text, unseal
 from opbuild.frontend.wire import delimited, varint
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found

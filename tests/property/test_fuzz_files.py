@@ -13,8 +13,7 @@ from opbuild.cache.folder import check_network
 from opbuild.cli import show_offline
 from opbuild.errors import OpbuildError
 from opbuild.files.mapping import digest_of, map_file
-from opbuild.files.sealed import seal, seal_text, unseal
-from opbuild.files.trust import PRIVATE
+from opbuild.files.trust import PRIVATE, seal, seal_text, unseal
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found

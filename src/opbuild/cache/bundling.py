@@ -15,8 +15,7 @@ from opbuild.config import COMPILER_MEMO, Config
 from opbuild.errors import BuildError, FileError, OptionError, TargetError
 from opbuild.files.kinds import BUNDLE, require_kind
 from opbuild.files.private import publish
-from opbuild.files.sealed import seal, unseal
-from opbuild.files.trust import Trust, make_trust
+from opbuild.files.trust import Trust, make_trust, seal, unseal
 from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found

@@ -16,8 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opbuild.files.sealed import seal, unseal
-from opbuild.files.trust import NETWORK, PRIVATE, Trust
+from opbuild.files.trust import NETWORK, PRIVATE, Trust, seal, unseal
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of

@@ -101,7 +101,7 @@ def _is_runtime(name: str) -> bool:
 
 
 def _packed(entry: Entry) -> bytes:
-    from opbuild.files.sealed import seal
+    from opbuild.files.trust import seal
 
     files = {Path(name).suffix: base64.b64encode(data).decode() for name, data in entry.files()}
     return seal(files, entry.name)
@@ -113,7 +113,7 @@ def _unpacked(name: str, content: bytes) -> Entry:
     Raises:
         BuildError: If it is not what was saved.
     """
-    from opbuild.files.sealed import unseal
+    from opbuild.files.trust import unseal
     from opbuild.kernel.entry import Entry
     from opbuild.store.inspect import check
 

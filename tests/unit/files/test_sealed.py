@@ -18,8 +18,7 @@ from opbuild.cache.bundling import export_cache, import_bundle
 from opbuild.config import Config, linker_environment
 from opbuild.errors import BuildError, InvalidModelError, OptionError
 from opbuild.files.mapping import digest_of, map_file
-from opbuild.files.sealed import seal, unseal
-from opbuild.files.trust import PRIVATE, SHORTEST_KEY, SignatureError, Trust, make_trust
+from opbuild.files.trust import PRIVATE, SHORTEST_KEY, SignatureError, Trust, make_trust, seal, unseal
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing
