@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.free import FREE
-from opbuild.pipeline.segments import FirstSegment
+from opbuild.pipeline.source import FirstSegment
 from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.locks import Lock, RLock
 from opbuild.platform.records import NamedTuple, replace

@@ -18,7 +18,7 @@ from opbuild.offline.file import UNSOUND, OfflineModel
 from opbuild.offline.format import GRAPH
 from opbuild.pipeline.loaded import LoadedKernels
 from opbuild.pipeline.segmented import Segments
-from opbuild.pipeline.segments import FirstSegment
+from opbuild.pipeline.source import FirstSegment
 from opbuild.platform.locks import Lock
 from opbuild.platform.records import NamedTuple
 from opbuild.platform.sources import own_sources

@@ -17,7 +17,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError, RunError, ShapeError
 from opbuild.graph.breaks import HOST_VALUE, Answer, GraphBreak, is_tensor, type_of_value
 from opbuild.graph.types import MOST_DIMENSIONS, Array, Node, TensorType
-from opbuild.pipeline.segments import FirstSegment, Segment, Walk
+from opbuild.pipeline.source import FirstSegment, Segment, Walk
 from opbuild.platform.locks import Lock
 from opbuild.platform.records import dataclass, field, replace
 from opbuild.program import Port
