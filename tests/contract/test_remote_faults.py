@@ -30,7 +30,7 @@ from opbuild.pipeline.stores import Stores
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators, operators_in
 from opbuild.store.remote.address import parse_address
-from opbuild.store.remote.breaker import FAILURES
+from opbuild.store.remote.failures import FAILURES
 from opbuild.store.remote.objects import OPERATORS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service

@@ -28,16 +28,13 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
-from opbuild.store import fleet as store_fleet
 from opbuild.store.blobs import Memory
-from opbuild.store.fleet import FleetClaims
 from opbuild.store.operators import Operators
-from opbuild.store.remote import operators
-from opbuild.store.remote.breaker import Breaker
-from opbuild.store.remote.groups import write_group
-from opbuild.store.remote.leases import Leases
+from opbuild.store.remote import leases, operators
+from opbuild.store.remote.failures import Breaker
+from opbuild.store.remote.leases import FleetClaims, Leases
 from opbuild.store.remote.objects import CLAIMS, NAMESPACE, Objects
-from opbuild.store.remote.operators import RemoteStore
+from opbuild.store.remote.operators import RemoteStore, write_group
 from opbuild.store.tiers import TieredStore
 from support.samples import conv, entry_of
 from support.together import shut
@@ -384,7 +381,7 @@ class Fleet:
     def run(self) -> Outcome:
         """Let all pods start and build; return what they did."""
         with contextlib.ExitStack() as patches:
-            for module in (store_fleet, operators):
+            for module in (leases, operators):
                 patches.enter_context(mock.patch.object(module, "concurrent_map", self.world.together))
             self.world.run()
         return Outcome(self.built, self.ready, self.shared, sum(self.seconds) / WORKERS)

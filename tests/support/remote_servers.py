@@ -28,8 +28,8 @@ PATIENT = 60.0
 
 PATIENTLY = f"""
 from opbuild.store import flights
-from opbuild.store.remote import ending, service, uploads
-service.SECONDS = uploads.UPLOAD_SECONDS = ending.ENDING.seconds = flights.PATIENCE = {PATIENT}
+from opbuild.store.remote import service, uploads
+service.SECONDS = uploads.UPLOAD_SECONDS = uploads.ENDING.seconds = flights.PATIENCE = {PATIENT}
 """
 """How a program begins that does as the fixture ``patient`` does."""
 

@@ -34,12 +34,11 @@ from opbuild.platform.records import dataclass, field, replace
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.session import Session
-from opbuild.store import inspect as operators
 from opbuild.store.blobs import Memory
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
-from opbuild.store.measured import forget
+from opbuild.store.inventory import forget_size
 from opbuild.store.networks import NetworkFiles, networks_in, read_network
-from opbuild.store.operators import operators_in
+from opbuild.store.operators import entry_in, entry_of, operators_in
 from opbuild.store.weights import weights_file, weights_in
 from opbuild.target.level import Level
 from opbuild.target.soc_version import parse_level
@@ -108,7 +107,7 @@ def export_cache(path: Path, config: Config, level: Level) -> Exported:
     left_out: list[tuple[str, str]] = []
     others = Counter[str]()
     for item in Cache.of(config).items("operator"):
-        entry = operators.read(looked_at(folder_of(item), trust), item.name)
+        entry = entry_in(looked_at(folder_of(item), trust), item.name)
         if isinstance(entry, Reason):
             left_out.append((item.name, entry.text))
         elif target_of(entry) != level.name:
@@ -204,7 +203,7 @@ def import_bundle(path: Path, config: Config, level: Level) -> Imported:
             publish(config.network_meta / name, seal(content, name, trust))
         except OSError as error:
             raise _not_written(config.network_meta, str(error)) from error
-    forget(config.network_meta)
+    forget_size(config.network_meta)
     warnings = note_compilers(bundle.compilers, config, trust)
     return Imported(added, len(entries) - added, len(networks), found, config.cache_folder, warnings)
 
@@ -296,7 +295,7 @@ def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], list[_Network], di
     for prefix, name in _entry_names(bundle):
         files = {suffix: left.pop(f"{prefix}{name}{suffix}", None) for suffix in SUFFIXES}
         contents = {suffix: bytes(file) for suffix, file in files.items() if file is not None}
-        answer = operators.check(name, contents) if len(contents) == len(SUFFIXES) else Reason("", "a file is missing")
+        answer = entry_of(name, contents) if len(contents) == len(SUFFIXES) else Reason("", "a file is missing")
         if isinstance(answer, Entry) and target_of(answer) != bundle.target:
             answer = Reason("", f"it is for {target_of(answer)}")
         if isinstance(answer, Reason):
@@ -359,7 +358,7 @@ def _entry_names(bundle: Bundle) -> list[tuple[str, str]]:
 def _publish(place: str, entry: Entry, config: Config, trust: Trust) -> bool:
     """Add an entry to the cache; return whether it was not there."""
     folder = config.network_meta if place == NETWORKS else config.kernel_meta
-    if isinstance(operators.read(looked_at(folder, trust), entry.name), Entry):
+    if isinstance(entry_in(looked_at(folder, trust), entry.name), Entry):
         return False
     problem = operators_in(folder, trust=trust).publish(entry)
     if problem:

@@ -18,7 +18,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.runtime.record_json import from_json
-from opbuild.store import inspect, prune
+from opbuild.store import ageing
 from opbuild.store.blobs import Folder
 from opbuild.store.claims import sweep_claims
 from opbuild.store.concurrent_map import concurrent_map
@@ -26,6 +26,7 @@ from opbuild.store.counters import Counters, read_counters
 from opbuild.store.inventory import disk_usage, survey
 from opbuild.store.items import REFUSED, Item, Kind, reason_of, remove_files
 from opbuild.store.networks import NetworkFiles, read_network
+from opbuild.store.operators import entry_in
 from opbuild.store.peers import claims_folder
 from opbuild.store.weights import remove_references, weights_file
 
@@ -173,7 +174,7 @@ class Cache:
         Args:
             watch: Told how many items were dealt with.
         """
-        removed = prune.clear(self.kernel_meta, self.network_meta, watch)
+        removed = ageing.clear(self.kernel_meta, self.network_meta, watch)
         if self.claims is not None:
             sweep_claims(self.claims)
         return removed
@@ -193,9 +194,9 @@ class Cache:
         """
         removed: tuple[Item, ...] = ()
         if older_than is not None:
-            removed += prune.remove_idle(self.kernel_meta, self.network_meta, older_than, watch)
+            removed += ageing.remove_idle(self.kernel_meta, self.network_meta, older_than, watch)
         if max_bytes is not None:
-            removed += prune.shrink(self.kernel_meta, self.network_meta, max_bytes, watch)
+            removed += ageing.shrink(self.kernel_meta, self.network_meta, max_bytes, watch)
         return removed
 
 
@@ -230,7 +231,7 @@ def problem_of(
     if item.kind in ("memo", "settings"):
         return problem_of_remembered(item, trust)
     if item.kind == "operator":
-        entry = inspect.read(looked_at(folder_of(item), trust), item.name)
+        entry = entry_in(looked_at(folder_of(item), trust), item.name)
         return entry if isinstance(entry, Reason) else None
     network = check_network(folder_of(item), item.name, trust, digest)
     return network if isinstance(network, Reason) else None

@@ -14,9 +14,8 @@ from opbuild.kernel.reason import Reason
 from opbuild.models.declaration import read_declaration
 from opbuild.platform.paths import Path
 from opbuild.store.counters import FILE, OLD_FILE, check_counters
+from opbuild.store.inventory import SIZE_FILE, read_size
 from opbuild.store.items import REFUSED, Item, reason_of
-from opbuild.store.measured import FILE as SIZE_FILE
-from opbuild.store.measured import read_measured
 from opbuild.store.networks import MODELS, NETWORKS
 from opbuild.store.policy import read_policy
 from opbuild.store.weights import read_reference
@@ -79,7 +78,7 @@ def _reader(path: Path) -> Callable[[Path, Trust], Any]:
     if path.name in (FILE, OLD_FILE):
         return check_counters
     if path.name == SIZE_FILE:
-        return read_measured
+        return read_size
     if path.suffix == _DECLARATION:
         return read_declaration
     if path.parent.name == "weights":

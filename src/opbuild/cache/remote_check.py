@@ -20,11 +20,10 @@ from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.store.concurrent_map import concurrent_map
-from opbuild.store.remote.contents import PIECE
 from opbuild.store.remote.failures import ABSENT, REFUSED, SLOW
-from opbuild.store.remote.groups import problem_of_group
-from opbuild.store.remote.manifest import Manifest
+from opbuild.store.remote.manifest import PIECE, Manifest
 from opbuild.store.remote.objects import ANSWERS, BANK, BLOBS, GROUPS, NAMESPACE, NETWORKS, OPERATORS, ORIGINS
+from opbuild.store.remote.operators import problem_of_group
 from opbuild.store.remote.service import described
 from opbuild.target.level import Level
 

@@ -29,16 +29,15 @@ from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.record_json import from_json
 from opbuild.session import Session
-from opbuild.store import inspect
 from opbuild.store.concurrent_map import concurrent_map
 from opbuild.store.networks import networks_in
-from opbuild.store.operators import operators_in
+from opbuild.store.operators import entry_in, operators_in
 from opbuild.store.remote.failures import ABSENT
-from opbuild.store.remote.groups import mend_group
 from opbuild.store.remote.manifest import Manifest
+from opbuild.store.remote.networks import TieredNetworks
 from opbuild.store.remote.objects import NETWORKS
+from opbuild.store.remote.operators import mend_group
 from opbuild.store.remote.service import described
-from opbuild.store.remote.tiered import TieredNetworks
 from opbuild.store.weights import weights_in
 from opbuild.target.level import Level
 
@@ -162,7 +161,7 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
         operators_in(setup.config.kernel_meta, trust=setup.trust),
         looked_at(setup.config.kernel_meta, setup.trust),
     )
-    added = [entry for entry in entries if isinstance(inspect.read(there, entry.name), Reason)]
+    added = [entry for entry in entries if isinstance(entry_in(there, entry.name), Reason)]
     for entry in added:
         if problem := near.publish(entry):
             raise _unwritable(problem)

@@ -12,9 +12,9 @@ from opbuild.events import Watch, unwatched
 from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
 from opbuild.store.concurrent_map import concurrent_map
-from opbuild.store.inspect import summarize
 from opbuild.store.items import Item, Kind
 from opbuild.store.networks import weights_of
+from opbuild.store.operators import summarize
 
 Row = dict[str, Any]
 

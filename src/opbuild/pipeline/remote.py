@@ -21,13 +21,11 @@ from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store.flights import Flights
 from opbuild.store.remote.address import Address, parse_address
-from opbuild.store.remote.groups import mend_group, write_group
 from opbuild.store.remote.leases import Leases
-from opbuild.store.remote.networks import RemoteNetworks
+from opbuild.store.remote.networks import RemoteNetworks, TieredNetworks, stored_weights
 from opbuild.store.remote.objects import BANK, CLAIMS, Objects
-from opbuild.store.remote.operators import RemoteStore
+from opbuild.store.remote.operators import RemoteStore, mend_group, write_group
 from opbuild.store.remote.service import Service, described
-from opbuild.store.remote.tiered import TieredNetworks, stored_weights
 from opbuild.store.remote.uploads import UPLOAD_SECONDS, Uploads
 from opbuild.store.weights import StoredWeights
 from opbuild.text.plural import counted, verb

@@ -32,7 +32,7 @@ from opbuild.runtime.record import Record
 from opbuild.runtime.reports import stored_report
 from opbuild.runtime.stored_network import LoadedNetwork, StoredNetworks
 from opbuild.store.blobs import Folder, LocalMemos, Memory
-from opbuild.store.shipped import deciding_digest
+from opbuild.store.machine_class import deciding_digest
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ class Stores:
         What other ranks and the tiers below have is taken from them, unless everything is to be compiled.
         """
         from opbuild.store.operators import Operators, operators_in
-        from opbuild.store.shared import rank_stores
-        from opbuild.store.tiers import TieredStore
+        from opbuild.store.tiers import TieredStore, rank_stores
 
         config = self._config
         open_store = partial(
@@ -114,7 +113,7 @@ class Stores:
         pack = [] if self.pack is None else [self.pack]
         if self.remote is None:
             return TieredStore(near[0], pack) if pack else near[0], near[1]
-        from opbuild.store.remote.single_flight import SingleFlight
+        from opbuild.store.remote.operators import SingleFlight
 
         below, turns, offer = self.remote.operators, self._turns, self.remote.offer_operator
         known = self.remote.check_operator if self.remote.checks else None
@@ -128,8 +127,7 @@ class Stores:
     def _check_operators(self, network: StoredNetwork) -> None:
         """Have the operators of a stored network in the remote store too, and the compiler's runtime library."""
         from opbuild.kernel.entry import Entry
-        from opbuild.store.inspect import read
-        from opbuild.store.operators import operators_in
+        from opbuild.store.operators import entry_in, operators_in
         from opbuild.store.remote.manifest import operators_of
 
         if self.remote is None:
@@ -139,7 +137,7 @@ class Stores:
         named = [(operators, name) for stem in operators_of(network.record) for name in operators.names_of(stem)[:1]]
         found = list[Entry]()
         for store, name in [*named, *((runtimes, name) for name in runtimes.names())]:
-            entry = read(store.blobs, name)
+            entry = entry_in(store.blobs, name)
             if isinstance(entry, Entry):
                 self.remote.check_operator(entry)
                 found += [entry] if store is operators else []
@@ -204,7 +202,7 @@ class Stores:
         weights = StoredWeights(open_folder(folder / "weights") if config.uses_folder else Memory())
         if self.remote is None or not self.setup.stores_networks:
             return StoredNetworks(networks, weights, own_packing_sources, copies=copies)
-        from opbuild.store.shared import rank_networks
+        from opbuild.store.tiers import rank_networks
 
         near = rank_networks(config, networks) if config.uses_folder else networks
         tiered = self.remote.below(near, weights, self.age, self._turns, self._check_operators)
@@ -235,7 +233,7 @@ class Stores:
         near: Claims = self._host_claims() if self._config.uses_folder else UNCLAIMED
         if self.remote is None or not self.remote.writes:
             return near
-        from opbuild.store.fleet import FleetClaims
+        from opbuild.store.remote.leases import FleetClaims
 
         return FleetClaims(near, self.remote.claims, self.remote.after_uploads)
 
@@ -296,7 +294,7 @@ def make_builder(setup: Setup, stores: Stores, *, is_urgent: bool = True) -> Bui
     """Return a builder that finds and keeps operators in a build's stores; ``is_urgent``: somebody waits for them."""
     from opbuild.builder.build import Builder
     from opbuild.runtime.devices.cpu.link import provided_symbols
-    from opbuild.store.publish import write_debug_files
+    from opbuild.store.items import write_debug_files
 
     operators, runtimes = stores.operators_and_runtimes
     return Builder(

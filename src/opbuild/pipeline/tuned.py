@@ -27,11 +27,9 @@ from opbuild.pipeline.setup import Setup
 from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.store.blobs import Folder, LocalMemos
-from opbuild.store.machine_class import read_measured, system_class
+from opbuild.store.machine_class import read_measured, shipped_database, system_class
 from opbuild.store.origins import SUFFIX, Origins
-from opbuild.store.pack import Pack
-from opbuild.store.pack_file import PackFile
-from opbuild.store.shipped import shipped_database
+from opbuild.store.pack import Pack, PackFile
 from opbuild.store.tuning_database import TuningDatabase, TuningRecord, parse_database, read_database
 from opbuild.text.canonical import canonical_json
 

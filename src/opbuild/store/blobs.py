@@ -21,7 +21,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.paths import Path
-from opbuild.store.items import REFUSED, mark_used, read_quietly, reason_of, remove_files
+from opbuild.store.items import REFUSED, mark_used, publish_files, read_quietly, reason_of, remove_files
 
 Data = bytes | memoryview
 Files = Sequence[tuple[str, Data]]
@@ -98,8 +98,6 @@ class Folder:
 
     def put(self, files: Files, linked_from: Path | None = None) -> Reason | None:
         """Write files."""
-        from opbuild.store.publish import publish_files  # a start never needs it
-
         problem = self.problem or publish_files(self.path, files, linked_from)
         return None if problem is None else Reason("unwritable", problem)
 

@@ -21,7 +21,7 @@ from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, field, fields_of
 from opbuild.store.blobs import ABSENT, Blobs
-from opbuild.store.shipped import LARGEST
+from opbuild.store.machine_class import LARGEST
 from opbuild.text.canonical import canonical_json
 
 FORMAT = 1

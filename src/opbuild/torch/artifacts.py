@@ -86,9 +86,9 @@ class Recorder:
         from opbuild.kernel.entry import Entry
         from opbuild.pipeline.setup import set_up
         from opbuild.store.blobs import Folder
-        from opbuild.store.inspect import read
+        from opbuild.store.operators import entry_in
 
-        entry = read(Folder(folder, set_up(self._config, None, None).trust, is_quiet=True, is_judged=True), name)
+        entry = entry_in(Folder(folder, set_up(self._config, None, None).trust, is_quiet=True, is_judged=True), name)
         if isinstance(entry, Entry):
             CacheArtifactManager.record_artifact(_TYPE, name, _packed(entry))
 
@@ -115,11 +115,11 @@ def _unpacked(name: str, content: bytes) -> Entry:
     """
     from opbuild.files.trust import unseal
     from opbuild.kernel.entry import Entry
-    from opbuild.store.inspect import check
+    from opbuild.store.operators import entry_of
 
     try:
         files = {suffix: base64.b64decode(text, validate=True) for suffix, text in unseal(content, name).items()}
-        found = check(name, files)
+        found = entry_of(name, files)
     except (ValueError, TypeError, LookupError, AttributeError, binascii.Error) as error:
         raise _damaged(name, str(error)) from error
     if not isinstance(found, Entry):

@@ -22,8 +22,7 @@ from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators, operators_in
-from opbuild.store.pack import Pack
-from opbuild.store.pack_file import FamilySources, Object, pack_bytes
+from opbuild.store.pack import FamilySources, Object, Pack, pack_bytes
 from opbuild.store.tiers import TieredStore
 from support.edited_compiler import SOURCES, EditedCompiler
 from support.fake_compiler import FakeCompiler, fake_object
