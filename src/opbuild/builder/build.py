@@ -205,9 +205,6 @@ class Builder:
     def found(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[OperatorJob, ...] | None:
         """Return a network's operators if nothing must be compiled for it, else None.
 
-        Args:
-            needed: Each distinct operator with the nodes that need it (``Program.descriptors()``).
-
         Raises:
             BuildError: If the compiler is not installed.
         """

@@ -231,11 +231,7 @@ IDLE_SECONDS = 10.0
 
 
 class IdleServer:
-    """Keeps at most one server. Any thread may use it; a process forked from this one begins with none.
-
-    Args:
-        seconds: How long a server is kept.
-    """
+    """Keeps at most one server. Any thread may use it; a process forked from this one begins with none."""
 
     _lock: threading.Lock
     _server: CompileServer | None
@@ -248,11 +244,6 @@ class IdleServer:
 
     def start(self, import_string: str, workers: int, compiler: FilesState) -> CompileServer:
         """Return the idle server if it is just like a new one, else a new one.
-
-        Args:
-            import_string: ``module:Class`` of the compiler.
-            workers: Operators compiled at once.
-            compiler: State of the compiler's files.
 
         Raises:
             BuildError: If no process can be started.

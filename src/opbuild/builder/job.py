@@ -225,12 +225,7 @@ def _hint(jobs: Sequence[OperatorJob], config: Config, remedy: str) -> str:
 
 
 def _cause(reasons: Mapping[str, Reason], config: Config) -> str:
-    """Return the obstacle to using stored operators, and its remedy; empty if none is known.
-
-    Args:
-        reasons: Why operators must be compiled, by their codes.
-        config: Settings.
-    """
+    """Return the obstacle to using stored operators, and its remedy, by codes of reasons; empty if none is known."""
     unused = next((reasons[code] for code in _UNUSED if code in reasons), None)
     elsewhere = (each.elsewhere for each in reasons.values())
     far = next((text for text in elsewhere if text and not text.startswith(NOWHERE)), "")

@@ -449,14 +449,7 @@ def without_end(observer: Observer) -> Observer:
 
 
 class SeveralWorks:
-    """Builds under way that are one network's.
-
-    Args:
-        works: The builds, the CPU's first.
-        order: All operators in the order in which they were given.
-        network: The network's name.
-        observer: Told when all have ended.
-    """
+    """Builds under way that are one network's."""
 
     def __init__(self, works: Sequence[Work], order: Sequence[OpDesc], network: str, observer: Observer) -> None:
         self._works, self._order, self._network, self._observer = works, order, network, observer

@@ -93,11 +93,6 @@ class Imported:
 def export_cache(path: Path, config: Config, level: Level) -> Exported:
     """Write every sound operator of one level into a bundle; the same cache gives the same bytes.
 
-    Args:
-        path: The bundle.
-        config: Says which cache.
-        level: The level that the operators are for.
-
     Raises:
         BuildError: If the cache has no operator for the level, or others can write to it.
         OptionError: If the bundle cannot be written.
@@ -137,13 +132,7 @@ def export_model(
 ) -> Exported:
     """Write exactly the needs of one model into a bundle: its operators, and the runtime library if they call it.
 
-    Args:
-        path: The bundle.
-        model: The model's file.
-        config: Says which cache.
-        level: The level that the operators are for.
-        input_shapes: Shapes by input name.
-        network: Whether to add the stored network and its weights, which starts without linking and packing too.
+    With ``network`` also the stored network and its weights, which starts without linking and packing too.
 
     Raises:
         ModelError: If the model is at fault.
@@ -167,11 +156,6 @@ def export_model(
 
 def import_bundle(path: Path, config: Config, level: Level) -> Imported:
     """Put the content of a bundle into a cache, under its own level. It is checked whole before anything is written.
-
-    Args:
-        path: The bundle.
-        config: Says which cache.
-        level: The level that the cache is for.
 
     Raises:
         OptionError: If there is no such file, or it is no bundle.

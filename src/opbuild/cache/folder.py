@@ -122,11 +122,7 @@ class Cache:
         return stored if isinstance(stored, Reason) else describe(item.name, stored)
 
     def problems(self, watch: Watch = unwatched) -> Iterator[ItemProblem]:
-        """Yield everything that is damaged; files of another release of opbuild are not.
-
-        Args:
-            watch: Told how many items were looked at.
-        """
+        """Yield everything that is damaged; files of another release of opbuild are not."""
         items = self.checked()
         sizes = weights_sizes(self.items("reference"), self.trust)
         weights = [item for item in items if item.kind == "weight"]
@@ -169,11 +165,7 @@ class Cache:
         remove_references(self.network_meta / "weights", weights)
 
     def clear(self, watch: Watch = unwatched) -> tuple[Item, ...]:
-        """Remove everything but the settings; return the removed items.
-
-        Args:
-            watch: Told how many items were dealt with.
-        """
+        """Remove everything but the settings; return the removed items."""
         removed = ageing.clear(self.kernel_meta, self.network_meta, watch)
         if self.claims is not None:
             sweep_claims(self.claims)
@@ -182,15 +174,9 @@ class Cache:
     def prune(
         self, *, older_than: float | None = None, max_bytes: int | None = None, watch: Watch = unwatched
     ) -> tuple[Item, ...]:
-        """Remove the items not used for a time, and then those used least recently until a size is reached.
+        """Remove the items not used for so many seconds, and then those used least recently until a size is reached.
 
-        Args:
-            older_than: Seconds without use; None for any.
-            max_bytes: Size of the whole cache; None for any.
-            watch: Told how many items were dealt with.
-
-        Returns:
-            What was removed.
+        Returns what was removed.
         """
         removed: tuple[Item, ...] = ()
         if older_than is not None:
@@ -240,14 +226,7 @@ def problem_of(
 def check_network(
     folder: Path, name: str, trust: Trust = PRIVATE, digest: Callable[[Path, Trust], str] = digest_file
 ) -> Description | Reason:
-    """Return the description of a stored network whose every byte was checked, its weights included, or its problem.
-
-    Args:
-        folder: The folder of networks.
-        name: The network's name.
-        trust: Whose files are believed.
-        digest: Returns the BLAKE3 of weights; many networks may map them.
-    """
+    """Return the description of a stored network whose every byte was checked, its weights included, or its problem."""
     stored = read_network(name, looked_at(folder, trust), trust)
     network = stored if isinstance(stored, Reason) else describe(name, stored)
     for weight, nbytes in network.weights.items() if not isinstance(network, Reason) else ():
@@ -302,12 +281,7 @@ class Description:
 
 
 def describe(name: str, stored: NetworkFiles) -> Description | Reason:
-    """Return the description of a stored network, or why it cannot be run; its weights are not looked at.
-
-    Args:
-        name: The files' name without suffix.
-        stored: What they hold.
-    """
+    """Return the description of a stored network, or why it cannot be run; its weights are not looked at."""
     try:
         record = from_json(stored.record)
         weights = record.constants.weights

@@ -25,12 +25,7 @@ _DECLARATION, _DIGEST = MODELS.suffixes
 
 
 def remembered_items(items: Iterable[Item], settings: Path | None) -> list[Item]:
-    """Return the files that remember something, each as an item, sorted by name.
-
-    Args:
-        items: What lies in the cache.
-        settings: Its settings; None: it has none.
-    """
+    """Return the files that remember something, each as an item, sorted by name."""
     files = [
         file
         for item in items

@@ -39,10 +39,7 @@ class CheckStep(NamedTuple):
 def named_remote(config: Config, level: Level, *, reads_all: bool) -> Remote | None:
     """Return the remote store that a build for a level uses; None: there is none.
 
-    Args:
-        config: Settings.
-        level: The level.
-        reads_all: Whether all of it is to be read, as commands do that wait longer.
+    Where all of it is to be read, it is as commands use it that wait longer.
     """
     stores = Stores(set_up(config, level, None, runs_elsewhere=True))
     if stores.remote is None or not reads_all:
@@ -81,11 +78,7 @@ class RemoteProblem:
 
 
 class RemoteCheck:
-    """A look at everything in a remote store. What is written there meanwhile is looked at or not.
-
-    Args:
-        remote: The remote store, as commands use it.
-    """
+    """A look at everything in a remote store. What is written there meanwhile is looked at or not."""
 
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
@@ -93,9 +86,6 @@ class RemoteCheck:
 
     def problems(self, watch: Watch = unwatched) -> Iterator[RemoteProblem]:
         """Yield everything that nobody would use.
-
-        Args:
-            watch: Told how many objects were looked at.
 
         Raises:
             BuildError: If the store cannot be listed, or does not answer.

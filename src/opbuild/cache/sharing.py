@@ -85,12 +85,7 @@ _SERVES = "absent from the remote store; one with other variants came, which ser
 def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes: InputShapes | None = None) -> Moved:
     """Write the needs of models to a remote store: operators, which models share, and stored networks with weights.
 
-    Args:
-        models: The models' files; each was built before, for the level.
-        url: The remote store.
-        config: Says which cache has them.
-        level: The level that the operators are for.
-        shapes: Shapes by input name, where the models leave them open.
+    Each was built before, for the level.
 
     Raises:
         ModelError: If a model is at fault.
@@ -132,12 +127,7 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
 def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes: InputShapes | None = None) -> Moved:
     """Put the needs of models, or everything for a level, from a remote store into one's own.
 
-    Args:
-        url: The remote store.
-        models: The models' files; none: everything, which Redis and web servers cannot list.
-        config: Says which cache.
-        level: The level that the operators are for.
-        shapes: Shapes by input name, where the models leave them open.
+    Redis and web servers cannot list everything.
 
     Raises:
         ModelError: If a model is at fault.

@@ -30,12 +30,7 @@ STORED: Mapping[Kind, str] = {
 
 
 def rows(cache: Cache, watch: Watch = unwatched) -> tuple[list[Row], list[Row]]:
-    """Return a row for each operator and network, the last used first, and one for each packed weight.
-
-    Args:
-        cache: The cache.
-        watch: Told how many were read.
-    """
+    """Return a row for each operator and network, the last used first, and one for each packed weight."""
     weights = {item.name: item for item in cache.items("weight")}
     items = sorted(cache.items("operator", "image"), key=lambda item: (-item.last_use, item.name))
     found = list[Row]()

@@ -58,11 +58,6 @@ class HeldFile:
 
     Attributes:
         contents: The bytes, ``uint8``; none when they were taken.
-
-    Args:
-        contents: The bytes.
-        mapped: The map that they are in, if they were not read.
-        descriptor: What has the lease then.
     """
 
     def __init__(self, contents: Array, mapped: mmap.mmap | None = None, descriptor: int | None = None) -> None:
@@ -284,13 +279,9 @@ def has_own_pages(array: Array) -> bool:
 
 
 def exchange_pages(array: Array, mapped: Array) -> None:
-    """Put the pages of a file in the place of an array's, which holds the same; where that cannot be, it stays.
+    """Put the pages of a shared map of a file in the place of an array's own, which hold the same; else these stay.
 
     Any thread may read the array meanwhile.
-
-    Args:
-        array: Has its own pages.
-        mapped: A shared map of the file, from its beginning.
     """
     # Nothing of a shared map is moved, so the same pages are mapped a second time.
     remap(mapped.ctypes.data, 0, array.nbytes, array.ctypes.data)

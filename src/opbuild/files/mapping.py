@@ -33,12 +33,7 @@ _READERS = 4
 
 
 def map_file(path: Path, nbytes: int | None, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
-    """Map a file for reading.
-
-    Args:
-        path: The file.
-        nbytes: The size that it must have; None: any.
-        trust: Whose files are believed.
+    """Map a file for reading, which must have so many bytes; None: any number.
 
     Returns:
         Its bytes, ``uint8`` of shape ``[nbytes]``, read-only, and its state: see ``verified``.
@@ -60,10 +55,6 @@ def map_file(path: Path, nbytes: int | None, trust: Trust = PRIVATE) -> tuple[Ar
 
 def copy_file(path: Path, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
     """Read a file into memory of this process, which nobody can change or cut afterwards.
-
-    Args:
-        path: The file.
-        trust: Whose files are believed.
 
     Returns:
         Its bytes, ``uint8``, and its state: see ``verified``.

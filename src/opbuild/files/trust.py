@@ -86,11 +86,7 @@ class Trust:
     key: bytes = field(default=b"", repr=False)
 
     def folder_problem(self, *folders: Path) -> str | None:
-        """Return the reason that others could have put files into one of some folders, or None; missing ones are fine.
-
-        Args:
-            folders: Absolute paths.
-        """
+        """Return the reason that others could have put files into some folders (absolute); None: there is none."""
         if self.shared:
             return None
         user = os.geteuid()
@@ -109,10 +105,6 @@ class Trust:
     def check(self, state: os.stat_result, path: str | os.PathLike[str]) -> None:
         """Refuse an open file that is none, or that others can write to.
 
-        Args:
-            state: Of its descriptor.
-            path: For the message.
-
         Raises:
             UntrustedError: If others can write to it.
             OSError: If it is not a regular file.
@@ -130,10 +122,6 @@ class Trust:
     def open(self, path: str | os.PathLike[str], flags: int = 0) -> tuple[int, os.stat_result]:
         """Open a file for reading and return its descriptor and state; a pipe in its place makes nobody wait.
 
-        Args:
-            path: The file.
-            flags: Added to those of ``os.open``.
-
         Raises:
             UntrustedError: If others can write to it.
             OSError: If it cannot be opened or is not a regular file.
@@ -149,11 +137,6 @@ class Trust:
 
     def read(self, path: str | os.PathLike[str], most: int, flags: int = 0) -> bytes:
         """Return a file's contents.
-
-        Args:
-            path: The file.
-            most: Bytes that a file of its kind can have: see ``files.trust``.
-            flags: More of ``os.open``'s flags.
 
         Raises:
             UntrustedError: If others can write to it.

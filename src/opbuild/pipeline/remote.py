@@ -40,11 +40,6 @@ TRANSFER_SECONDS = 30.0
 def open_remote(name: str, url: str, setup: Setup) -> Remote:
     """Return the remote store at a URL; nothing is asked of it yet.
 
-    Args:
-        name: Who names the URL, for errors.
-        url: The URL.
-        setup: Says whether it is written to, what objects are signed with, and who is told what is wrong.
-
     Raises:
         OptionError: If the URL is none of a remote store.
     """

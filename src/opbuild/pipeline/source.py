@@ -231,13 +231,7 @@ class FirstSegment:
 
 
 class Walk:
-    """A segment that is bound, as the front end has it: read when what comes behind it is new.
-
-    Args:
-        segment: The segment.
-        shapes: What it was bound for.
-        follows: What it was bound with: the break behind it.
-    """
+    """A segment that is bound, as the front end has it: read when what comes behind it is new."""
 
     def __init__(self, segment: Segment | FirstSegment, shapes: Shapes, follows: GraphBreak) -> None:
         self._segment, self._shapes, self._state = segment, shapes, _state(follows)

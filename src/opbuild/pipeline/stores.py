@@ -357,13 +357,8 @@ _UNKNOWN = Reason("absent", "there is none yet with the variants that tuning cho
 class BuildNetworks:
     """The stored networks of one build.
 
-    Args:
-        setup: Settings, level and compiler, which are in every key.
-        store: Where the networks are.
-        blocks: The memory that they run in; default: their own.
-
     Attributes:
-        blocks: The memory that all networks of this build run in.
+        blocks: The memory that all networks of this build run in; default: their own.
     """
 
     def __init__(self, setup: Setup, store: StoredNetworks, blocks: Blocks[Arena] | None = None) -> None:

@@ -155,10 +155,6 @@ def applicable_records(setup: Setup) -> ApplicableRecords | None:
 def chosen_answers(made: Iterable[Answers], setup: Setup) -> str | None:
     """Return the digest of tuning's answers for a network, which is not lowered for that.
 
-    Args:
-        made: The answers by which it was made, here or elsewhere, with other banks.
-        setup: What it is built for.
-
     Returns:
         Empty if they are the families' own; None if none of those were made with what is known here.
     """

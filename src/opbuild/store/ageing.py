@@ -93,13 +93,6 @@ def age_after_build(
     """Age a folder at the end of a build that added something, in a time that does not grow with its content.
 
     The size of a large folder is remembered, so it is looked at only once it may exceed its limit.
-
-    Args:
-        kernel_meta: The folder of operators.
-        network_meta: The folder of network images.
-        policy: Its limits.
-        trust: Whose measurement is believed.
-        clock: Says the time, in seconds since the epoch.
     """
     now, count = clock(), written()
     added = count - _COUNTED.get(network_meta, 0)
@@ -164,11 +157,7 @@ def remove_unused(
 ) -> tuple[tuple[Item, ...], bool]:
     """Remove items that nobody has used since they were listed; return those gone, and whether none is left to remove.
 
-    Args:
-        chosen: What to remove, in order.
-        now: Seconds since the epoch.
-        least: Bytes to remove however long it takes.
-        seconds: After how many seconds to leave the rest.
+    For ``least`` and ``seconds`` see ``age``.
     """
     removed: list[Item] = []
     freed, end = 0, perf_counter() + seconds

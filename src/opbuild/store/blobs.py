@@ -221,9 +221,7 @@ class Memos(Protocol):
 class LocalMemos:
     """Memos in blobs of this machine, each with a digest of itself and its place, and signed where there is a key.
 
-    Args:
-        blobs: Where they lie.
-        suffix: With which their names end.
+    Their names end with a suffix.
     """
 
     def __init__(self, blobs: LocalBlobs, suffix: str) -> None:

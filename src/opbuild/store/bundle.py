@@ -69,13 +69,6 @@ def write_bundle(
 ) -> int:
     """Write a bundle, whole or not at all; an existing file is replaced.
 
-    Args:
-        path: The file.
-        target: The level that the operators are for.
-        compilers: What compiled them.
-        files: Names and contents.
-        trust: What the bundle is signed with.
-
     Returns:
         Its size in bytes.
 
@@ -106,10 +99,6 @@ def write_bundle(
 
 def read_bundle(path: Path, trust: Trust = PRIVATE) -> Bundle:
     """Read a bundle and check it whole.
-
-    Args:
-        path: The bundle.
-        trust: Whose bundle is believed, and what it must be signed with.
 
     Raises:
         OptionError: If the file cannot be read or is no bundle, or others can write to it.

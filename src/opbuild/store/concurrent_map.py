@@ -22,13 +22,9 @@ _AHEAD = 64
 def concurrent_map(
     items: Iterable[_Item], do: Callable[[_Item], _Result]
 ) -> Generator[tuple[_Item, _Result], None, None]:
-    """Yield each item with its result, in the order given.
+    """Yield each item with its result, in the order given; several threads make the results.
 
     When it is closed (``contextlib.closing``) nothing is under way any more.
-
-    Args:
-        items: The items.
-        do: Does it with one; several threads call it.
     """
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="opbuild-at-once")
     under_way: deque[tuple[_Item, Future[_Result]]] = deque()

@@ -108,10 +108,7 @@ class FolderSize:
 def tidy(kernel_meta: Path, network_meta: Path, look_at: int) -> FolderSize:
     """Remove the private files of writers that are gone, and return how much is left; all names are listed once.
 
-    Args:
-        kernel_meta: The folder of operators.
-        network_meta: The folder of network images.
-        look_at: Files of each folder whose size and times are asked for.
+    The size and the times of so many files of each folder are asked for.
     """
     parts = [_tidy(folder, forms, look_at) for folder, forms in folders_of(kernel_meta, network_meta)]
     nbytes = sum(part.nbytes for part in parts)
@@ -170,10 +167,7 @@ def disk_usage(folder: Path) -> int:
 def survey(kernel_meta: Path, network_meta: Path, prefix: str = "") -> Inventory:
     """List a cache folder, with all that this process puts there; unreadable files count as absent.
 
-    Args:
-        kernel_meta: The folder of operators.
-        network_meta: The folder of network images; it may lie in ``kernel_meta``.
-        prefix: What names of files must begin with.
+    The folder of networks may lie in that of operators. Names of files must begin with the prefix.
     """
     BACKGROUND_WRITER.finish()
     items: list[Item] = []

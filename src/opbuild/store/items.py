@@ -97,13 +97,10 @@ class Item(NamedTuple):
 
 
 def remove_files(files: Sequence[str]) -> bool:
-    """Remove the files of one item; return whether it is gone, by whomever.
+    """Remove the files of one item, the commit mark first; return whether it is gone, by whomever.
 
     Who looks it up meanwhile finds all of it or a miss; what is published meanwhile is gone or whole. An interruption
     (Ctrl-C) is raised after the last file, so that it leaves no part of an item.
-
-    Args:
-        files: Paths, the commit mark first.
     """
     try:
         return _remove_all(files)
@@ -187,12 +184,7 @@ _USED: set[str] = set()
 
 
 def mark_used(mark: Path, *, keep_time: bool) -> None:
-    """Note that this process uses an entry.
-
-    Args:
-        mark: The entry's commit mark.
-        keep_time: Whether to write the time of use too; what cannot be written is left.
-    """
+    """Note that this process uses an entry; ``keep_time``: write the time too, if it can be written."""
     _USED.add(str(mark))
     if not keep_time:
         return

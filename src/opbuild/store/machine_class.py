@@ -147,12 +147,6 @@ def deciding_digest(level: str, config: Config, trust: Trust, *, with_pack: bool
     """Return a digest of all that decides tuning's answers for a level here; the databases are not looked into.
 
     So a network that is stored whole starts without reading records, most of which are for others.
-
-    Args:
-        level: The level.
-        config: Threads, and where the banks and what was measured of the machine are.
-        trust: Whose files are believed.
-        with_pack: Whether operators are taken from what the release brings.
     """
     found = [f"{caches()} {host_machine().cores} {config.num_threads} {with_pack} {_packed(level)}".encode()]
     path = shipped_database(level)

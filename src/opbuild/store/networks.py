@@ -43,11 +43,7 @@ _ANYBODYS = Trust(shared=True)
 
 
 class Networks:
-    """Networks as blobs of this machine. Threads and processes may share it.
-
-    Args:
-        blobs: Where they lie: ``network_meta``.
-    """
+    """Networks as blobs of this machine, in ``network_meta``. Threads and processes may share it."""
 
     def __init__(self, blobs: LocalBlobs) -> None:
         self.blobs = blobs
@@ -150,11 +146,7 @@ class NetworkFiles(NamedTuple):
 def read_network(name: str, blobs: Blobs, trust: Trust = PRIVATE, *, whole: bool = True) -> NetworkFiles | Reason:
     """Return the content of a network's files without knowing who asks for it, or their problem.
 
-    Args:
-        name: The files' name without suffix.
-        blobs: Where they lie.
-        trust: What the network must be signed with.
-        whole: Whether to read all files, not only the record.
+    Unless it is to be whole, only the record is read.
     """
     content = _content(name, blobs, trust)
     if isinstance(content, Reason):

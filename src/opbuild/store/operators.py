@@ -75,9 +75,7 @@ class Operators:
     def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
         """Add or replace an entry; return None, or why the storage refused or others can write to it.
 
-        Args:
-            entry: The entry.
-            linked_from: Another store's folder that may hold the same files: they are linked where they can be.
+        Files that another store's folder has, too, are linked where they can be.
         """
         files = sign_entry(entry, self.blobs.trust).files()
         for name, content in files:
@@ -205,10 +203,7 @@ def summarize(blobs: Blobs, name: str) -> Summary:
 def entry_in(blobs: LocalBlobs, name: str, key: Key | None = None) -> Entry | Reason:
     """Return the entry of a name, checked byte for byte, or its problem.
 
-    Args:
-        blobs: Where it lies.
-        name: The entry's name.
-        key: What it must be the entry of; None: what its own ``.info`` asks for.
+    It must be the entry of the key; None: of what its own ``.info`` asks for.
     """
     contents: dict[str, bytes] = {}
     for suffix in reversed(SUFFIXES):  # the commit mark first

@@ -30,11 +30,7 @@ _OPERATOR, _PIPELINES = "operator", "pipelines"
 
 
 class Origins:
-    """From which sources operators were compiled.
-
-    Args:
-        memos: Where that is remembered.
-    """
+    """From which sources operators were compiled."""
 
     def __init__(self, memos: Memos) -> None:
         self._memos = memos

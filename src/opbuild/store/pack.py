@@ -49,12 +49,7 @@ _ABSENT = Missing(Reason("absent", f"not in {NAME}"))
 
 
 class Pack:
-    """The kernels that the release brings for one level. Threads may share it.
-
-    Args:
-        level: The level's name.
-        folder: Where the packs of all levels are.
-    """
+    """The kernels that the release brings for one level. Threads may share it."""
 
     def __init__(self, level: str, folder: Path = PACKS) -> None:
         self.folder = folder / level
@@ -206,9 +201,6 @@ class _Block(NamedTuple):
 class PackFile:
     """A pack file that was read.
 
-    Args:
-        data: The file's bytes.
-
     Attributes:
         level: The level's name.
         family: The family's name.
@@ -336,15 +328,9 @@ def pack_bytes(
     objects: Sequence[Object],
     before: PackFile | None = None,
 ) -> bytes:
-    """Return the bytes of a pack file.
+    """Return the bytes of a pack file, its objects in the order given.
 
-    Args:
-        level: The level's name.
-        family: The family's name.
-        compiler: What compiled the objects.
-        sources: Which sources define them.
-        objects: The objects, in the order in which they are to lie.
-        before: A file of which parts are taken that hold the same; to compress them again would take a while.
+    Parts of the file ``before`` are taken that hold the same; to compress them again would take a while.
     """
 
     def compressed(content: bytes) -> bytes:

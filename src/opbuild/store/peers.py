@@ -82,11 +82,7 @@ def announce(config: Config) -> None:
 
 
 class Peers:
-    """Finds the other ranks, again at each call, since they come while this one builds.
-
-    Args:
-        config: Says where this rank keeps its operators.
-    """
+    """Finds the other ranks, again at each call, since they come while this one builds."""
 
     def __init__(self, config: Config) -> None:
         self._own = config.kernel_meta
@@ -118,11 +114,7 @@ class Peers:
 
 
 class _PeerFolder:
-    """The folders of ranks beside one's own.
-
-    Args:
-        base: The folder in which one's own ``rank_<id>`` lies.
-    """
+    """The folders of ranks beside one's own."""
 
     def __init__(self, base: Path) -> None:
         self._bases = {base.name: _Listing(base)}
@@ -141,11 +133,7 @@ class _PeerFolder:
 
 
 class _Listing:
-    """The names in a folder, read again when it has changed.
-
-    Args:
-        folder: The folder; it need not be there.
-    """
+    """The names in a folder, which need not be there, read again when it has changed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

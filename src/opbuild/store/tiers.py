@@ -134,12 +134,7 @@ _ABSENT = Missing(Reason("absent", "no other rank has it"))
 
 
 class PeerOperators:
-    """A tier of what other ranks have. Threads may share it.
-
-    Args:
-        peers: Returns what the peers are called, and their folders.
-        open_store: Opens a peer's folder with the same rules as one's own.
-    """
+    """A tier of what other ranks have, opened with the same rules as one's own. Threads may share it."""
 
     def __init__(
         self, peers: Callable[[], Sequence[tuple[str, Path]]], open_store: Callable[[Path], Operators]
@@ -167,12 +162,7 @@ class PeerOperators:
 
 
 class SharedNetworks:
-    """One's own networks and those of peers, which become one's own with their weights. Threads may share it.
-
-    Args:
-        own: The networks that are written to, and asked first.
-        peers: Returns the peers' folders of networks.
-    """
+    """One's own networks and those of peers, which become one's own with their weights. Threads may share it."""
 
     def __init__(self, own: Networks, peers: Callable[[], Iterable[Path]]) -> None:
         self._own, self._peers = own, peers
@@ -228,23 +218,13 @@ def _link(folder: Path, own: Path, name: str) -> None:
 
 
 def rank_networks(config: Config, own: Networks) -> SharedNetworks:
-    """Return a rank's networks.
-
-    Args:
-        config: Where they are.
-        own: One's own.
-    """
+    """Return a rank's networks, its own and its peers'."""
     peers = Peers(config)
     return SharedNetworks(own, lambda: [peer.network_meta for peer in peers()])
 
 
 def rank_stores(config: Config, open_store: Callable[[Path], Operators]) -> tuple[TieredStore, TieredStore]:
-    """Return a rank's stores of operators and of the compiler's runtime library.
-
-    Args:
-        config: Where they are.
-        open_store: Opens a folder, one's own or a peer's.
-    """
+    """Return a rank's stores of operators and of the compiler's runtime library."""
     peers = Peers(config)
 
     def store(own: Path, folder_of: Callable[[Peer], Path]) -> TieredStore:

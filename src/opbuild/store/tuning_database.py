@@ -170,11 +170,6 @@ class SharedTuningDatabase:
     """What tuning found, as one blob, which has the lines of a bank.
 
     A writer adds to what is there, and looks again: of two who write at once the one that was overwritten writes again.
-
-    Args:
-        blobs: Where it lies.
-        name: What it is called there.
-        trust: What records are signed with.
     """
 
     def __init__(self, blobs: Blobs, name: str, trust: Trust) -> None:

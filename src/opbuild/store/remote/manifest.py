@@ -94,11 +94,7 @@ def room_in_memory() -> int:
 
 
 class InMemory:
-    """Contents in memory.
-
-    Args:
-        array: The memory.
-    """
+    """Contents in memory."""
 
     def __init__(self, array: Bytes) -> None:
         self._array = array
@@ -123,14 +119,9 @@ class InMemory:
 
 
 class InFile:
-    """Contents in a private file, which another process may have begun.
+    """Contents in a private file, which another process may have begun; it has its name once it is whole.
 
     Two processes may fill one: what they write is checked before, and the same.
-
-    Args:
-        path: The name that the file is to have once it is whole.
-        nbytes: Bytes that it will have.
-        trust: Whose file is believed.
 
     Raises:
         OSError: If the storage refuses, or others can write to the file.
@@ -247,14 +238,7 @@ def to_hold(pieces: Sequence[tuple[str, memoryview]]) -> dict[str, memoryview]:
 def manifest_bytes(
     key: NetworkKey, network: StoredNetwork, contents: Mapping[str, ContentDigests], held: Mapping[str, memoryview]
 ) -> bytes:
-    """Return a manifest as it is written.
-
-    Args:
-        key: What the network was made from.
-        network: The network.
-        contents: Its ``library`` and ``constants``, and its weights by BLAKE3.
-        held: The pieces that it has in it.
-    """
+    """Return a manifest as it is written, with contents by their parts (weights by BLAKE3) and the pieces in it."""
     said = {
         "key": dict(key.components), "compiler": network.compiler, "record": network.record,
         "library": contents["library"], "constants": contents["constants"],
@@ -266,11 +250,7 @@ def manifest_bytes(
 
 
 def parse_manifest(stem: str, body: bytes) -> Manifest:
-    """Return the manifest in some bytes.
-
-    Args:
-        stem: What the network is called.
-        body: The manifest.
+    """Return the manifest of a network's name in some bytes.
 
     Raises:
         ValueError: If it says nothing of the kind; or one of ``REFUSED``.

@@ -47,11 +47,7 @@ from opbuild.text.canonical import canonical_json
 
 
 class RemoteNetworks:
-    """Networks in a remote store. Threads may share it.
-
-    Args:
-        objects: The remote store's objects.
-    """
+    """Networks in a remote store. Threads may share it."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
@@ -92,13 +88,7 @@ class RemoteNetworks:
         more: Sequence[tuple[ContentDigests, Destination]] = (),
         came: Callable[[], None] = lambda: None,
     ) -> StoredNetwork | Reason:
-        """Return a network, fetched at once with more contents, or why something of it is not there.
-
-        Args:
-            manifest: What it consists of.
-            more: Contents and where they are to be put.
-            came: Called when a piece came.
-        """
+        """Return a network, fetched at once with more contents, or why something of it is not there."""
         library, constants = anonymous(manifest.library.nbytes), anonymous(manifest.constants.nbytes)
         wanted = [(manifest.library, InMemory(library)), (manifest.constants, InMemory(constants)), *more]
         problem = fetch_all(self.objects, wanted, manifest.held, came)
@@ -145,11 +135,7 @@ def fetch_all(
 ) -> Reason | None:
     """Fetch all pieces that targets lack, at once; return None, or why one is not there.
 
-    Args:
-        objects: Where they are.
-        wanted: What is wanted, and where it is put.
-        held: Pieces that came already, by SHA-256.
-        came: Called when a piece came.
+    Some came already (``held``, by SHA-256); ``came`` is called with each that comes.
     """
     places = [(target, *place) for contents, target in wanted for place in missing(contents, target)]
 
@@ -278,9 +264,7 @@ class TieredNetworks:
     def take(self, manifest: Manifest, turn: Flight | None = None) -> StoredNetwork | Reason:
         """Fetch a network with those of its weights that one lacks, and keep all of it.
 
-        Args:
-            manifest: What it consists of.
-            turn: Told of each piece that came, and where all was kept that it was.
+        The turn is told of each piece that came, and where all was kept that it was.
         """
         turn = turn or Flight()
         lacking = {d: c for d, c in manifest.weights.items() if isinstance(self._weights.get(d, c.nbytes), Reason)}

@@ -85,10 +85,6 @@ class Objects:
         """Return the sealed bytes, or why there are none.
 
         Codes of the reason are ``absent``, ``refused``, ``slow``, ``damaged``, ``untrusted`` or a signature's.
-
-        Args:
-            name: Where it is.
-            most: Bytes that it can have.
         """
         data = self._read(name, most + _HEAD_BYTES)
         if isinstance(data, Reason):
@@ -208,12 +204,7 @@ class Objects:
 
 
 class SealedMemos:
-    """Memos of a remote store, each an object.
-
-    Args:
-        objects: The remote store's objects.
-        folder: Where they lie in it; ends with a slash.
-    """
+    """Memos of a remote store, each an object in a folder, which ends with a slash."""
 
     def __init__(self, objects: Objects, folder: str) -> None:
         self._objects, self._folder = objects, folder

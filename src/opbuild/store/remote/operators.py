@@ -211,10 +211,7 @@ _DIGITS = 32
 class SingleFlight:
     """A remote store which of several processes that lack the same operators one asks. Threads may share it.
 
-    Args:
-        near: Where what it gives is put at once, and found by the others.
-        remote: The remote store.
-        turns: Whose turn it is.
+    What it gives is put near at once, and found there by the others.
     """
 
     def __init__(self, near: Store, remote: RemoteStore, turns: Flights) -> None:
@@ -372,12 +369,7 @@ class Groups:
             return taken
 
     def collected(self, keys: Sequence[Key], *, waits: bool) -> dict[str, Entry] | None:
-        """Return the entries of a group that another process collects, as ``take`` does; None: ask for each.
-
-        Args:
-            keys: Operators of which most are likely there.
-            waits: Whether to wait until they come.
-        """
+        """Return the entries of a group that another process collects, as ``take`` does; None: ask for each."""
         group = self._group_of(keys) if len(keys) >= LEAST else None
         if group is None or self._claims is None or group.claim is not None:
             return None
@@ -509,13 +501,7 @@ def packed(entry: Entry) -> bytes:
 
 
 def unpacked(body: bytes, stem: str, key: Key | None = None) -> Entry | Reason:
-    """Return an entry, checked byte for byte, or its problem.
-
-    Args:
-        body: What ``packed`` returned.
-        stem: The entry's name without device.
-        key: What it must be the entry of; None: what its own ``.info`` asks for.
-    """
+    """Return the entry that ``packed`` made bytes of, checked as by ``entry_in``, or its problem."""
     try:
         name, files = _split(body)
     except REFUSED:

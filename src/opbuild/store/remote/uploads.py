@@ -31,12 +31,7 @@ _SHORTEST = 0.05
 
 
 class Ending:
-    """The time that is left for requests. Threads may share it.
-
-    Args:
-        seconds: For how long after the end there may be requests.
-        clock: Returns seconds.
-    """
+    """The time that is left for requests, in seconds after the end. Threads may share it."""
 
     def __init__(self, seconds: float = EXIT_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
@@ -89,12 +84,7 @@ UPLOAD_SECONDS = 5.0
 
 
 class Uploads:
-    """Writes one thing after the other. Threads may share it; a fork has nothing to write.
-
-    Args:
-        tell: Told what could not be written.
-        ending: How much time is left once the program has ended.
-    """
+    """Writes one thing after the other; tells what could not be. Threads may share it; a fork has nothing to write."""
 
     def __init__(self, tell: Callable[[str], None], ending: Ending = ENDING) -> None:
         self._tell = tell
