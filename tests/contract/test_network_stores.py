@@ -18,7 +18,7 @@ from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.store import items
 from opbuild.store.blobs import Memory
-from opbuild.store.flights import Flights
+from opbuild.store.claims import Flights
 from opbuild.store.networks import Networks, networks_in
 from opbuild.store.remote.failures import Breaker
 from opbuild.store.remote.networks import RemoteNetworks, TieredNetworks

@@ -17,7 +17,7 @@ from opbuild.kernel.networks import NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import Remote, _uploads
 from opbuild.platform.digest import blake3_of
-from opbuild.store.flights import Flights
+from opbuild.store.claims import Flights
 from opbuild.store.networks import networks_in
 from opbuild.store.remote import manifest
 from opbuild.store.remote.networks import RemoteNetworks

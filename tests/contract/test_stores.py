@@ -18,7 +18,7 @@ from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.interfaces import Found, Missing, Store, origins
 from opbuild.store import items
 from opbuild.store.blobs import Memory
-from opbuild.store.flights import Flights
+from opbuild.store.claims import Flights
 from opbuild.store.operators import Operators, operators_in
 from opbuild.store.peers import Peers
 from opbuild.store.remote.objects import Objects

@@ -19,7 +19,7 @@ from opbuild.pipeline.setup import Setup
 from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
-from opbuild.store.flights import Flights
+from opbuild.store.claims import Flights
 from opbuild.store.remote.address import Address, parse_address
 from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.networks import RemoteNetworks, TieredNetworks, stored_weights

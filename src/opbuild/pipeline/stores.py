@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from opbuild.pipeline.stages import Assembled
     from opbuild.runtime.stored_network import LoadedDynamicNetwork
     from opbuild.runtime.weights import Packer
-    from opbuild.store.flights import Flights
+    from opbuild.store.claims import Flights
     from opbuild.store.pack import Pack
     from opbuild.store.policy import Policy
     from opbuild.target.level import Target
@@ -146,7 +146,7 @@ class Stores:
     @property
     def _turns(self) -> Flights | None:
         """Which process of this host asks for what several lack; None where they share no folder."""
-        from opbuild.store.flights import Flights
+        from opbuild.store.claims import Flights
         from opbuild.store.peers import claims_folder
 
         return Flights(claims_folder(self._config)) if self._config.uses_folder else None
@@ -533,7 +533,7 @@ class BuildNetworks:
         own = self._at_level(key)
         if not self._setup.has_bank:
             return own
-        from opbuild.store.answers import chosen_answers  # most starts have no bank
+        from opbuild.store.hints import chosen_answers  # most starts have no bank
 
         chosen = chosen_answers(self._chosen, own.stem, self._decides)
         if chosen is None:
@@ -569,14 +569,14 @@ class BuildNetworks:
     def _note_chosen(self, key: NetworkKey, digest: str) -> None:
         """Remember how tuning chooses a network's variants, so that the next start need not ask for it."""
         if self._setup.has_bank:
-            from opbuild.store.answers import note_chosen
+            from opbuild.store.hints import note_chosen
 
             note_chosen(self._chosen, self._at_level(key).stem, self._decides, digest)
 
     @lazy_property
     def _chosen(self) -> LocalMemos:
         """The memos of networks' variants as tuning chose them here."""
-        from opbuild.store.answers import CHOSEN
+        from opbuild.store.hints import CHOSEN
 
         config = self._setup.config
         folder = Folder(config.network_meta, self._setup.trust, is_judged=True) if config.uses_folder else Memory()

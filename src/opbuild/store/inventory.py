@@ -33,11 +33,10 @@ from opbuild.platform.background_writer import BACKGROUND_WRITER
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store import counters
-from opbuild.store.answers import ANSWERS
+from opbuild.store.hints import ANSWERS, ORIGINS
 from opbuild.store.items import FileForm, Item
 from opbuild.store.networks import MODELS, NETWORKS
 from opbuild.store.operators import ENTRIES, ENTRIES_BESIDE_NETWORKS
-from opbuild.store.origins import ORIGINS
 from opbuild.store.weights import REFERENCES, WEIGHTS
 
 SIZE_FILE = "size.jsonl"

@@ -79,16 +79,20 @@ class Networks:
             return problem.text
         self.blobs.used(names[-1], is_new=True)
         if key.is_tuned:  # how, since nobody could tell its name else; another one says it itself
-            from opbuild.store.answers import SUFFIX, note_answers
+            from opbuild.store.hints import ANSWERS_SUFFIX, note_answers
 
-            note_answers(LocalMemos(self.blobs, SUFFIX), key.tuned("").stem, network.record)
+            note_answers(LocalMemos(self.blobs, ANSWERS_SUFFIX), key.tuned("").stem, network.record)
         return None
 
     def answers(self, key: NetworkKey) -> Iterator[Answers]:
         """Return the answers of families by which networks were made that differ from ``key`` in tuning alone."""
-        from opbuild.store.answers import SUFFIX, answers_of, known_answers  # without banks a start never needs it
+        from opbuild.store.hints import (  # without banks a start never needs it
+            ANSWERS_SUFFIX,
+            answers_of,
+            known_answers,
+        )
 
-        yield from reversed(known_answers(LocalMemos(self.blobs, SUFFIX), key.tuned("").stem))
+        yield from reversed(known_answers(LocalMemos(self.blobs, ANSWERS_SUFFIX), key.tuned("").stem))
         untuned = read_network(key.tuned("").stem, self.blobs, whole=False)
         if isinstance(untuned, NetworkFiles):
             yield from answers_of(untuned.record)

@@ -25,8 +25,8 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store.blobs import ABSENT, Blobs, Folder, LocalBlobs, LocalMemos
+from opbuild.store.hints import ORIGINS_SUFFIX, Origins
 from opbuild.store.items import REFUSED, FileForm, reason_of
-from opbuild.store.origins import SUFFIX, Origins
 
 OTHER_DEVICES = 16
 """Entries that devices 0 to 15 built are found by every device: code does not depend on the device that built it."""
@@ -55,7 +55,7 @@ class Operators:
     def __init__(self, blobs: LocalBlobs, device_id: int = 0, beside: LocalBlobs | None = None) -> None:
         self.blobs = blobs
         self.device_id = device_id
-        self._origins = Origins(LocalMemos(beside or blobs, SUFFIX))
+        self._origins = Origins(LocalMemos(beside or blobs, ORIGINS_SUFFIX))
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the entry of ``key``, checked byte for byte, or why there is none.

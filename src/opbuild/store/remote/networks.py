@@ -18,10 +18,10 @@ from opbuild.kernel.interfaces import NetworkStore
 from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import is_digest
-from opbuild.store.answers import known_answers, note_answers
 from opbuild.store.blobs import Folder
+from opbuild.store.claims import Flight, Flights
 from opbuild.store.concurrent_map import concurrent_map
-from opbuild.store.flights import Flight, Flights
+from opbuild.store.hints import known_answers, note_answers
 from opbuild.store.items import REFUSED
 from opbuild.store.networks import digests_in
 from opbuild.store.remote.failures import ABSENT

@@ -1,10 +1,10 @@
 """Objects of a remote store: sealed by SHA-256 and, where there is a key, by a signature of that and of their place.
 
     opbuild/<formats>/operators/<optype>_<number>    one operator
-    opbuild/<formats>/origins/<optype>_<number>      from which sources an operator was compiled, see ``store.origins``
+    opbuild/<formats>/origins/<optype>_<number>      from which sources an operator was compiled, see ``store.hints``
     opbuild/<formats>/groups/<SHA-256 of keys>       several operators that a network needs, see ``groups``
     opbuild/<formats>/networks/<name>_<number>       one network, see ``manifest``
-    opbuild/<formats>/answers/<name>_<number>        how networks of a model were tuned, see ``store.answers``
+    opbuild/<formats>/answers/<name>_<number>        how networks of a model were tuned, see ``store.hints``
     opbuild/<formats>/blobs/<SHA-256>                bytes that a network names
     opbuild/<formats>/claims/                        see ``leases``
     opbuild/<formats>/bank                           what tuning found, see ``banks``

@@ -27,11 +27,11 @@ from opbuild.kernel.key import Key
 from opbuild.kernel.reason import NOWHERE, Reason
 from opbuild.platform.paths import Path
 from opbuild.platform.records import replace
+from opbuild.store.claims import Flights
 from opbuild.store.concurrent_map import concurrent_map
-from opbuild.store.flights import Flights
+from opbuild.store.hints import Origins
 from opbuild.store.items import REFUSED
 from opbuild.store.operators import entry_of
-from opbuild.store.origins import Origins
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.objects import GROUPS, OPERATORS, ORIGINS, Objects, SealedMemos
