@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.cache.remote_check import RemoteCheck
+from opbuild.cache.sharing import RemoteCheck
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.networks import NetworkKey, StoredNetwork, Weight

@@ -1,20 +1,27 @@
-"""Cache: the folders of a cache seen as one, to list, to check, to clean, and to tell the needs of a stored network."""
+"""Cache: the folders of a cache seen as one, to list, to check, to clean, and to tell the needs of a stored network.
+
+What commands show of it are tables, JSON values that the command line prints. A build that meets a wrong memo, counter
+or setting goes on without it; here it is found although no build asks for it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from datetime import datetime, timezone
 from functools import cache
 from itertools import count
+from typing import Any
 
-from opbuild.cache.remembered import problem_of_remembered, remembered_items, weights_sizes
 from opbuild.config import Config
 from opbuild.events import Watch, unwatched
 from opbuild.files.mapping import digest_file
 from opbuild.files.trust import PRIVATE, Trust, make_trust
 from opbuild.graph.types import TensorType
 from opbuild.kernel.reason import Reason
+from opbuild.models.declaration import read_declaration
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.runtime.record_json import from_json
@@ -22,13 +29,14 @@ from opbuild.store import ageing
 from opbuild.store.blobs import Folder
 from opbuild.store.claims import sweep_claims
 from opbuild.store.concurrent_map import concurrent_map
-from opbuild.store.counters import Counters, read_counters
-from opbuild.store.inventory import disk_usage, survey
+from opbuild.store.counters import FILE, OLD_FILE, Counters, check_counters, read_counters
+from opbuild.store.inventory import SIZE_FILE, disk_usage, read_size, survey
 from opbuild.store.items import REFUSED, Item, Kind, reason_of, remove_files
-from opbuild.store.networks import NetworkFiles, read_network
-from opbuild.store.operators import entry_in
+from opbuild.store.networks import MODELS, NETWORKS, NetworkFiles, read_network, weights_of
+from opbuild.store.operators import entry_in, summarize
 from opbuild.store.peers import claims_folder
-from opbuild.store.weights import remove_references, weights_file
+from opbuild.store.policy import read_policy
+from opbuild.store.weights import read_reference, remove_references, weights_file
 
 
 @dataclass(frozen=True)
@@ -299,3 +307,179 @@ def describe(name: str, stored: NetworkFiles) -> Description | Reason:
         )
     except REFUSED as error:
         return reason_of(error)
+
+
+_STATES = NETWORKS.suffixes[-1]
+_DECLARATION, _DIGEST = MODELS.suffixes
+
+
+def remembered_items(items: Iterable[Item], settings: Path | None) -> list[Item]:
+    """Return the files that remember something, each as an item, sorted by name."""
+    files = [
+        file
+        for item in items
+        if item.kind in ("memo", "origin", "reference", "note", "image")
+        for file in item.files
+        if item.kind != "image" or file.endswith(_STATES)
+    ]
+    found = [Item("memo", Path(file).name, (file,), 0, 0.0) for file in sorted(files)]
+    if settings is not None and settings.is_file():
+        found.append(Item("settings", settings.name, (str(settings),), 0, 0.0))
+    return found
+
+
+def problem_of_remembered(item: Item, trust: Trust) -> Reason | None:
+    """Return the problem of a memo, a counter or settings, None if the file is sound or gone."""
+    path = Path(item.mark)
+    if item.kind == "settings":
+        _, warnings = read_policy(path, trust=trust)
+        return Reason("invalid", warnings[0].removeprefix(f"{path} ")) if warnings else None
+    try:
+        _reader(path)(path, trust)
+    except FileNotFoundError:
+        return None
+    except REFUSED as error:
+        reason = reason_of(error, "it")
+        known = isinstance(error, OSError) or reason.code != "damaged"
+        return reason if known else Reason("damaged", "it is not what was written into a file of this name")
+    return None
+
+
+def weights_sizes(items: Iterable[Item], trust: Trust) -> dict[str, int]:
+    """Return the bytes that packed weights must have, by digest, as far as it is remembered."""
+    sizes = {}
+    for item in items:
+        if item.kind == "reference":
+            try:
+                digest, nbytes = read_reference(Path(item.mark), trust)
+            except REFUSED:
+                continue
+            sizes[digest] = nbytes
+    return sizes
+
+
+def _reader(path: Path) -> Callable[[Path, Trust], Any]:
+    if path.name in (FILE, OLD_FILE):
+        return check_counters
+    if path.name == SIZE_FILE:
+        return read_size
+    if path.suffix == _DECLARATION:
+        return read_declaration
+    if path.parent.name == "weights":
+        return read_reference
+    return _read_digest if path.suffix == _DIGEST else _read_memo
+
+
+def _read_memo(path: Path, trust: Trust) -> None:
+    trust.read_memo(path)
+
+
+def _read_digest(path: Path, trust: Trust) -> None:
+    if not re.fullmatch(r"[0-9a-f]{64}", trust.read_memo(path)["blake3"]):
+        raise ValueError("it holds no digest")
+
+
+Row = dict[str, Any]
+
+KINDS: Mapping[Kind, str] = {
+    "operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings",
+}  # fmt: skip
+"""What each kind of item is called."""
+
+STORED: Mapping[Kind, str] = {
+    "operator": "operators", "image": "networks", "weight": "packed weights", "memo": "models known",
+}  # fmt: skip
+"""What the items of each kind are called together."""
+
+
+def rows(cache: Cache, watch: Watch = unwatched) -> tuple[list[Row], list[Row]]:
+    """Return a row for each operator and network, the last used first, and one for each packed weight."""
+    weights = {item.name: item for item in cache.items("weight")}
+    items = sorted(cache.items("operator", "image"), key=lambda item: (-item.last_use, item.name))
+    found = list[Row]()
+    with closing(concurrent_map(items, lambda item: _row(item, weights))) as read:
+        for _, row in read:
+            found.append(row)
+            watch(len(found), len(items))
+    return found, [_row(item, weights) for item in weights.values()]
+
+
+def _row(item: Item, weights: Mapping[str, Item]) -> Row:
+    row: Row = {"name": item.name, "kind": KINDS[item.kind]}
+    row |= {"types": "", "target": "", "variant": "", "milliseconds": 0.0, "other_release": False}
+    if item.kind == "operator":
+        summary = summarize(looked_at(folder_of(item)), item.name)
+        row |= {"types": summary.op_types, "target": summary.target, "variant": summary.variant}
+        row["milliseconds"] = summary.milliseconds
+        row["other_release"] = summary.is_of_another_release
+    elif item.kind == "image":
+        mapped = [weights[digest].nbytes for digest in weights_of(item) if digest in weights]
+        row |= {"weights": len(mapped), "weights_bytes": sum(mapped)}
+    return {**row, "bytes": item.nbytes, "last_use": item.last_use}
+
+
+def details(cache: Cache, item: Item) -> Row:
+    """Return the details of one operator or network."""
+    problem = problem_of(item, cache.trust)
+    found: Row = {
+        "name": item.name,
+        "state": "sound" if problem is None else problem.text,
+        "files": [Path(file).name for file in item.files if Path(file).exists()],
+        "bytes": item.nbytes,
+        "last use": datetime.fromtimestamp(item.last_use, timezone.utc).isoformat(timespec="seconds"),
+    }
+    if item.kind == "operator":
+        summary = summarize(looked_at(folder_of(item)), item.name)
+        return found | {"asked by": summary.node, "compile ms": summary.milliseconds, "key": summary.components}
+    described = cache.describe(item)
+    return found if isinstance(described, Reason) else found | _of_network(described)
+
+
+def _of_network(network: Description) -> Row:
+    def ports(each: Any) -> list[Row]:
+        return [{"name": name, "dtype": type_.dtype, "shape": list(type_.shape)} for name, type_ in each]
+
+    return {
+        "network": network.network,
+        "target": network.target,
+        "inputs": ports(network.inputs),
+        "outputs": ports(network.outputs),
+        "weights": {"count": len(network.weights), "bytes": sum(network.weights.values())},
+        "host": dict(network.host),
+        "operators": {name: list(nodes) for name, nodes in network.operators},
+    }
+
+
+def statistics(numbers: Stats) -> Row:
+    """Return the sizes of what is stored, and the results of look-ups."""
+    counters = numbers.counters
+    return {
+        "stored": {STORED[kind]: {"count": n, "bytes": numbers.nbytes[kind]} for kind, n in numbers.count.items()},
+        "other_bytes": numbers.others,
+        "total_bytes": numbers.total,
+        "builds": counters.builds,
+        "since": counters.since,
+        "hits": counters.hits,
+        "misses": dict(counters.misses),
+        "saved_ms": round(counters.saved_ms, 1),
+        "spent_ms": round(counters.spent_ms, 1),
+    }
+
+
+def damaged(problems: Iterable[ItemProblem]) -> list[Row]:
+    """Return a row for each problem of a cache."""
+    return [
+        {"kind": KINDS[each.item.kind], "name": each.item.name, "code": each.reason.code, "why": each.reason.text}
+        for each in problems
+    ]
+
+
+def removed(items: Sequence[Item]) -> Row:
+    """Return the numbers of removed items, and their bytes."""
+    count = {name: sum(item.kind == kind for item in items) for kind, name in KINDS.items()}
+    return {
+        "operators": count["operator"],
+        "networks": count["network"],
+        "bytes": sum(item.nbytes for item in items),
+        "names": sorted(item.name for item in items),
+    }

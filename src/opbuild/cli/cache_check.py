@@ -28,7 +28,7 @@ def check(repair: bool, as_json: bool, **place: Any) -> int:
     Fails if it refuses, is slow, or others can write to its folder: builds then go on without it. With --repair exits
     with 1 if something is damaged and stays.
     """
-    from opbuild.cache.remote_check import asked, named_remote
+    from opbuild.cache.sharing import asked, named_remote
     from opbuild.cli.cache_clean import verify_place
 
     config, level = locate(**place)
@@ -56,7 +56,7 @@ def check(repair: bool, as_json: bool, **place: Any) -> int:
 
 def _repair(remote: Remote, as_json: bool) -> int:
     """Look at everything, remove damaged objects, and tell which; return the exit code."""
-    from opbuild.cache.remote_check import RemoteCheck
+    from opbuild.cache.sharing import RemoteCheck
     from opbuild.cli.count_progress import count_progress
     from opbuild.store.remote.objects import NAMESPACE
 

@@ -33,7 +33,7 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 
 def verify_place(config: Config, *, repair: bool, as_json: bool) -> int:
     """Look at everything in a cache, remove damaged items if that is wanted, and tell; return the exit code."""
-    from opbuild.cache import tables
+    from opbuild.cache import folder as tables
     from opbuild.cache.folder import Cache
     from opbuild.cli.count_progress import count_progress
 
@@ -81,7 +81,7 @@ def clear(as_json: bool, **place: Any) -> None:
 
 def _remove(config: Config, as_json: bool, remove: Callable[[Cache, Watch], tuple[Item, ...]]) -> None:
     """Remove items, and tell which."""
-    from opbuild.cache import tables
+    from opbuild.cache import folder as tables
     from opbuild.cache.folder import Cache
     from opbuild.cli.count_progress import count_progress
 

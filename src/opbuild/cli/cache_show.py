@@ -41,7 +41,7 @@ _LISTED = ("operators", "key")
 @json_option
 def ls(as_json: bool, **place: Any) -> None:
     """List operators and networks, the last used first, and sum up what is stored, packed weights too."""
-    from opbuild.cache import tables
+    from opbuild.cache import folder as tables
     from opbuild.cache.folder import Cache
     from opbuild.cli.count_progress import count_progress
     from opbuild.cli.env import pack_text
@@ -88,7 +88,7 @@ def show(name: str, as_json: bool, **place: Any) -> None:
 
     NAME may be the beginning of a name.
     """
-    from opbuild.cache import tables
+    from opbuild.cache import folder as tables
     from opbuild.cache.folder import Cache
 
     config = locate_place(**place)
@@ -112,7 +112,7 @@ def show(name: str, as_json: bool, **place: Any) -> None:
 @json_option
 def stats(as_json: bool, **place: Any) -> None:
     """Show how much is stored, how often it was found, and the compile time that this saved."""
-    from opbuild.cache import tables
+    from opbuild.cache import folder as tables
     from opbuild.cache.folder import Cache
 
     config = locate_place(**place)
