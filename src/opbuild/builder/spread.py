@@ -60,13 +60,7 @@ Message = tuple[dict[str, Any], bytes]
 
 @dataclass
 class _Request:
-    """A request, and how it fared.
-
-    Attributes:
-        header: What is asked.
-        tries: How often the executor was given it.
-        here: Whether this host compiles it.
-    """
+    """A request, how often the executor was given it, and whether this host compiles it."""
 
     header: dict[str, Any]
     tries: int = 0

@@ -41,12 +41,7 @@ from opbuild.store.weights import read_reference, remove_references, weights_fil
 
 @dataclass(frozen=True)
 class ItemProblem:
-    """Something that no look-up would accept.
-
-    Attributes:
-        item: What it is.
-        reason: What is wrong.
-    """
+    """Something that no look-up would accept, and why."""
 
     item: Item
     reason: Reason

@@ -34,7 +34,7 @@ from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.record_json import from_json
 from opbuild.session import Session
-from opbuild.store.concurrent_map import concurrent_map
+from opbuild.store.concurrent_map import concurrent_map, results_of
 from opbuild.store.networks import networks_in
 from opbuild.store.operators import entry_in, operators_in
 from opbuild.store.remote.failures import ABSENT, REFUSED, SLOW
@@ -112,10 +112,7 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
                 left_out.append((f"the network of {model.name}", stored.text))
             else:
                 networks[key.stem] = key, *stored
-    present = 0
-    with closing(concurrent_map(list(entries.values()), lambda entry: _push(entry, remote))) as answers:
-        for _, was_there in answers:
-            present += was_there
+    present = sum(results_of(entries.values(), lambda entry: _push(entry, remote)))
     for key, network, weights in networks.values():
         problem = remote.networks.publish(key, network, weights)
         if problem is not None:
@@ -389,12 +386,7 @@ def asked(remote: Remote) -> list[CheckStep]:
 
 @dataclass(frozen=True)
 class RemoteProblem:
-    """An object that nobody would use.
-
-    Attributes:
-        path: Where it is.
-        reason: What is wrong.
-    """
+    """An object that nobody would use, by its path, and why."""
 
     path: str
     reason: Reason

@@ -129,9 +129,9 @@ def lease_file(path: Path) -> HeldFile | None:
     Raises:
         OSError: If the file cannot be opened.
     """
-    if not path.is_file():  # a pipe's writer would be let in
+    descriptor = _opened(path)
+    if descriptor is None:
         return None
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         if os.fstat(descriptor).st_size >= LEAST and take_lease(descriptor):
             return _mapped(descriptor)
@@ -139,6 +139,12 @@ def lease_file(path: Path) -> HeldFile | None:
         pass
     os.close(descriptor)
     return None
+
+
+def _opened(path: Path) -> int | None:
+    if not path.is_file():  # a pipe's writer would be let in
+        return None
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _mapped(descriptor: int) -> HeldFile:
@@ -188,9 +194,9 @@ def is_unwritten(path: Path) -> bool:
     Raises:
         OSError: If the file cannot be opened.
     """
-    if not path.is_file():  # a pipe's writer would be let in
+    descriptor = _opened(path)
+    if descriptor is None:
         return False
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         kind = _file_system(descriptor)
         if kind in _READ_ONLY:

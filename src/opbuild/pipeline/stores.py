@@ -62,7 +62,6 @@ class Stores:
         like: Stores of the same network, whose weights and memory are shared.
 
     Attributes:
-        setup: The same.
         rebuilt: Digests of the keys that this build was forced to compile, and need not compile again.
     """
 

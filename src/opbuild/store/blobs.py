@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
@@ -184,9 +185,9 @@ class Memory:
         """Return a blob as it is."""
         import numpy as np
 
-        data = self._blobs.get(name)
-        if data is None:
-            return Reason(ABSENT, f"{name} is missing")
+        data = self.get(name, sys.maxsize)
+        if isinstance(data, Reason):
+            return data
         array = np.frombuffer(data, np.uint8)
         if nbytes not in (None, array.nbytes) or (digest and state is None and blake3_of(data) != digest):
             return Reason("damaged", f"{name} is not what was written")

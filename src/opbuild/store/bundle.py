@@ -47,13 +47,7 @@ _HEADER_LIMIT = 128
 
 @dataclass(frozen=True)
 class Bundle:
-    """The content of a bundle.
-
-    Attributes:
-        target: The level that all operators are for.
-        compilers: What compiled them.
-        files: Contents by name.
-    """
+    """The content of a bundle: its level, what compiled its operators, and contents of files by name."""
 
     target: str
     compilers: tuple[CompilerIdentity, ...]

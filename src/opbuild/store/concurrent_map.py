@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
@@ -37,6 +38,12 @@ def concurrent_map(
             yield _first(under_way)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def results_of(items: Iterable[_Item], do: Callable[[_Item], _Result]) -> list[_Result]:
+    """Return the results of all items, in the order given."""
+    with closing(concurrent_map(items, do)) as done:
+        return [result for _, result in done]
 
 
 def _begin(pool: ThreadPoolExecutor, do: Callable[[_Item], _Result], item: _Item) -> Future[_Result]:

@@ -62,12 +62,7 @@ def folders_of(kernel_meta: Path, network_meta: Path) -> tuple[tuple[Path, tuple
 
 @dataclass(frozen=True)
 class Inventory:
-    """The items in a cache folder.
-
-    Attributes:
-        items: What opbuild put there and can do without.
-        nbytes: The size of everything, strange files too.
-    """
+    """The items in a cache folder that opbuild can do without, and the size of everything, strange files too."""
 
     items: tuple[Item, ...]
     nbytes: int

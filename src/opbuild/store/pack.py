@@ -154,14 +154,7 @@ _MEMORY = 128 * 2**20
 
 
 class Object(NamedTuple):
-    """An object to pack.
-
-    Attributes:
-        components: Its descriptor's.
-        operator: Its key's digest of all but the sources.
-        pipeline: Digest of what it was compiled from.
-        object: The object.
-    """
+    """An object to pack, with its descriptor's components, its key's digest without sources, and its pipeline's."""
 
     components: Mapping[str, Any]
     operator: str

@@ -38,13 +38,7 @@ _SETTLED = 10**8
 
 
 class Peer(NamedTuple):
-    """Another rank's folders.
-
-    Attributes:
-        rank: The rank.
-        kernel_meta: Its operators.
-        network_meta: Its networks and the compiler's runtime library.
-    """
+    """Another rank's folders: of operators, and of networks and the compiler's runtime library."""
 
     rank: int
     kernel_meta: Path

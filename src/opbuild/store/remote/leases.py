@@ -23,7 +23,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from typing import Any
 
 from opbuild.files.trust import parse_json
@@ -31,7 +30,7 @@ from opbuild.kernel.interfaces import UNCLAIMED, Claim, Claims, Holder
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.platform.records import replace
-from opbuild.store.concurrent_map import concurrent_map
+from opbuild.store.concurrent_map import results_of
 from opbuild.store.remote.failures import ABSENT, EXISTS
 from opbuild.store.remote.service import Service
 
@@ -189,8 +188,7 @@ class FleetClaims:
         """Return the answer of ``take`` for each of several operators; the fleet is asked for all at once."""
         near = [self._near.take(key) for key in keys]
         asked = [key for key, each in zip(keys, near, strict=True) if not isinstance(each, Holder)]
-        with closing(concurrent_map(asked, self._far.take)) as answers:
-            far = iter([answer for _, answer in answers])
+        far = iter(results_of(asked, self._far.take))
         return [self._both(each, lambda: next(far)) for each in near]
 
     def _both(self, near: Claim | Holder, ask: Callable[[], Claim | Holder]) -> Claim | Holder:

@@ -170,11 +170,7 @@ class Objects:
         return Reason("untrusted", f"{found[0]}, or sign what lies there ({_KEY})") if found[0] else None
 
     def _read(self, path: str, most: int) -> bytes | Reason:
-        problem = self.problem(path)
-        if problem is not None:
-            self.service.warn_of(problem)
-            return self._failed(problem)
-        data = self.service.get(path, most)
+        data = self._problem(path) or self.service.get(path, most)
         if isinstance(data, Reason):
             return self.damaged(path, data) if data.code == "damaged" else self._failed(data)
         if self.service.folder and not self._trust.key:
@@ -186,11 +182,14 @@ class Objects:
         return data
 
     def _write(self, path: str, data: Data) -> Reason | None:
+        problem = self._problem(path) or self.service.put([(path, data)])
+        return problem and self._failed(problem)
+
+    def _problem(self, path: str) -> Reason | None:
         problem = self.problem(path)
         if problem is not None:
             self.service.warn_of(problem)
-        problem = problem or self.service.put([(path, data)])
-        return problem and self._failed(problem)
+        return problem
 
     def _distrusted(self, reason: Reason) -> Reason:
         self.service.distrust(reason)

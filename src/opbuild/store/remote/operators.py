@@ -17,7 +17,6 @@ import json
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from typing import Any
 
 from opbuild.files.trust import ENTRY, parse_json
@@ -28,7 +27,7 @@ from opbuild.kernel.reason import NOWHERE, Reason
 from opbuild.platform.paths import Path
 from opbuild.platform.records import replace
 from opbuild.store.claims import Flights
-from opbuild.store.concurrent_map import concurrent_map
+from opbuild.store.concurrent_map import results_of
 from opbuild.store.hints import Origins
 from opbuild.store.items import REFUSED
 from opbuild.store.operators import entry_of
@@ -107,8 +106,7 @@ class RemoteStore:
     def _look_up(self, keys: Sequence[Key]) -> list[Found | Missing]:
         if len(keys) < 2:
             return [self._one(key) for key in keys]
-        with closing(concurrent_map(keys, self._one)) as answers:
-            return [answer for _, answer in answers]
+        return results_of(keys, self._one)
 
     def _one(self, key: Key) -> Found | Missing:
         now = self._objects.service.clock()
@@ -158,8 +156,7 @@ class RemoteStore:
 
     def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
         """Return for each of several operators its origins, by their pipelines."""
-        with closing(concurrent_map(keys, self._origins.known)) as answers:
-            return [known for _, known in answers]
+        return results_of(keys, self._origins.known)
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
         """Return the names of the entries present, sorted; none where the service cannot list them."""
@@ -450,7 +447,7 @@ def write_group(objects: Objects, name: str, entries: Sequence[Entry], claim: Cl
     head = canonical_json([[stem, len(part)] for stem, part in parts.items()]).encode()
     body = b"".join([head, b"\n", *parts.values()])
     if len(body) <= _LARGEST_GROUP and (
-        claim is not None or service.damaged or service.exists(GROUPS + name) is not True
+        claim is not None or service.damaged or not isinstance(service.size(GROUPS + name), int)
     ):
         problem = objects.put([(GROUPS + name, body)])
     if claim is not None:

@@ -58,11 +58,8 @@ class Service:
         sleep: Lets so many of them pass, for all that use it.
 
     Attributes:
-        address: The same.
         traffic: What went to and fro so far.
         seconds: How long each may take.
-        clock: As passed in.
-        sleep: As passed in.
         reading: Says why it is not read for a while, if so.
         writing: The same of writing.
         damaged: Paths of objects that were not what was written; from the first on nothing there counts as sound by its
@@ -138,10 +135,6 @@ class Service:
         if isinstance(data, bytes) and len(data) > most:
             return Reason("damaged", f"it has more than {most} bytes")
         return data
-
-    def exists(self, path: str) -> bool | Reason:
-        """Return whether there is an object, or why that is not known."""
-        return self._ask(self.reading, lambda operator: bool(operator.exists(path)))
 
     def size(self, path: str) -> int | Reason:
         """Return the bytes of an object, or the reason that they are not known."""
