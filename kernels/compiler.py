@@ -8,8 +8,7 @@ from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.imports import Modules
 from opbuild.platform.release import code
-from opbuild.store.pack import Pack
-from opbuild.store.pack_file import PackFile
+from opbuild.store.pack import Pack, PackFile
 from opbuild.target.level import Level
 
 

@@ -37,8 +37,7 @@ from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.blobs import Folder
 from opbuild.store.operators import Operators
-from opbuild.store.pack import PACKS, Pack
-from opbuild.store.pack_file import SUFFIX, FamilySources, Object, PackFile, pack_bytes, read_pack
+from opbuild.store.pack import PACKS, SUFFIX, FamilySources, Object, Pack, PackFile, pack_bytes, read_pack
 from opbuild.store.tiers import TieredStore
 from opbuild.target.level import BY_NAME, Level
 

@@ -26,8 +26,8 @@ from opbuild.lowering.tuned import Tuned
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes, symbolic_shapes
 from opbuild.pipeline.tuned import ApplicableRecords, family_sources, was_measured
+from opbuild.store.machine_class import shipped_databases
 from opbuild.store.pack import Pack
-from opbuild.store.shipped import shipped_databases
 from opbuild.store.tuning_database import TuningRecord, parse_database
 from opbuild.target.level import Level
 from opbuild.target.machine import Machine

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.free import FREE
-from opbuild.pipeline.segments import FirstSegment
+from opbuild.pipeline.source import FirstSegment
 from opbuild.platform.locks import Lock, RLock, lazy_property
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.report import Clock, OperatorReport

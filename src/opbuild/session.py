@@ -31,7 +31,7 @@ from opbuild.runtime.reports import make_report
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.job import OperatorJob
-    from opbuild.builder.several import UnderWay
+    from opbuild.builder.work import UnderWay
     from opbuild.kernel.networks import NetworkKey
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.pipeline.setup import Setup

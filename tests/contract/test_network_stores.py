@@ -16,15 +16,14 @@ from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.interfaces import NetworkStore
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
-from opbuild.store import publish
+from opbuild.store import items
 from opbuild.store.blobs import Memory
-from opbuild.store.flights import Flights
+from opbuild.store.claims import Flights
 from opbuild.store.networks import Networks, networks_in
-from opbuild.store.remote.breaker import Breaker
-from opbuild.store.remote.networks import RemoteNetworks
+from opbuild.store.remote.failures import Breaker
+from opbuild.store.remote.networks import RemoteNetworks, TieredNetworks
 from opbuild.store.remote.objects import Objects
-from opbuild.store.remote.tiered import TieredNetworks
-from opbuild.store.shared import SharedNetworks
+from opbuild.store.tiers import SharedNetworks
 from opbuild.store.weights import weights_in
 from support.remote_servers import READ_KINDS, Servers, service
 from support.together import run_together
@@ -228,7 +227,7 @@ def test_a_storage_that_refuses_is_a_reason_and_leaves_what_was_there(
         raise OSError(refusal, os.strerror(refusal))
 
     before = sorted(path.name for path in (tmp_path / "network_meta").iterdir())
-    monkeypatch.setattr(publish, step, refuse)
+    monkeypatch.setattr(items, step, refuse)
     assert os.strerror(refusal) in str(on_disk.publish(KEY, network(5)))
     monkeypatch.undo()
     assert sorted(path.name for path in (tmp_path / "network_meta").iterdir()) == before

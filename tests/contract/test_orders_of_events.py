@@ -21,10 +21,9 @@ from opbuild.kernel.networks import NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.store.inventory import survey
-from opbuild.store.items import remove_files
+from opbuild.store.items import _show, remove_files
 from opbuild.store.networks import networks_in
 from opbuild.store.operators import operators_in
-from opbuild.store.publish import _show
 from opbuild.store.weights import weights_in
 from support.fuzzing import CAMPAIGN, SEED
 from support.interleaving import Actor, Choose, every, run, some
@@ -177,7 +176,7 @@ def test_in_every_order_of_two_what_is_there_in_the_end_is_whole(
 
     Who publishes tries once, and takes back what somebody has removed in part: further tries are further publishers.
     """
-    monkeypatch.setattr("opbuild.store.publish._TRIES", 1)
+    monkeypatch.setattr("opbuild.store.items._TRIES", 1)
     monkeypatch.setattr("opbuild.store.operators.OTHER_DEVICES", 0)
     ends = _tried(KINDS[kind], tmp_path, actors, is_there, every(SWITCHES))
     with capsys.disabled():
@@ -198,7 +197,7 @@ def test_in_random_orders_of_several_too(kind: str, actors: str, is_there: bool,
 
 def test_one_switch_shows_that_a_publisher_does_not_look_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So few orders find what is left in part, if somebody removed some of what is being shown."""
-    monkeypatch.setattr("opbuild.store.publish._publish", _show)
+    monkeypatch.setattr("opbuild.store.items._publish", _show)
     assert _tried(operator, tmp_path, "pr", True, every(1))["incomplete"]
 
 
@@ -217,7 +216,7 @@ def test_who_is_removed_again_and_again_leaves_nothing_and_says_so(
 ) -> None:
     """Not even a mark."""
     made = network(tmp_path)
-    monkeypatch.setattr("opbuild.store.publish.os.path.lexists", lambda path: False)
+    monkeypatch.setattr("opbuild.store.items.os.path.lexists", lambda path: False)
     assert "emptied again and again" in str(made.publish())
     monkeypatch.undo()
     assert made.files == frozenset()

@@ -10,20 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.cache.remote_check import RemoteCheck
+from opbuild.cache.sharing import RemoteCheck
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.networks import NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import Remote, _uploads
 from opbuild.platform.digest import blake3_of
-from opbuild.store.flights import Flights
+from opbuild.store.claims import Flights
 from opbuild.store.networks import networks_in
-from opbuild.store.remote import contents, manifest
-from opbuild.store.remote.groups import Group, write_group
+from opbuild.store.remote import manifest
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import BLOBS, GROUPS, NETWORKS, OPERATORS, Objects
-from opbuild.store.remote.operators import RemoteStore
+from opbuild.store.remote.operators import Group, RemoteStore, write_group
 from opbuild.store.remote.service import Service
 from opbuild.store.weights import weights_in
 from support.fuzzing import CAMPAIGN, Change, changed, changed_json, check_seeds
@@ -47,7 +46,7 @@ DAMAGES = ("flip", "cut", "empty", "grow", "other", "resealed")
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small network has many blobs."""
-    monkeypatch.setattr(contents, "PIECE", 256)
+    monkeypatch.setattr(manifest, "PIECE", 256)
     monkeypatch.setattr(manifest, "HELD", 0)
 
 
@@ -63,7 +62,7 @@ def filled(far: Service) -> None:
 def paths() -> list[str]:
     """Return the paths of all of that."""
     parts = [memoryview(NETWORK.library), NETWORK.constants.data, *(array.data for array in WEIGHTS.values())]
-    blobs = sorted({digest for part in parts for digest in contents.ContentDigests.of(part).pieces})
+    blobs = sorted({digest for part in parts for digest in manifest.ContentDigests.of(part).pieces})
     operators = [OPERATORS + key.stem for key, _ in MADE]
     return [*operators, GROUPS + GROUP, NETWORKS + KEY.stem, *(BLOBS + digest for digest in blobs)]
 

@@ -18,14 +18,13 @@ import pytest
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.platform.digest import blake3_of
-from opbuild.store.remote import contents, manifest
-from opbuild.store.remote.ending import EXIT_SECONDS, Ending
+from opbuild.store.remote import manifest
 from opbuild.store.remote.leases import Lease
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import CLAIMS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
-from opbuild.store.remote.uploads import UPLOAD_SECONDS, Uploads
+from opbuild.store.remote.uploads import EXIT_SECONDS, UPLOAD_SECONDS, Ending, Uploads
 from support.fuzzing import check_seeds
 from support.remote_servers import PATIENT
 from support.samples import conv, entry_of
@@ -103,7 +102,7 @@ def network(chance: random.Random) -> tuple[NetworkKey, StoredNetwork, dict[str,
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks have many blobs though they are small, which are written one after the other."""
-    monkeypatch.setattr(contents, "PIECE", 16)
+    monkeypatch.setattr(manifest, "PIECE", 16)
     monkeypatch.setattr(manifest, "HELD", 0)
     monkeypatch.setattr("opbuild.store.concurrent_map._THREADS", 1)
 

@@ -30,7 +30,7 @@ from opbuild.pipeline.stores import Stores
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators, operators_in
 from opbuild.store.remote.address import parse_address
-from opbuild.store.remote.breaker import FAILURES
+from opbuild.store.remote.failures import FAILURES
 from opbuild.store.remote.objects import OPERATORS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
@@ -362,7 +362,7 @@ def test_redis_that_wants_other_credentials_says_so_at_once(secrets: dict[str, s
     """Its pool of connections would try the wrong ones until its time is over; the right ones are taken."""
     with redis_server("--requirepass", "right") as (url, _):
         refused = Service(parse_address("remote", url), secrets, PATIENT)
-        for problem in (refused.get("x", 10), refused.put([("x", b"x")]), refused.exists("x")):
+        for problem in (refused.get("x", 10), refused.put([("x", b"x")]), refused.size("x")):
             assert problem == Reason("refused", "it wants other credentials")
         allowed = Service(parse_address("remote", url), {"password": "right"}, PATIENT)
         assert allowed.put([("x", b"x")]) is None

@@ -10,10 +10,9 @@ import pytest
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Claim, Found, Holder
-from opbuild.store.remote.groups import AGAIN_SECONDS, COLLECTED, LEAST, Group, write_group
 from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.objects import CLAIMS, GROUPS, Objects
-from opbuild.store.remote.operators import FIRST, RemoteStore
+from opbuild.store.remote.operators import AGAIN_SECONDS, COLLECTED, FIRST, LEAST, Group, RemoteStore, write_group
 from opbuild.store.remote.service import Service
 from support.remote_servers import service
 from support.samples import conv, entry_of

@@ -17,12 +17,11 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.store.networks import networks_in
 from opbuild.store.operators import operators_in
-from opbuild.store.remote import contents, manifest
-from opbuild.store.remote.networks import RemoteNetworks
+from opbuild.store.remote import manifest
+from opbuild.store.remote.networks import RemoteNetworks, TieredNetworks
 from opbuild.store.remote.objects import BLOBS, NETWORKS, OPERATORS, Objects
 from opbuild.store.remote.operators import ABSENT_SECONDS, FIRST, RemoteStore
 from opbuild.store.remote.service import Service
-from opbuild.store.remote.tiered import TieredNetworks
 from opbuild.store.tiers import TieredStore
 from opbuild.store.weights import StoredWeights, weights_in
 from support.remote_servers import READ_KINDS, Servers, service
@@ -343,5 +342,5 @@ def test_two_writers_leave_one_whole_network(folder_store: Service, tmp_path: Pa
 
 def test_pieces_have_the_size_that_one_limit_is_for() -> None:
     """A piece at the least rate takes little longer than the limit of an answer."""
-    assert contents.PIECE == 2 * 2**20
-    assert contents.ContentDigests.of(memoryview(bytes(contents.PIECE + 1))).nbytes == contents.PIECE + 1
+    assert manifest.PIECE == 2 * 2**20
+    assert manifest.ContentDigests.of(memoryview(bytes(manifest.PIECE + 1))).nbytes == manifest.PIECE + 1

@@ -16,16 +16,14 @@ from opbuild.config import Config
 from opbuild.files.private import PREFIX
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.interfaces import Found, Missing, Store, origins
-from opbuild.store import publish
+from opbuild.store import items
 from opbuild.store.blobs import Memory
-from opbuild.store.flights import Flights
+from opbuild.store.claims import Flights
 from opbuild.store.operators import Operators, operators_in
 from opbuild.store.peers import Peers
 from opbuild.store.remote.objects import Objects
-from opbuild.store.remote.operators import RemoteStore
-from opbuild.store.remote.single_flight import SingleFlight
-from opbuild.store.shared import PeerOperators
-from opbuild.store.tiers import TieredStore
+from opbuild.store.remote.operators import RemoteStore, SingleFlight
+from opbuild.store.tiers import PeerOperators, TieredStore
 from support.remote_servers import READ_KINDS, Servers, service
 from support.samples import conv, entry_of, key_of
 
@@ -260,7 +258,7 @@ def test_a_storage_that_refuses_is_a_reason_and_leaves_nothing(
     if step == "replace":
         monkeypatch.setattr(Path, "replace", refuse)
     else:
-        monkeypatch.setattr(publish, step, refuse)
+        monkeypatch.setattr(items, step, refuse)
     key, entry = entry_of(conv())
     assert os.strerror(code) in str(on_disk.publish(entry))
     assert not folder.exists() or names_in(folder) == []
@@ -278,7 +276,7 @@ def test_a_disk_that_fills_up_midway_leaves_no_wrong_entry(
     _, new = entry_of(conv(), code=b"new")
     on_disk.publish(old)
     count = 0
-    write_new, replace = publish.write_new, Path.replace
+    write_new, replace = items.write_new, Path.replace
 
     def step() -> None:
         nonlocal count
@@ -286,7 +284,7 @@ def test_a_disk_that_fills_up_midway_leaves_no_wrong_entry(
         if count > refused:
             raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(publish, "write_new", lambda *a: (step(), write_new(*a)))
+    monkeypatch.setattr(items, "write_new", lambda *a: (step(), write_new(*a)))
     monkeypatch.setattr(Path, "replace", lambda *a: (step(), replace(*a)))
     assert on_disk.publish(new) is not None
     monkeypatch.undo()

@@ -15,7 +15,7 @@ from opbuild.kernel.interfaces import WeightStore
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
-from opbuild.store import publish
+from opbuild.store import items
 from opbuild.store.blobs import Memory
 from opbuild.store.weights import StoredWeights, weights_in
 from support.together import run_together
@@ -188,7 +188,7 @@ def test_a_storage_that_refuses_is_a_reason_and_leaves_nothing(
         raise OSError(refusal, os.strerror(refusal))
 
     weight = put(on_disk, 1)
-    monkeypatch.setattr(publish, step, refuse)
+    monkeypatch.setattr(items, step, refuse)
     answer = on_disk.put(blake3_of(array(2).data), array(2))
     assert code(answer) == "unwritable"
     assert os.strerror(refusal) in str(on_disk.remember(SOURCE, weight))

@@ -23,7 +23,7 @@ from opbuild.builder.client import server_environment
 from opbuild.errors import BuildError, CompileForbiddenError
 from opbuild.events import Event, Warned
 from opbuild.pipeline import symbolic_lowering
-from opbuild.pipeline.stored_networks import BuildNetworks
+from opbuild.pipeline.stores import BuildNetworks
 from opbuild.programs import Programs
 from opbuild.runtime.dynamic import DynamicNetwork
 from support.fuzzing import CAMPAIGN, SEED

@@ -19,8 +19,7 @@ from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
-from opbuild.store.pack import PACKS, Pack
-from opbuild.store.pack_file import PackFile
+from opbuild.store.pack import PACKS, Pack, PackFile
 from opbuild.target.level import BY_NAME
 from support.edited_sources import edited, looked_at, modules_of, path_of, take
 from support.forked import in_fork

@@ -32,8 +32,7 @@ from opbuild.cli.run_model import read_inputs
 from opbuild.config import Config
 from opbuild.families.tuning_query import TuningQuery
 from opbuild.files.mapping import digest_of, map_file
-from opbuild.files.sealed import seal, seal_text, unseal
-from opbuild.files.trust import PRIVATE
+from opbuild.files.trust import PRIVATE, seal, seal_text, unseal
 from opbuild.frontend.wire import delimited, varint
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
@@ -50,7 +49,7 @@ from opbuild.ranks.progress import FOLDER, Snapshot, read_snapshot, write_snapsh
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.stored_network import LoadedNetwork
-from opbuild.store import inspect, measured, pack_file
+from opbuild.store import inventory, operators, pack
 from opbuild.store.blobs import Folder
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.claims import _holder
@@ -63,14 +62,11 @@ from opbuild.store.pack import Pack
 from opbuild.store.pack import _read as forget_packs
 from opbuild.store.peers import _read
 from opbuild.store.remote.address import parse_address
-from opbuild.store.remote.groups import _entries
 from opbuild.store.remote.leases import Leases
-from opbuild.store.remote.networks import RemoteNetworks
+from opbuild.store.remote.networks import RemoteNetworks, TieredNetworks
 from opbuild.store.remote.objects import CLAIMS, NETWORKS, OPERATORS, Objects, sha256_of
-from opbuild.store.remote.operators import RemoteStore
-from opbuild.store.remote.packing import packed
+from opbuild.store.remote.operators import RemoteStore, _entries, packed
 from opbuild.store.remote.service import Service
-from opbuild.store.remote.tiered import TieredNetworks
 from opbuild.store.tuning_database import TuningRecord, line_of, parse_database
 from opbuild.store.weights import weights_in
 from opbuild.target.host import host_level
@@ -135,8 +131,8 @@ def entries(folder: Path) -> list[Format]:
 
     def read() -> str:
         answer = store.lookup(key)
-        inspect.summarize(Folder(folder), entry.name)
-        inspect.read(Folder(folder), entry.name)
+        operators.summarize(Folder(folder), entry.name)
+        operators.entry_in(Folder(folder), entry.name)
         store.components(entry.name)
         return "read" if isinstance(answer, Found) else answer.reason.code
 
@@ -202,8 +198,8 @@ def notes(folder: Path) -> list[Format]:
     remember(compiler, IDENTITY)
     digest.write_bytes(PRIVATE.write_memo(digest, {"blake3": blake3_of(b"code"), "state": map_file(library, 4)[1]}))
     count_build(folder, [1.0], [("absent", 2.0)])
-    counters, size = folder / FILE, folder / measured.FILE
-    measured.remember(folder, measured.MeasuredFolder(5, 3.0))
+    counters, size = folder / FILE, folder / inventory.SIZE_FILE
+    inventory.remember_size(folder, inventory.MeasuredFolder(5, 3.0))
     write_snapshot(folder, 3, Snapshot())
     snapshot, said, claim = folder / FOLDER / "3.json", folder / "said", folder / "claim"
 
@@ -246,7 +242,7 @@ def notes(folder: Path) -> list[Format]:
         Format("counters.jsonl", json.loads(counters.read_bytes()), lines(counters), read_counted, (folder,)),
         Format(
             "size.jsonl", json.loads(size.read_bytes()), lines(size),
-            answered(lambda: measured.remembered(folder, 3.0, PRIVATE)), (folder,),
+            answered(lambda: inventory.remembered_size(folder, 3.0, PRIVATE)), (folder,),
         ),
         Format(
             "ranks' progress", json.loads(snapshot.read_bytes()), lines(snapshot),
@@ -368,13 +364,13 @@ def packs(folder: Path) -> list[Format]:
     descs = [conv(tile) for tile in range(3)]
     keys = [key_of(desc, LEVEL, IDENTITY, "code") for desc in descs]
     objects = [
-        pack_file.Object(desc.components(), key.operator, "pipeline", fake_object(b"code", (key.symbol,)))
+        pack.Object(desc.components(), key.operator, "pipeline", fake_object(b"code", (key.symbol,)))
         for desc, key in zip(descs, keys, strict=True)
     ]
-    data = pack_file.pack_bytes(LEVEL.name, "conv", IDENTITY, pack_file.FamilySources("code", "text"), objects)
+    data = pack.pack_bytes(LEVEL.name, "conv", IDENTITY, pack.FamilySources("code", "text"), objects)
     path = folder / LEVEL.name / "conv.pack"
     path.parent.mkdir(parents=True)
-    header = pack_file._HEADER.match(data)
+    header = pack._HEADER.match(data)
     assert header
     listed = data[header.end() : header.end() + int(header[3])]
     rest = data[header.end() + len(listed) :]
@@ -396,7 +392,7 @@ def packs(folder: Path) -> list[Format]:
         pack.compiler()
         pack.has(descs[0])
         file = pack.file("conv")
-        if isinstance(file, pack_file.PackFile):
+        if isinstance(file, pack.PackFile):
             with contextlib.suppress(ValueError):  # as its caller takes it
                 file.descriptors()
         found = [answer for answer in answers if isinstance(answer, Found)]

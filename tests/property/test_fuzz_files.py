@@ -13,8 +13,7 @@ from opbuild.cache.folder import check_network
 from opbuild.cli.compile import _rows, write_json
 from opbuild.errors import OpbuildError
 from opbuild.files.mapping import digest_of, map_file
-from opbuild.files.sealed import seal, seal_text, unseal
-from opbuild.files.trust import PRIVATE
+from opbuild.files.trust import PRIVATE, seal, seal_text, unseal
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
@@ -25,7 +24,7 @@ from opbuild.platform.digest import blake3_of
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.stored_network import LoadedNetwork
-from opbuild.store import inspect
+from opbuild.store import operators
 from opbuild.store.blobs import Folder
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.counters import FILE, count_build, read_counters
@@ -64,8 +63,8 @@ def test_files_of_an_entry(tmp_path: Path) -> None:
         try:
             answer = store.lookup(key)
             store.components(entry.name)
-            inspect.summarize(Folder(tmp_path), entry.name)
-            inspect.read(Folder(tmp_path), entry.name)
+            operators.summarize(Folder(tmp_path), entry.name)
+            operators.entry_in(Folder(tmp_path), entry.name)
         finally:
             (tmp_path / name).write_bytes(files[name])
         if isinstance(answer, Found):

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from opbuild.builder import build as build_module
 from opbuild.builder.build import Builder
-from opbuild.builder.client import CompileServer
-from opbuild.builder.idle_server import IdleServer
+from opbuild.builder.client import CompileServer, IdleServer
 from opbuild.config import Config
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState

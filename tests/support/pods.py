@@ -7,7 +7,6 @@ time, a request or a compile, lets the others go on first, so their requests int
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
 import math
@@ -28,16 +27,12 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
-from opbuild.store import fleet as store_fleet
 from opbuild.store.blobs import Memory
-from opbuild.store.fleet import FleetClaims
 from opbuild.store.operators import Operators
-from opbuild.store.remote import operators
-from opbuild.store.remote.breaker import Breaker
-from opbuild.store.remote.groups import write_group
-from opbuild.store.remote.leases import Leases
+from opbuild.store.remote.failures import Breaker
+from opbuild.store.remote.leases import FleetClaims, Leases
 from opbuild.store.remote.objects import CLAIMS, NAMESPACE, Objects
-from opbuild.store.remote.operators import RemoteStore
+from opbuild.store.remote.operators import RemoteStore, write_group
 from opbuild.store.tiers import TieredStore
 from support.samples import conv, entry_of
 from support.together import shut
@@ -174,10 +169,12 @@ class SharedService:
         self._shared.nbytes += len(data or b"")
         return data if data is not None else Reason("absent", "it has no such object")
 
-    def exists(self, path: str) -> bool | Reason:
-        """Return whether there is an object."""
+    def size(self, path: str) -> int | Reason:
+        """Return the bytes of an object."""
         problem = self._ask("look", path)
-        return path in self._shared.objects if problem is None else problem
+        if problem is None and path not in self._shared.objects:
+            problem = Reason("absent", "it has no such object")
+        return len(self._shared.objects[path]) if problem is None else problem
 
     def put(self, files: Sequence[tuple[str, bytes]], *, only_new: bool = False) -> Reason | None:
         """Write objects."""
@@ -383,9 +380,7 @@ class Fleet:
 
     def run(self) -> Outcome:
         """Let all pods start and build; return what they did."""
-        with contextlib.ExitStack() as patches:
-            for module in (store_fleet, operators):
-                patches.enter_context(mock.patch.object(module, "concurrent_map", self.world.together))
+        with mock.patch("opbuild.store.concurrent_map.concurrent_map", self.world.together):
             self.world.run()
         return Outcome(self.built, self.ready, self.shared, sum(self.seconds) / WORKERS)
 

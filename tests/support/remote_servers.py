@@ -27,9 +27,9 @@ PATIENT = 60.0
 """Seconds that a sound server on a busy machine may take."""
 
 PATIENTLY = f"""
-from opbuild.store import flights
-from opbuild.store.remote import ending, service, uploads
-service.SECONDS = uploads.UPLOAD_SECONDS = ending.ENDING.seconds = flights.PATIENCE = {PATIENT}
+from opbuild.store import claims
+from opbuild.store.remote import service, uploads
+service.SECONDS = uploads.UPLOAD_SECONDS = uploads.ENDING.seconds = claims.PATIENCE = {PATIENT}
 """
 """How a program begins that does as the fixture ``patient`` does."""
 
@@ -223,7 +223,7 @@ def patient() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("opbuild.store.remote.service.SECONDS", PATIENT)
         patch.setattr("opbuild.pipeline.remote.UPLOAD_SECONDS", PATIENT)
-        patch.setattr("opbuild.store.flights.PATIENCE", PATIENT)
+        patch.setattr("opbuild.store.claims.PATIENCE", PATIENT)
         yield
 
 

@@ -19,8 +19,7 @@ from opbuild.graph.tables import Table
 from opbuild.graph.types import TABLE, Graph, TensorType
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.pipeline.segmented import Segments
-from opbuild.pipeline.segments import FirstSegment
-from opbuild.pipeline.source import Source
+from opbuild.pipeline.source import FirstSegment, Source
 from opbuild.pipeline.symbolic_lowering import symbolic_shapes
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding, Shapes

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 import opbuild
 from opbuild.builder.build import Builder
-from opbuild.builder.result import BuildResult
+from opbuild.builder.job import BuildResult
 from opbuild.cli.executors import DaskExecutor, executor_named
 from opbuild.config import Config
 from opbuild.events import CompileFinished, CompileStarted, Event, Warned

@@ -19,7 +19,7 @@ import pytest
 import opbuild
 from opbuild.builder import queue
 from opbuild.builder.build import Builder
-from opbuild.builder.result import BuildResult
+from opbuild.builder.job import BuildResult
 from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.events import CompileFinished, Warned
@@ -27,8 +27,8 @@ from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.remote import Remote
 from opbuild.store.blobs import Memory
 from opbuild.store.claims import FolderClaims
-from opbuild.store.fleet import FleetClaims
 from opbuild.store.operators import Operators
+from opbuild.store.remote.leases import FleetClaims
 from opbuild.store.remote.objects import NETWORKS
 from opbuild.store.remote.service import Service
 from opbuild.store.tiers import TieredStore

@@ -67,7 +67,7 @@ def test_a_user_without_name_and_home_builds(config: Config) -> None:
 READ_ONLY = """
 import errno
 from opbuild.files import writing as files
-import opbuild.store.publish as publish
+import opbuild.store.items as publish
 def refuse(*_):
     raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 files.make_folder = files.write_new = publish.make_folder = publish.write_new = refuse

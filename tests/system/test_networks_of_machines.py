@@ -18,8 +18,7 @@ from opbuild.families.matmul import family as matmul
 from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.remote import _uploads, service_at
 from opbuild.report import Report
-from opbuild.store.machine_class import MeasuredMachine, system_class, write_measured
-from opbuild.store.shipped import caches
+from opbuild.store.machine_class import MeasuredMachine, caches, system_class, write_measured
 from opbuild.store.tuning_database import TuningRecord
 from opbuild.target.host import host_level
 from opbuild.target.machine import Machine

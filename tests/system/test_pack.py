@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 import opbuild
 from kernels.compiler import CheckedCompiler, PackCompiler
 from opbuild.builder.build import Builder
-from opbuild.builder.idle_server import IdleServer
+from opbuild.builder.client import IdleServer
 from opbuild.config import Config
 from opbuild.frontend.example_models import light_path
 from opbuild.frontend.onnx_schemas import TABLE
@@ -25,8 +25,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.offline.build import build_offline
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators
-from opbuild.store.pack import PACKS, Pack
-from opbuild.store.pack_file import PackFile
+from opbuild.store.pack import PACKS, Pack, PackFile
 from opbuild.target.host import host_level
 from opbuild.target.level import BY_NAME
 from support.processes import WITHOUT, environment

@@ -83,7 +83,7 @@ from unittest import mock
 from support.fake_compiler import fake_object
 from opbuild.builder import build
 from opbuild.builder.build import Builder
-from opbuild.builder.idle_server import IdleServer
+from opbuild.builder.client import IdleServer
 from opbuild.cache.bundling import export_cache, import_bundle
 from opbuild.config import Config
 from opbuild.platform.digest import sha256

@@ -15,14 +15,14 @@ import onnx
 import pytest
 
 from opbuild.builder.build import Builder
-from opbuild.builder.result import BuildResult
+from opbuild.builder.job import BuildResult
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.claims import FolderClaims
 from opbuild.store.operators import operators_in
 from opbuild.store.peers import Peers, announce, claims_folder
-from opbuild.store.shared import rank_stores
+from opbuild.store.tiers import rank_stores
 from support.fake_compiler import FakeCompiler
 from support.networks import bert
 from support.processes import environment

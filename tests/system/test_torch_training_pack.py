@@ -21,8 +21,7 @@ from opbuild.graph.types import Graph  # noqa: E402
 from opbuild.kernel.opdesc import OpDesc  # noqa: E402
 from opbuild.lowering.lower import lower  # noqa: E402
 from opbuild.pipeline import steps  # noqa: E402
-from opbuild.store.pack import PACKS, Pack  # noqa: E402
-from opbuild.store.pack_file import PackFile  # noqa: E402
+from opbuild.store.pack import PACKS, Pack, PackFile  # noqa: E402
 from opbuild.target.host import host_level  # noqa: E402
 from opbuild.target.level import BY_NAME  # noqa: E402
 from opbuild.torch import opbuild as backend  # noqa: E402

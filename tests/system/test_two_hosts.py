@@ -35,7 +35,7 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.target import host
 from opbuild.lowering.lower import lower
-from opbuild.pipeline.stored_networks import BuildNetworks
+from opbuild.pipeline.stores import BuildNetworks
 from opbuild.pipeline.setup import set_up
 from opbuild.runtime.stored_network import StoredNetworks
 from opbuild.store.blobs import Memory

@@ -145,7 +145,7 @@ def test_a_storage_that_refuses_is_one_warning(built: Path, cache: Path, monkeyp
     def full(path: Path, data: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("opbuild.store.publish.write_new", full)
+    monkeypatch.setattr("opbuild.store.items.write_new", full)
     told = list[Event]()
     net = opbuild.compile(built / "model.onnx", cache_path=cache, observer=told.append)
     BACKGROUND_WRITER.finish()

@@ -9,14 +9,10 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from opbuild.builder.client import CompileServer
+from opbuild.builder.client import IDLE_SERVER, CompileServer
 from opbuild.builder.explain import Explainer
-from opbuild.builder.idle_server import IDLE_SERVER
-from opbuild.builder.job import FORCED, OperatorJob, remember_origins
-from opbuild.builder.prebuilt import take_prebuilt
-from opbuild.builder.result import BuildResult, absent_error, forbidden_error
-from opbuild.builder.several import SeveralWorks, UnderWay, of_device, without_end
-from opbuild.builder.work import Server, Work
+from opbuild.builder.job import FORCED, BuildResult, OperatorJob, absent_error, forbidden_error, remember_origins
+from opbuild.builder.work import Server, SeveralWorks, UnderWay, Work, of_device, without_end
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import BuildStarted, CompileStarted, Event, Observer, Waiting, Warned, ignore
@@ -30,13 +26,16 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.platform.background import Background
-from opbuild.platform.records import NamedTuple
+from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.target.level import Level, Target
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 NOTHING: Mapping[OpDesc, tuple[str, ...]] = {}
+
+_LOOKED_AT = 2000
+"""Files of one's own store looked at for an operator: a millisecond."""
 
 
 class LowerLevel(NamedTuple):
@@ -55,10 +54,11 @@ class LowerLevel(NamedTuple):
     text: str
 
 
+@dataclass(eq=False, repr=False)
 class Builder:
     """Builds operators. Close it, or use it in a ``with`` statement, to let go of its compile server.
 
-    Args:
+    Attributes:
         store: Where operators are kept.
         compiler: What makes objects; it works in a process of its own.
         target: What the code is for.
@@ -81,48 +81,28 @@ class Builder:
         devices: What builds the operators of other classes of devices.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        compiler: Compiler,
-        target: Target,
-        config: Config,
-        observer: Observer = ignore,
-        *,
-        runtime_store: Store | None = None,
-        provided: Collection[str] = (),
-        force: bool = False,
-        rebuilt: set[str] | None = None,
-        others: Callable[[], Sequence[Store]] = list,
-        debug: Debug = NO_DEBUG,
-        write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None = None,
-        claims: Claims | None = None,
-        lower: Callable[[], Sequence[LowerLevel]] = tuple,
-        release: Release | None = None,
-        is_urgent: bool = True,
-        executor: Executor | None = None,
-        remembers: bool = True,
-        devices: Mapping[str, Builder] = MappingProxyType({}),
-    ) -> None:
-        self.store = store
-        self.runtime_store = runtime_store
-        self.provided = provided
-        self.compiler = compiler
-        self.target = target
-        self.config = config
-        self.observer = observer
-        self.force = force
-        self.rebuilt = set[str]() if rebuilt is None else rebuilt
-        self.others = others
-        self.debug = debug
-        self.write_debug = write_debug
-        self.claims = None if force else claims
-        self.lower = lower
-        self.release = release
-        self.is_urgent = is_urgent
-        self.executor = executor
-        self._remembers = remembers
-        self.devices = devices
+    store: Store
+    compiler: Compiler
+    target: Target
+    config: Config
+    observer: Observer = ignore
+    runtime_store: Store | None = None
+    provided: Collection[str] = ()
+    force: bool = False
+    rebuilt: set[str] = field(default_factory=set)
+    others: Callable[[], Sequence[Store]] = list
+    debug: Debug = NO_DEBUG
+    write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None = None
+    claims: Claims | None = None
+    lower: Callable[[], Sequence[LowerLevel]] = tuple
+    release: Release | None = None
+    is_urgent: bool = True
+    executor: Executor | None = None
+    remembers: bool = True
+    devices: Mapping[str, Builder] = MappingProxyType({})
+
+    def __post_init__(self) -> None:
+        self.claims = None if self.force else self.claims
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
         self._adopted: set[str] = set()  # keys of operators that were found by what their sources define
@@ -193,9 +173,26 @@ class Builder:
     def _plan(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[OperatorJob, ...]:
         """Return the same for operators of its own target."""
         compiles_all = self.force or self.debug.active or not self.config.uses_cache
-        jobs = (() if compiles_all else take_prebuilt(self, needed)) or self._looked_up(needed)
+        jobs = (() if compiles_all else self._prebuilt(needed)) or self._looked_up(needed)
         self._serve_fallback(jobs)
         return jobs
+
+    def _prebuilt(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[OperatorJob, ...]:
+        """Return operators if the release brings all, and one's own store, which goes first, has nothing; else none.
+
+        Their keys name the compiler that made them: 165 MB of the installed one need not be read to know it.
+        """
+        compiler = None if self.release is None else self.release.compiler()
+        if self.release is None or compiler is None or self.store.names(_LOOKED_AT):
+            return ()
+        jobs = []
+        for desc, nodes in needed.items():
+            key = make_key(desc, self.target, compiler, self.compiler.sources_digest(desc))
+            found = self.release.lookup(key)
+            if isinstance(found, Missing):
+                return ()
+            jobs.append(OperatorJob(desc, key, key.name(self.config.device_id), nodes, self.store, found))
+        return tuple(jobs)
 
     def _looked_up(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[OperatorJob, ...]:
         asked = [self._asked(desc, nodes) for desc, nodes in needed.items()]
@@ -207,9 +204,6 @@ class Builder:
 
     def found(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[OperatorJob, ...] | None:
         """Return a network's operators if nothing must be compiled for it, else None.
-
-        Args:
-            needed: Each distinct operator with the nodes that need it (``Program.descriptors()``).
 
         Raises:
             BuildError: If the compiler is not installed.
@@ -384,7 +378,7 @@ class Builder:
 
     def _identify(self) -> CompilerIdentity:
         others = (lambda: None) if self.release is None else self.release.compiler
-        memo = self.config.compiler_memo if self._remembers else None
+        memo = self.config.compiler_memo if self.remembers else None
         return identify(self.compiler, memo, make_trust(self.config), others)
 
     def _asked(self, desc: OpDesc, nodes: tuple[str, ...]) -> tuple[Key, tuple[str, ...] | None]:

@@ -66,12 +66,7 @@ class Explainer:
         self._read: dict[tuple[int, str], list[_Candidate]] = {}
 
     def explain(self, key: Key, reason: Reason) -> Reason:
-        """Return a reason that names the first field which differs from the nearest entry.
-
-        Args:
-            key: The key that was looked up.
-            reason: The store's answer; only ``absent`` can be explained further.
-        """
+        """Return a reason that names the first field that differs from the nearest entry, if it is ``absent``."""
         if reason.code != "absent":
             return reason
         op_type = file_op_type(key.components["op_types"])

@@ -1,16 +1,20 @@
-"""Job: one operator of a build, from its decision to its outcome."""
+"""Job: one operator of a build, from its decision to its outcome; the results of builds, and their errors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from opbuild.config import CACHE_MODES, Config
+from opbuild.errors import BuildError, CompileError, CompileForbiddenError
 from opbuild.kernel.entry import UNCHANGED, Entry
 from opbuild.kernel.interfaces import Claim, Found, Store, origins
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.reason import Reason
+from opbuild.kernel.reason import NOWHERE, Reason
+from opbuild.platform.limits import suspected
 from opbuild.platform.records import dataclass, field
+from opbuild.text.plural import counted, first_of, listed
 
 FORCED = Reason("forced", "a rebuild was asked for")
 _REUSED = Reason("stored", "in the store")
@@ -131,3 +135,120 @@ def remember_origins(jobs: Sequence[OperatorJob]) -> None:
     for job, known in zip(asked, origins(asked[0].store, [job.key for job in asked]) if asked else (), strict=True):
         job.pipeline = next((pipeline for pipeline, origin in known.items() if origin == job.key.origin), job.pipeline)
         job.origins = {pipeline: origin for pipeline, origin in known.items() if origin != job.key.origin}
+
+
+_SHOWN_NODES = 3
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """A finished build.
+
+    Attributes:
+        entries: The entry of every operator that was needed, in the order given.
+        runtime: What the build of the compiler's runtime library delivered, if some object calls it, else None.
+        decisions: What became of each operator and why, in the order given; the runtime library is not among them.
+        seconds: Wall time from the start of the build to its end.
+        warnings: What the user should know, e.g. that nothing could be stored.
+        certain: Whether every object is what its key says, and for the level that was asked for. If a source or the
+            compiler changed while it was built, an object may be used, but neither it nor what is made of it may be
+            kept; of a lower level's objects no network may be kept that is taken for one of this level.
+        compiler: Digest of the compiler that made the objects; empty: the release brings all of them.
+    """
+
+    entries: Mapping[OpDesc, Entry]
+    runtime: BuildResult | None
+    decisions: tuple[OperatorJob, ...]
+    seconds: float
+    warnings: tuple[str, ...]
+    certain: bool = True
+    compiler: str = ""
+
+    @property
+    def checked_order(self) -> tuple[str, ...]:
+        """Symbols of the kernels that were built with the debug option ``check_flag``."""
+        return tuple(entry.symbol for entry in self.entries.values() if "check_flag" in entry.debug)
+
+    @property
+    def built(self) -> int:
+        """The number of operators that were compiled."""
+        return sum(decision.outcome == "built" for decision in self.decisions)
+
+    @property
+    def shared(self) -> int:
+        """The number of operators that came from other processes or ranks; they count as reused."""
+        return sum(decision.outcome == "shared" for decision in self.decisions)
+
+    @property
+    def reused(self) -> int:
+        """The number of operators that came from the store or from others."""
+        return len(self.decisions) - self.built
+
+
+def compile_error(jobs: Sequence[OperatorJob]) -> CompileError:
+    """Return the error for operators of which some could not be compiled."""
+    failed = [(job, job.failure) for job in jobs if job.failure is not None]
+    others = len(jobs) - len(failed)
+    lines = [f"{_of(job)}: step {failure.step}: {failure.text}" for job, failure in failed]
+    count = counted(len(failed), "operator")
+    kept = f"; {others} other{'s are' if others != 1 else ' is'} built" if others else ""
+    hints = (suspected(), "what was built is kept: the next run compiles only these")
+    return CompileError(f"{count} could not be compiled{kept}:\n" + listed(lines), "; ".join(filter(None, hints)))
+
+
+def forbidden_error(jobs: Sequence[OperatorJob], config: Config) -> CompileForbiddenError:
+    """Return the error for operators that had to be compiled while compiling is forbidden."""
+    return CompileForbiddenError(
+        f"compiling is forbidden, and {_would_compile(jobs)}",
+        _hint(jobs, config, "build the network once without OPBUILD_FORBID_COMPILE, with the same cache path, level "
+              "and compiler"),
+    )  # fmt: skip
+
+
+def absent_error(compiler: str, jobs: Sequence[OperatorJob], config: Config) -> BuildError:
+    """Return the error for operators that had to be compiled where no compiler is installed."""
+    bundle = "import a bundle that was exported with this model, for this level or a lower one"
+    return BuildError(
+        f"the compiler {compiler} is not installed, and {_would_compile(jobs)}",
+        _hint(jobs, config, f"pip install {compiler}, or {bundle}"),
+    )
+
+
+_UNUSED = ("untrusted", "unsigned", "wrong-signature", "unreadable", "damaged", "incomplete", "other-key", "stale")
+"""Codes of reasons why something that is there is not used."""
+
+
+def _hint(jobs: Sequence[OperatorJob], config: Config, remedy: str) -> str:
+    """Return the hint: about the cause that keeps stored operators from being used, and where there are none."""
+    cause = _cause({job.reason.code: job.reason for job in jobs}, config)
+    return f"{cause}; where it was never built, {remedy}" if cause else remedy
+
+
+def _cause(reasons: Mapping[str, Reason], config: Config) -> str:
+    """Return the obstacle to using stored operators, and its remedy, by codes of reasons; empty if none is known."""
+    unused = next((reasons[code] for code in _UNUSED if code in reasons), None)
+    elsewhere = (each.elsewhere for each in reasons.values())
+    far = next((text for text in elsewhere if text and not text.startswith(NOWHERE)), "")
+    is_disabled = config.op_compiler_cache_mode == "disable"
+    if "debugged" in reasons or config.op_debug_level or (is_disabled and config.op_debug_config is not None):
+        return "operators are debugged, which are always compiled: leave op_debug_level and op_debug_config out"
+    if config.op_compiler_cache_mode != CACHE_MODES[0]:
+        mode = config.op_compiler_cache_mode
+        return f"op_compiler_cache_mode is {mode!r}, with which nothing that is stored is used: leave it out"
+    if config.folder_problem:
+        return f"the cache is not used: {config.folder_problem}"
+    if unused is not None:
+        return f"what is stored is not used: {unused.text}"
+    if far:
+        return f"{far}: 'opbuild cache check' says what it can do"
+    return "" if config.uses_pack else "the pack is not used: leave OPBUILD_PACK=0 out"
+
+
+def _would_compile(jobs: Sequence[OperatorJob]) -> str:
+    lines = [f"{_of(job)}: {job.reason} [{job.reason.code}]" for job in jobs]
+    count = counted(len(jobs), "operator")
+    return f"{count} would have to be compiled:\n" + listed(lines)
+
+
+def _of(job: OperatorJob) -> str:
+    return f"{job.name} (of {first_of(job.nodes, _SHOWN_NODES)})" if job.nodes else job.name

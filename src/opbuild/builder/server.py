@@ -77,16 +77,7 @@ class _Child:
 
 
 class ServerLoop:
-    """The loop: reads requests, keeps at most ``workers`` children busy, answers.
-
-    Args:
-        compiler: The compiler, prepared.
-        workers: Children at once.
-        requests: File descriptor of the requests.
-        answer: Sends one answer.
-        loaded: State of the compiler's files when it was loaded.
-        slots: Those of the host.
-    """
+    """The loop: reads requests, keeps at most ``workers`` children busy, answers."""
 
     def __init__(
         self,

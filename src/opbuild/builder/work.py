@@ -1,30 +1,36 @@
-"""Doing: in the background jobs go to the compile server, and its answers are checked and published."""
+"""Work: in the background jobs go to the compile server, and its answers are checked and published."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from opbuild.builder.client import ServerEndedError
-from opbuild.builder.debug import debug_files, split_answer
+from opbuild.builder.client import CompileServer, ServerEndedError
 from opbuild.builder.explain import Explainer
-from opbuild.builder.job import CompileFailure, OperatorJob, remember_origins
+from opbuild.builder.job import BuildResult, CompileFailure, OperatorJob, compile_error, remember_origins
 from opbuild.builder.queue import Queue
-from opbuild.builder.result import BuildResult, compile_error
 from opbuild.builder.wire import artifact_of
 from opbuild.config import Config
 from opbuild.errors import BuildError
-from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Observer, Taken, Waiting, Warned
+from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Event, Observer, Taken, Waiting, Warned
 from opbuild.families.catalogue import find
-from opbuild.kernel.entry import Entry, make_entry
+from opbuild.kernel.entry import Entry, make_entry, record_bytes
 from opbuild.kernel.interfaces import Claims, Found, Store, note_origin
-from opbuild.kernel.key import CompilerIdentity
+from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.symbols import NotAnArtifactError
 from opbuild.platform.background import Background, without_frames
+from opbuild.platform.records import replace
 from opbuild.text.plural import counted, verb
+
+if TYPE_CHECKING:
+    from opbuild.builder.spread import SpreadServer
+
+Server: TypeAlias = "CompileServer | SpreadServer"
+"""A compile server: a process of this host, or an executor's workers."""
 
 _SERVERS_AT_MOST = 2
 """A server that was killed from outside (out of memory, say) is replaced once; its finished operators are kept."""
@@ -41,42 +47,16 @@ def longest_first(desc: OpDesc) -> tuple[int, str]:
     return -find(desc.family).cost(desc), desc.canonical()
 
 
-class Server(Protocol):
-    """A compile server: a process of this host, or an executor's workers."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether it can be asked."""
-
-    def send(self, header: dict[str, Any], /) -> None:
-        """Send one request.
-
-        Raises:
-            ServerEndedError: If it has ended.
-        """
-
-    def receive(self, timeout: float | None = None, /) -> list[tuple[dict[str, Any], bytes]]:
-        """Wait for answers and return them.
-
-        Args:
-            timeout: Seconds after which to return none if none has begun to come; None: wait for one.
-
-        Raises:
-            ServerEndedError: If it ended instead.
-        """
-
-    def close(self) -> None:
-        """End it and whatever it compiles."""
-
-
 class WorkOwner(Protocol):
     """The attributes of a ``Builder`` that a build under way uses; the builder describes them."""
 
     config: Config
     force: bool
     claims: Claims | None
-    others: Callable[[], Sequence[Store]]
     write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None
+
+    def others(self) -> Sequence[Store]:
+        """Return stores of other levels, for explaining."""
 
     def identity(self) -> CompilerIdentity:
         """Return the identity of the compiler."""
@@ -333,7 +313,7 @@ class Work:
             self._observer(Taken(job.name, job.reason.text, *self._progress()))
 
     def _finish(self, job: OperatorJob, header: dict[str, Any], payload: bytes) -> None:
-        files = split_answer(header, payload)
+        files = _split(header, payload)
         job.pipeline = "" if header["changed"] else header["pipeline"]
         try:
             entry = self._entry(job, header, files)
@@ -348,7 +328,7 @@ class Work:
         else:
             job.adopt(entry)
         if job.debug is not None:
-            self._keep(debug_files(entry, job.key, job.nodes, job.debug, files))
+            self._keep(_debug_files(entry, job.key, job.nodes, job.debug, files))
         elif header["changed"]:
             self._certain = False
             self._warn(f"{entry.name} is used but not stored: {_CHANGES[header['changed']]} while it was built", 1)
@@ -411,3 +391,98 @@ class Work:
             self._builder.give_server(server)
         else:
             server.close()
+
+
+_STAGE = re.compile(r"^\s*(?:produce|consume) (\S+) ?\{")
+
+
+def _split(header: Mapping[str, Any], payload: bytes) -> dict[str, bytes]:
+    """Return the files of an answer by suffix: the object, and those of debugging."""
+    files, begin = {}, 0
+    for suffix, size in header["files"]:
+        files[suffix] = payload[begin : begin + size]
+        begin += size
+    return files
+
+
+def _debug_files(
+    entry: Entry, key: Key, nodes: Sequence[str], options: Collection[str], files: Mapping[str, bytes]
+) -> list[tuple[str, bytes]]:
+    """Return the names and contents of the files kept of one operator that is debugged; the JSON record comes last."""
+    kept = {suffix: content for suffix, content in files.items() if suffix != ".o"}
+    if "dump_loc" in options:
+        kept["_loc.json"] = record_bytes(_location(entry, key, nodes, files.get(".stmt", b"")))
+    if "dump_bin" in options:
+        kept |= {".o": entry.object, ".json": record_bytes(entry.record)}
+    return [(entry.name + suffix, content) for suffix, content in kept.items()]
+
+
+def _location(entry: Entry, key: Key, nodes: Sequence[str], statements: bytes) -> dict[str, Any]:
+    """Return the map from a kernel to the model: its nodes, its computation, the place of each stage in ``.stmt``."""
+    stages: dict[str, list[int]] = {}
+    for number, line in enumerate(statements.decode(errors="replace").splitlines(), 1):
+        if found := _STAGE.match(line):
+            stages.setdefault(found[1], []).append(number)
+    return {
+        "kernelName": entry.symbol,
+        "nodes": list(nodes),
+        "op_types": key.components["op_types"],
+        "family": key.components["family"],
+        "arguments": entry.record["arguments"],
+        "stages": stages,
+    }
+
+
+def of_device(needed: Mapping[OpDesc, tuple[str, ...]], device: str) -> dict[OpDesc, tuple[str, ...]]:
+    """Return those operators of a network that are for one class of devices, with the nodes that need them."""
+    return {desc: nodes for desc, nodes in needed.items() if desc.device == device}
+
+
+def without_end(observer: Observer) -> Observer:
+    """Return an observer that tells another one everything but that a build has ended: it is one of several."""
+
+    def observe(event: Event) -> None:
+        if not isinstance(event, BuildFinished):
+            observer(event)
+
+    return observe
+
+
+class SeveralWorks:
+    """Builds under way that are one network's."""
+
+    def __init__(self, works: Sequence[Work], order: Sequence[OpDesc], network: str, observer: Observer) -> None:
+        self._works, self._order, self._network, self._observer = works, order, network, observer
+        self._result: BuildResult | None = None
+        self.jobs = [job for work in works for job in work.jobs]
+
+    def result(self) -> BuildResult:
+        """Wait for all and return their results; see ``Work.result``."""
+        if self._result is None:
+            result = self._result = self._joined()
+            self._observer(BuildFinished(self._network, result.built, result.reused, result.seconds))
+        return self._result
+
+    def _joined(self) -> BuildResult:
+        results, failed = [], []
+        for work in self._works:
+            try:
+                results.append(work.result())
+            except Exception as error:  # what others compile is kept all the same
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        entries = {desc: entry for result in results for desc, entry in result.entries.items()}
+        decisions = {job.desc: job for result in results for job in result.decisions}
+        return replace(
+            results[0],
+            entries={desc: entries[desc] for desc in self._order if desc in entries},
+            decisions=tuple(decisions[desc] for desc in self._order if desc in decisions),
+            seconds=max(result.seconds for result in results),
+            warnings=tuple(warning for result in results for warning in result.warnings),
+            certain=all(result.certain for result in results),
+        )
+
+
+UnderWay = Work | SeveralWorks
+"""A build under way, of one device or of several."""

@@ -15,8 +15,7 @@ from opbuild.config import COMPILER_MEMO, Config
 from opbuild.errors import BuildError, FileError, OptionError, TargetError
 from opbuild.files.kinds import BUNDLE, require_kind
 from opbuild.files.private import publish
-from opbuild.files.sealed import seal, unseal
-from opbuild.files.trust import Trust, make_trust
+from opbuild.files.trust import Trust, make_trust, seal, unseal
 from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found
@@ -35,12 +34,11 @@ from opbuild.platform.records import dataclass, field, replace
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.session import Session
-from opbuild.store import inspect as operators
 from opbuild.store.blobs import Memory
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
-from opbuild.store.measured import forget
+from opbuild.store.inventory import forget_size
 from opbuild.store.networks import NetworkFiles, networks_in, read_network
-from opbuild.store.operators import operators_in
+from opbuild.store.operators import entry_in, entry_of, operators_in
 from opbuild.store.weights import weights_file, weights_in
 from opbuild.target.level import Level
 from opbuild.target.soc_version import parse_level
@@ -95,11 +93,6 @@ class Imported:
 def export_cache(path: Path, config: Config, level: Level) -> Exported:
     """Write every sound operator of one level into a bundle; the same cache gives the same bytes.
 
-    Args:
-        path: The bundle.
-        config: Says which cache.
-        level: The level that the operators are for.
-
     Raises:
         BuildError: If the cache has no operator for the level, or others can write to it.
         OptionError: If the bundle cannot be written.
@@ -109,7 +102,7 @@ def export_cache(path: Path, config: Config, level: Level) -> Exported:
     left_out: list[tuple[str, str]] = []
     others = Counter[str]()
     for item in Cache.of(config).items("operator"):
-        entry = operators.read(looked_at(folder_of(item), trust), item.name)
+        entry = entry_in(looked_at(folder_of(item), trust), item.name)
         if isinstance(entry, Reason):
             left_out.append((item.name, entry.text))
         elif target_of(entry) != level.name:
@@ -139,13 +132,7 @@ def export_model(
 ) -> Exported:
     """Write exactly the needs of one model into a bundle: its operators, and the runtime library if they call it.
 
-    Args:
-        path: The bundle.
-        model: The model's file.
-        config: Says which cache.
-        level: The level that the operators are for.
-        input_shapes: Shapes by input name.
-        network: Whether to add the stored network and its weights, which starts without linking and packing too.
+    With ``network`` also the stored network and its weights, which starts without linking and packing too.
 
     Raises:
         ModelError: If the model is at fault.
@@ -169,11 +156,6 @@ def export_model(
 
 def import_bundle(path: Path, config: Config, level: Level) -> Imported:
     """Put the content of a bundle into a cache, under its own level. It is checked whole before anything is written.
-
-    Args:
-        path: The bundle.
-        config: Says which cache.
-        level: The level that the cache is for.
 
     Raises:
         OptionError: If there is no such file, or it is no bundle.
@@ -205,7 +187,7 @@ def import_bundle(path: Path, config: Config, level: Level) -> Imported:
             publish(config.network_meta / name, seal(content, name, trust))
         except OSError as error:
             raise _not_written(config.network_meta, str(error)) from error
-    forget(config.network_meta)
+    forget_size(config.network_meta)
     warnings = note_compilers(bundle.compilers, config, trust)
     return Imported(added, len(entries) - added, len(networks), found, config.cache_folder, warnings)
 
@@ -297,7 +279,7 @@ def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], list[_Network], di
     for prefix, name in _entry_names(bundle):
         files = {suffix: left.pop(f"{prefix}{name}{suffix}", None) for suffix in SUFFIXES}
         contents = {suffix: bytes(file) for suffix, file in files.items() if file is not None}
-        answer = operators.check(name, contents) if len(contents) == len(SUFFIXES) else Reason("", "a file is missing")
+        answer = entry_of(name, contents) if len(contents) == len(SUFFIXES) else Reason("", "a file is missing")
         if isinstance(answer, Entry) and target_of(answer) != bundle.target:
             answer = Reason("", f"it is for {target_of(answer)}")
         if isinstance(answer, Reason):
@@ -360,7 +342,7 @@ def _entry_names(bundle: Bundle) -> list[tuple[str, str]]:
 def _publish(place: str, entry: Entry, config: Config, trust: Trust) -> bool:
     """Add an entry to the cache; return whether it was not there."""
     folder = config.network_meta if place == NETWORKS else config.kernel_meta
-    if isinstance(operators.read(looked_at(folder, trust), entry.name), Entry):
+    if isinstance(entry_in(looked_at(folder, trust), entry.name), Entry):
         return False
     problem = operators_in(folder, trust=trust).publish(entry)
     if problem:

@@ -1,43 +1,47 @@
-"""Cache: the folders of a cache seen as one, to list, to check, to clean, and to tell the needs of a stored network."""
+"""Cache: the folders of a cache seen as one, to list, to check, to clean, and to tell the needs of a stored network.
+
+What commands show of it are tables, JSON values that the command line prints. A build that meets a wrong memo, counter
+or setting goes on without it; here it is found although no build asks for it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from datetime import datetime, timezone
 from functools import cache
 from itertools import count
+from typing import Any
 
-from opbuild.cache.remembered import problem_of_remembered, remembered_items, weights_sizes
 from opbuild.config import Config
 from opbuild.events import Watch, unwatched
 from opbuild.files.mapping import digest_file
 from opbuild.files.trust import PRIVATE, Trust, make_trust
 from opbuild.graph.types import TensorType
 from opbuild.kernel.reason import Reason
+from opbuild.models.declaration import read_declaration
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.runtime.record_json import from_json
-from opbuild.store import inspect, prune
+from opbuild.store import ageing
 from opbuild.store.blobs import Folder
 from opbuild.store.claims import sweep_claims
 from opbuild.store.concurrent_map import concurrent_map
-from opbuild.store.counters import Counters, read_counters
-from opbuild.store.inventory import disk_usage, survey
+from opbuild.store.counters import FILE, OLD_FILE, Counters, check_counters, read_counters
+from opbuild.store.inventory import SIZE_FILE, disk_usage, read_size, survey
 from opbuild.store.items import REFUSED, Item, Kind, reason_of, remove_files
-from opbuild.store.networks import NetworkFiles, read_network
+from opbuild.store.networks import MODELS, NETWORKS, NetworkFiles, read_network, weights_of
+from opbuild.store.operators import entry_in, summarize
 from opbuild.store.peers import claims_folder
-from opbuild.store.weights import remove_references, weights_file
+from opbuild.store.policy import read_policy
+from opbuild.store.weights import read_reference, remove_references, weights_file
 
 
 @dataclass(frozen=True)
 class ItemProblem:
-    """Something that no look-up would accept.
-
-    Attributes:
-        item: What it is.
-        reason: What is wrong.
-    """
+    """Something that no look-up would accept, and why."""
 
     item: Item
     reason: Reason
@@ -121,11 +125,7 @@ class Cache:
         return stored if isinstance(stored, Reason) else describe(item.name, stored)
 
     def problems(self, watch: Watch = unwatched) -> Iterator[ItemProblem]:
-        """Yield everything that is damaged; files of another release of opbuild are not.
-
-        Args:
-            watch: Told how many items were looked at.
-        """
+        """Yield everything that is damaged; files of another release of opbuild are not."""
         items = self.checked()
         sizes = weights_sizes(self.items("reference"), self.trust)
         weights = [item for item in items if item.kind == "weight"]
@@ -168,12 +168,8 @@ class Cache:
         remove_references(self.network_meta / "weights", weights)
 
     def clear(self, watch: Watch = unwatched) -> tuple[Item, ...]:
-        """Remove everything but the settings; return the removed items.
-
-        Args:
-            watch: Told how many items were dealt with.
-        """
-        removed = prune.clear(self.kernel_meta, self.network_meta, watch)
+        """Remove everything but the settings; return the removed items."""
+        removed = ageing.clear(self.kernel_meta, self.network_meta, watch)
         if self.claims is not None:
             sweep_claims(self.claims)
         return removed
@@ -181,21 +177,15 @@ class Cache:
     def prune(
         self, *, older_than: float | None = None, max_bytes: int | None = None, watch: Watch = unwatched
     ) -> tuple[Item, ...]:
-        """Remove the items not used for a time, and then those used least recently until a size is reached.
+        """Remove the items not used for so many seconds, and then those used least recently until a size is reached.
 
-        Args:
-            older_than: Seconds without use; None for any.
-            max_bytes: Size of the whole cache; None for any.
-            watch: Told how many items were dealt with.
-
-        Returns:
-            What was removed.
+        Returns what was removed.
         """
         removed: tuple[Item, ...] = ()
         if older_than is not None:
-            removed += prune.remove_idle(self.kernel_meta, self.network_meta, older_than, watch)
+            removed += ageing.remove_idle(self.kernel_meta, self.network_meta, older_than, watch)
         if max_bytes is not None:
-            removed += prune.shrink(self.kernel_meta, self.network_meta, max_bytes, watch)
+            removed += ageing.shrink(self.kernel_meta, self.network_meta, max_bytes, watch)
         return removed
 
 
@@ -230,7 +220,7 @@ def problem_of(
     if item.kind in ("memo", "settings"):
         return problem_of_remembered(item, trust)
     if item.kind == "operator":
-        entry = inspect.read(looked_at(folder_of(item), trust), item.name)
+        entry = entry_in(looked_at(folder_of(item), trust), item.name)
         return entry if isinstance(entry, Reason) else None
     network = check_network(folder_of(item), item.name, trust, digest)
     return network if isinstance(network, Reason) else None
@@ -239,14 +229,7 @@ def problem_of(
 def check_network(
     folder: Path, name: str, trust: Trust = PRIVATE, digest: Callable[[Path, Trust], str] = digest_file
 ) -> Description | Reason:
-    """Return the description of a stored network whose every byte was checked, its weights included, or its problem.
-
-    Args:
-        folder: The folder of networks.
-        name: The network's name.
-        trust: Whose files are believed.
-        digest: Returns the BLAKE3 of weights; many networks may map them.
-    """
+    """Return the description of a stored network whose every byte was checked, its weights included, or its problem."""
     stored = read_network(name, looked_at(folder, trust), trust)
     network = stored if isinstance(stored, Reason) else describe(name, stored)
     for weight, nbytes in network.weights.items() if not isinstance(network, Reason) else ():
@@ -301,12 +284,7 @@ class Description:
 
 
 def describe(name: str, stored: NetworkFiles) -> Description | Reason:
-    """Return the description of a stored network, or why it cannot be run; its weights are not looked at.
-
-    Args:
-        name: The files' name without suffix.
-        stored: What they hold.
-    """
+    """Return the description of a stored network, or why it cannot be run; its weights are not looked at."""
     try:
         record = from_json(stored.record)
         weights = record.constants.weights
@@ -324,3 +302,179 @@ def describe(name: str, stored: NetworkFiles) -> Description | Reason:
         )
     except REFUSED as error:
         return reason_of(error)
+
+
+_STATES = NETWORKS.suffixes[-1]
+_DECLARATION, _DIGEST = MODELS.suffixes
+
+
+def remembered_items(items: Iterable[Item], settings: Path | None) -> list[Item]:
+    """Return the files that remember something, each as an item, sorted by name."""
+    files = [
+        file
+        for item in items
+        if item.kind in ("memo", "origin", "reference", "note", "image")
+        for file in item.files
+        if item.kind != "image" or file.endswith(_STATES)
+    ]
+    found = [Item("memo", Path(file).name, (file,), 0, 0.0) for file in sorted(files)]
+    if settings is not None and settings.is_file():
+        found.append(Item("settings", settings.name, (str(settings),), 0, 0.0))
+    return found
+
+
+def problem_of_remembered(item: Item, trust: Trust) -> Reason | None:
+    """Return the problem of a memo, a counter or settings, None if the file is sound or gone."""
+    path = Path(item.mark)
+    if item.kind == "settings":
+        _, warnings = read_policy(path, trust=trust)
+        return Reason("invalid", warnings[0].removeprefix(f"{path} ")) if warnings else None
+    try:
+        _reader(path)(path, trust)
+    except FileNotFoundError:
+        return None
+    except REFUSED as error:
+        reason = reason_of(error, "it")
+        known = isinstance(error, OSError) or reason.code != "damaged"
+        return reason if known else Reason("damaged", "it is not what was written into a file of this name")
+    return None
+
+
+def weights_sizes(items: Iterable[Item], trust: Trust) -> dict[str, int]:
+    """Return the bytes that packed weights must have, by digest, as far as it is remembered."""
+    sizes = {}
+    for item in items:
+        if item.kind == "reference":
+            try:
+                digest, nbytes = read_reference(Path(item.mark), trust)
+            except REFUSED:
+                continue
+            sizes[digest] = nbytes
+    return sizes
+
+
+def _reader(path: Path) -> Callable[[Path, Trust], Any]:
+    if path.name in (FILE, OLD_FILE):
+        return check_counters
+    if path.name == SIZE_FILE:
+        return read_size
+    if path.suffix == _DECLARATION:
+        return read_declaration
+    if path.parent.name == "weights":
+        return read_reference
+    return _read_digest if path.suffix == _DIGEST else _read_memo
+
+
+def _read_memo(path: Path, trust: Trust) -> None:
+    trust.read_memo(path)
+
+
+def _read_digest(path: Path, trust: Trust) -> None:
+    if not re.fullmatch(r"[0-9a-f]{64}", trust.read_memo(path)["blake3"]):
+        raise ValueError("it holds no digest")
+
+
+Row = dict[str, Any]
+
+KINDS: Mapping[Kind, str] = {
+    "operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings",
+}  # fmt: skip
+"""What each kind of item is called."""
+
+STORED: Mapping[Kind, str] = {
+    "operator": "operators", "image": "networks", "weight": "packed weights", "memo": "models known",
+}  # fmt: skip
+"""What the items of each kind are called together."""
+
+
+def rows(cache: Cache, watch: Watch = unwatched) -> tuple[list[Row], list[Row]]:
+    """Return a row for each operator and network, the last used first, and one for each packed weight."""
+    weights = {item.name: item for item in cache.items("weight")}
+    items = sorted(cache.items("operator", "image"), key=lambda item: (-item.last_use, item.name))
+    found = list[Row]()
+    with closing(concurrent_map(items, lambda item: _row(item, weights))) as read:
+        for _, row in read:
+            found.append(row)
+            watch(len(found), len(items))
+    return found, [_row(item, weights) for item in weights.values()]
+
+
+def _row(item: Item, weights: Mapping[str, Item]) -> Row:
+    row: Row = {"name": item.name, "kind": KINDS[item.kind]}
+    row |= {"types": "", "target": "", "variant": "", "milliseconds": 0.0, "other_release": False}
+    if item.kind == "operator":
+        summary = summarize(looked_at(folder_of(item)), item.name)
+        row |= {"types": summary.op_types, "target": summary.target, "variant": summary.variant}
+        row["milliseconds"] = summary.milliseconds
+        row["other_release"] = summary.is_of_another_release
+    elif item.kind == "image":
+        mapped = [weights[digest].nbytes for digest in weights_of(item) if digest in weights]
+        row |= {"weights": len(mapped), "weights_bytes": sum(mapped)}
+    return {**row, "bytes": item.nbytes, "last_use": item.last_use}
+
+
+def details(cache: Cache, item: Item) -> Row:
+    """Return the details of one operator or network."""
+    problem = problem_of(item, cache.trust)
+    found: Row = {
+        "name": item.name,
+        "state": "sound" if problem is None else problem.text,
+        "files": [Path(file).name for file in item.files if Path(file).exists()],
+        "bytes": item.nbytes,
+        "last use": datetime.fromtimestamp(item.last_use, timezone.utc).isoformat(timespec="seconds"),
+    }
+    if item.kind == "operator":
+        summary = summarize(looked_at(folder_of(item)), item.name)
+        return found | {"asked by": summary.node, "compile ms": summary.milliseconds, "key": summary.components}
+    described = cache.describe(item)
+    return found if isinstance(described, Reason) else found | _of_network(described)
+
+
+def _of_network(network: Description) -> Row:
+    def ports(each: Any) -> list[Row]:
+        return [{"name": name, "dtype": type_.dtype, "shape": list(type_.shape)} for name, type_ in each]
+
+    return {
+        "network": network.network,
+        "target": network.target,
+        "inputs": ports(network.inputs),
+        "outputs": ports(network.outputs),
+        "weights": {"count": len(network.weights), "bytes": sum(network.weights.values())},
+        "host": dict(network.host),
+        "operators": {name: list(nodes) for name, nodes in network.operators},
+    }
+
+
+def statistics(numbers: Stats) -> Row:
+    """Return the sizes of what is stored, and the results of look-ups."""
+    counters = numbers.counters
+    return {
+        "stored": {STORED[kind]: {"count": n, "bytes": numbers.nbytes[kind]} for kind, n in numbers.count.items()},
+        "other_bytes": numbers.others,
+        "total_bytes": numbers.total,
+        "builds": counters.builds,
+        "since": counters.since,
+        "hits": counters.hits,
+        "misses": dict(counters.misses),
+        "saved_ms": round(counters.saved_ms, 1),
+        "spent_ms": round(counters.spent_ms, 1),
+    }
+
+
+def damaged(problems: Iterable[ItemProblem]) -> list[Row]:
+    """Return a row for each problem of a cache."""
+    return [
+        {"kind": KINDS[each.item.kind], "name": each.item.name, "code": each.reason.code, "why": each.reason.text}
+        for each in problems
+    ]
+
+
+def removed(items: Sequence[Item]) -> Row:
+    """Return the numbers of removed items, and their bytes."""
+    count = {name: sum(item.kind == kind for item in items) for kind, name in KINDS.items()}
+    return {
+        "operators": count["operator"],
+        "networks": count["network"],
+        "bytes": sum(item.nbytes for item in items),
+        "names": sorted(item.name for item in items),
+    }

@@ -21,8 +21,8 @@ from opbuild.graph.breaks import is_tensor
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import Model, open_model
-from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.setup import Setup, set_up
+from opbuild.pipeline.source import FirstSegment
 from opbuild.pipeline.stores import Stores
 from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
 from opbuild.platform.background import BACKGROUND_WRITER

@@ -99,8 +99,7 @@ def tune(
 
 def _types(text: str) -> list[str]:
     """Return the operator types that an option names, in any case; all of them exist."""
-    from opbuild.graph.operator_types import known_types
-    from opbuild.graph.passes.infer import check_types
+    from opbuild.graph.passes.infer import check_types, known_types
 
     types = [each.strip() for each in text.split(",") if each.strip()]
     known = {each.lower() for each in known_types()} if types else set()

@@ -1,4 +1,6 @@
-"""A file that others may write to, held as it is: mapped while a lease keeps writers waiting, or read.
+"""Files held as they are while they are worked on, and memory that has digests or pages of its own.
+
+A file that others may write to is mapped while a lease keeps writers waiting, or read.
 
 Reading a large file fills new memory, which costs several times what mapping it does. But a file that is cut while it
 is mapped ends the process, and one that is overwritten changes under it. A read lease prevents both: who opens the file
@@ -7,28 +9,47 @@ waited that long is let in; ``is_certain`` tells it. So a file is held for as lo
 of it for longer is moved into memory of this process first.
 
 A file is replaced by renaming another one, as by most programs, without any waiting.
+
+The first store through a map to a page that is clean gives the file another time; further ones, until the system has
+written the page back, do not. So a file's times say nothing as long as somebody has it mapped for writing
+(``is_unwritten``). Whether anybody has, the kernel tells who asks for a read lease: it is granted only if nobody has
+the file open or mapped for writing. Once nobody has, whoever maps it anew stores to clean pages first, and the times
+move.
+
+Memory for a file's future contents has pages of its own; once the file is there, its pages take the place of these. So
+whoever has the memory goes on with the same addresses, and shares the file's pages with all processes that map it.
+
+Of memory of which a digest was taken in parts nobody need read a part again for its digest. Nobody may write to it, and
+what is known of it ends with it: the same place may be other memory then.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import mmap
 import os
+import signal
+import stat
 import weakref
+from collections.abc import Sequence
+from math import prod
+from typing import Any
 
 import numpy as np
 
-from opbuild.files.digested import forget
+from opbuild.config import available_cores
 from opbuild.files.mapping import Array, read_file
-from opbuild.files.pages import remap
-from opbuild.files.writers import give_back_lease, has_lease, take_lease
+from opbuild.platform.background import parallel_map
+from opbuild.platform.digest import blake3_of
 from opbuild.platform.locks import libc
 from opbuild.platform.paths import Path
 
 LEAST = 2**20
 """Bytes from which a file is mapped."""
 
-_FAILED = ctypes.c_void_p(-1).value
+_MAP_FAILED = ctypes.c_void_p(-1).value
 """``MAP_FAILED``."""
 
 
@@ -37,11 +58,6 @@ class HeldFile:
 
     Attributes:
         contents: The bytes, ``uint8``; none when they were taken.
-
-    Args:
-        contents: The bytes.
-        mapped: The map that they are in, if they were not read.
-        descriptor: What has the lease then.
     """
 
     def __init__(self, contents: Array, mapped: mmap.mmap | None = None, descriptor: int | None = None) -> None:
@@ -113,9 +129,9 @@ def lease_file(path: Path) -> HeldFile | None:
     Raises:
         OSError: If the file cannot be opened.
     """
-    if not path.is_file():  # a pipe's writer would be let in
+    descriptor = _opened(path)
+    if descriptor is None:
         return None
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         if os.fstat(descriptor).st_size >= LEAST and take_lease(descriptor):
             return _mapped(descriptor)
@@ -123,6 +139,12 @@ def lease_file(path: Path) -> HeldFile | None:
         pass
     os.close(descriptor)
     return None
+
+
+def _opened(path: Path) -> int | None:
+    if not path.is_file():  # a pipe's writer would be let in
+        return None
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _mapped(descriptor: int) -> HeldFile:
@@ -144,9 +166,200 @@ def _replace(mapped: mmap.mmap) -> None:
     place, nbytes = np.frombuffer(mapped, np.uint8).ctypes.data, len(mapped)
     protection, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     copy = c.mmap(None, nbytes, protection, kind, -1, 0)
-    if copy == _FAILED:
+    if copy == _MAP_FAILED:
         raise MemoryError(f"{nbytes} bytes for a copy of a file")
     ctypes.memmove(copy, place, nbytes)
     if not remap(copy, nbytes, nbytes, place):
         c.munmap(ctypes.c_void_p(copy), ctypes.c_size_t(nbytes))
         raise MemoryError(f"a copy of a file of {nbytes} bytes cannot take its place")
+
+
+_DISKS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010})
+"""ext2 to ext4, XFS, Btrfs, F2FS: what is written there through a map comes from this machine, by their own code, which
+sets the times and counts who writes. Others do not: tmpfs sets no time after a page was read, an overlay counts a map
+elsewhere once its file is closed, network file systems have writers on other machines."""
+
+_READ_ONLY = frozenset({0x73717368, 0xE0F5E1E2, 0x9660, 0x28CD3D45})
+"""SquashFS, EROFS, ISO 9660, cramfs: nobody writes there."""
+
+_Statfs = ctypes.c_ulong * (256 // ctypes.sizeof(ctypes.c_ulong))
+"""More than a ``struct statfs`` has; the first word of it is the type."""
+
+
+def is_unwritten(path: Path) -> bool:
+    """Return whether it is certain that nobody writes to a file now, so that later writing changes its times.
+
+    A file that nobody may write to (``chmod a-w``) counts on every file system, as its user's word.
+
+    Raises:
+        OSError: If the file cannot be opened.
+    """
+    descriptor = _opened(path)
+    if descriptor is None:
+        return False
+    try:
+        kind = _file_system(descriptor)
+        if kind in _READ_ONLY:
+            return True
+        refused = _refusal(descriptor) if kind in _DISKS else errno.ENOTSUP
+        if refused in (0, errno.EAGAIN):
+            return not refused
+        return not os.fstat(descriptor).st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+    finally:
+        os.close(descriptor)
+
+
+def take_lease(descriptor: int) -> bool:
+    """Take a read lease on a file that lies where leases hold, if nobody has it open for writing; return whether.
+
+    It lasts until it is given back or all copies of the descriptor are closed. Who would write to the file waits.
+    """
+    return _file_system(descriptor) in _DISKS and not _lease(descriptor)
+
+
+def give_back_lease(descriptor: int) -> None:
+    """Let those write who wait for it; forks and maps may have copies of the descriptor."""
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+def has_lease(descriptor: int) -> bool:
+    """Return whether a lease that was taken is still there, and nobody waits for it to end."""
+    return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_RDLCK
+
+
+def _refusal(descriptor: int) -> int:
+    """Return the error of a read lease on a file, 0 if it is granted: ``EAGAIN`` if somebody has it open for writing.
+
+    It is given back at once, so that nobody waits who opens the file for writing meanwhile.
+    """
+    refused = _lease(descriptor)
+    if not refused:
+        give_back_lease(descriptor)
+    return refused
+
+
+def _lease(descriptor: int) -> int:
+    """Take a read lease; return why there is none, 0 if there is one."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # which is ignored, where SIGIO ends the process
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return error.errno or errno.EINVAL
+    return 0
+
+
+def _file_system(descriptor: int) -> int:
+    """Return the number of the type of the file system that holds a file, 0 if it is unknown."""
+    told = _Statfs()
+    return int(told[0]) if libc().fstatfs(descriptor, told) == 0 else 0
+
+
+LEAST_PAGES = 2**16
+"""Bytes below which memory is the allocator's."""
+
+_MAY_MOVE, _FIXED = 1, 2
+"""``MREMAP_MAYMOVE`` and ``MREMAP_FIXED``."""
+
+_own: dict[int, weakref.ref[Array]] = {}
+"""Memory on pages of its own, by its address."""
+
+
+def new_pages(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return memory for an array, on pages of its own if it is large; its content is undefined."""
+    nbytes = prod(shape) * np.dtype(dtype).itemsize
+    if nbytes < LEAST_PAGES:
+        return np.empty(shape, dtype)
+    # Not on huge pages: where memory has been in use for a while the system moves other pages about to have some.
+    memory = np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+    address = memory.ctypes.data
+    _own[address] = weakref.ref(memory, lambda gone: _forget_pages(address, gone))
+    array: Array = memory.view(dtype).reshape(shape)
+    return array
+
+
+def has_own_pages(array: Array) -> bool:
+    """Return whether an array is all of some memory that ``new_pages`` gave, which nobody else can know."""
+    known = _own.get(array.ctypes.data)
+    memory = None if known is None else known()
+    return memory is not None and memory.nbytes == array.nbytes
+
+
+def exchange_pages(array: Array, mapped: Array) -> None:
+    """Put the pages of a shared map of a file in the place of an array's own, which hold the same; else these stay.
+
+    Any thread may read the array meanwhile.
+    """
+    # Nothing of a shared map is moved, so the same pages are mapped a second time.
+    remap(mapped.ctypes.data, 0, array.nbytes, array.ctypes.data)
+
+
+def remap(source: int, moved: int, nbytes: int, place: int) -> bool:
+    """Put pages in the place of others, at once for all threads; return whether that could be.
+
+    Args:
+        source: Address of the pages.
+        moved: Bytes that are there no longer; 0: a shared map, which stays where it is too.
+        nbytes: Bytes that are replaced.
+        place: Address of these.
+    """
+    mremap = libc().mremap
+    mremap.restype = ctypes.c_void_p
+    mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+    return bool(mremap(source, moved, nbytes, _MAY_MOVE | _FIXED, place) != _MAP_FAILED)
+
+
+def _forget_pages(address: int, gone: weakref.ref[Array]) -> None:
+    if _own.get(address) is gone:  # else other memory is there already
+        del _own[address]
+
+
+_ALONE = 2**16
+"""Bytes of a part from which it is worth handing to a thread."""
+
+_THREADS = 2
+"""Threads at most that take digests: what is to be loaded for a model is loaded meanwhile."""
+
+_Place = tuple[int, int]
+_digests: dict[_Place, tuple[weakref.ref[Array], str]] = {}
+
+
+def digest_parts(contents: Array, places: Sequence[tuple[int, int]]) -> list[str]:
+    """Return the BLAKE3 of parts of memory, and know them from now on.
+
+    Args:
+        contents: The memory, ``uint8``; who uses a part of it keeps this array alive.
+        places: Beginning and length of each part.
+    """
+    data, start = contents.data, contents.__array_interface__["data"][0]
+
+    def take(place: tuple[int, int]) -> str:
+        begin, size = place
+        return blake3_of(data[begin : begin + size])
+
+    large = sorted((place for place in places if place[1] >= _ALONE), key=lambda place: -place[1])
+    taken = dict(zip(large, parallel_map(take, large, min(_THREADS, available_cores()), "opbuild-digest"), strict=True))
+    digests = [taken.get(place) or take(place) for place in places]
+    here = [(start + begin, size) for begin, size in places]
+    owner = weakref.ref(contents, lambda gone: _forget_digests(here, gone))
+    _digests.update({place: (owner, digest) for place, digest in zip(here, digests, strict=True)})
+    return digests
+
+
+def digest_of(array: Array) -> str:
+    """Return the BLAKE3 of contiguous ``uint8``, taken now if it is not known."""
+    owner, digest = _digests.get((array.__array_interface__["data"][0], array.nbytes), (None, ""))
+    return digest if owner is not None and owner() is not None else blake3_of(array.data)
+
+
+def forget(contents: Array) -> None:
+    """Drop the digests of memory that somebody may have written to."""
+    start = contents.__array_interface__["data"][0]
+    for place in [place for place in list(_digests) if start <= place[0] < start + contents.nbytes]:
+        _digests.pop(place, None)
+
+
+def _forget_digests(places: Sequence[_Place], owner: weakref.ref[Array]) -> None:
+    """Drop the digests of memory that is gone, but for places that are known anew."""
+    for place in places:
+        if _digests.get(place, (None,))[0] is owner:
+            del _digests[place]

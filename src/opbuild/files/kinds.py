@@ -65,11 +65,6 @@ def require_kind(path: Path, wanted: str, *also: str) -> None:
 
     A file that is not regular, a pipe for example, is left to who reads it.
 
-    Args:
-        path: The file.
-        wanted: One of the kinds above.
-        also: Others that are taken.
-
     Raises:
         FileError: If it is missing, a folder, empty, cannot be read, or is of another kind.
     """

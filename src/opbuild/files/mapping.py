@@ -33,12 +33,7 @@ _READERS = 4
 
 
 def map_file(path: Path, nbytes: int | None, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
-    """Map a file for reading.
-
-    Args:
-        path: The file.
-        nbytes: The size that it must have; None: any.
-        trust: Whose files are believed.
+    """Map a file for reading, which must have so many bytes; None: any number.
 
     Returns:
         Its bytes, ``uint8`` of shape ``[nbytes]``, read-only, and its state: see ``verified``.
@@ -60,10 +55,6 @@ def map_file(path: Path, nbytes: int | None, trust: Trust = PRIVATE) -> tuple[Ar
 
 def copy_file(path: Path, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
     """Read a file into memory of this process, which nobody can change or cut afterwards.
-
-    Args:
-        path: The file.
-        trust: Whose files are believed.
 
     Returns:
         Its bytes, ``uint8``, and its state: see ``verified``.
@@ -143,14 +134,14 @@ def digest_of(
 ) -> KnownFile:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
 
-    Only what lasts is remembered: see ``KnownFile`` and ``files.writers``.
+    Only what lasts is remembered: see ``KnownFile`` and ``files.held``.
 
     Args:
         path: The file.
         memo: File in which state and digest are remembered, replaced if it is not right; None remembers nothing.
         digest_file: Reads the file and returns its digest; default ``blake3_of_file``.
         trust: Whose memo is believed.
-        is_unwritten: Says whether nobody writes to the file; default ``files.writers``.
+        is_unwritten: Says whether nobody writes to the file; default ``files.held``.
         settled: Nanoseconds since the file's last change after which another surely shows.
 
     Raises:
@@ -160,9 +151,9 @@ def digest_of(
     if remembered is not None:
         return remembered
     if is_unwritten is None:
-        from opbuild.files import writers  # a start from memos never needs it
+        from opbuild.files import held  # a start from memos never needs it
 
-        is_unwritten = writers.is_unwritten
+        is_unwritten = held.is_unwritten
     unwritten = is_unwritten(path)  # before anything is read: what is mapped later shows by its time of change
     stat, now = path.stat(), time.time_ns()
     known = KnownFile(

@@ -45,10 +45,6 @@ def opened_folder(folder: Path) -> Iterator[int]:
 def open_met(path: Path, flags: int) -> int:
     """Open a file of such a folder, a new one for this user alone, and return its descriptor.
 
-    Args:
-        path: The file.
-        flags: Those of ``os.open``.
-
     Raises:
         UntrustedError: If the file or its folder is not this user's own.
         OSError: If it cannot be opened.
@@ -66,10 +62,6 @@ def open_met(path: Path, flags: int) -> int:
 
 def read_met(path: Path, most: int) -> bytes:
     """Return the contents of a file of such a folder.
-
-    Args:
-        path: The file.
-        most: Bytes that a file of its kind can have.
 
     Raises:
         UntrustedError: If the file or its folder is not this user's own.

@@ -4,6 +4,8 @@ A file counts if this process's user or root owns it and nobody else may write t
 and for every folder and symbolic link on the way to it, where those that only let each user remove what is his own
 (the sticky bit, as ``/tmp`` has it) may be open to all. Modes and owner of a file are those of the descriptor that is
 read, so they cannot change between the check and the reading. With a signing key, files must also be signed with it.
+
+Sealed files are JSON that carries the digest of its own content and name, and if there is a key a signature of both.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 
 from opbuild.config import Config
 from opbuild.errors import OptionError
-from opbuild.platform.digest import blake3_of
+from opbuild.platform.digest import blake3_of, blake3_of_parts
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field, replace
 from opbuild.text.canonical import canonical_json
@@ -84,11 +86,7 @@ class Trust:
     key: bytes = field(default=b"", repr=False)
 
     def folder_problem(self, *folders: Path) -> str | None:
-        """Return the reason that others could have put files into one of some folders, or None; missing ones are fine.
-
-        Args:
-            folders: Absolute paths.
-        """
+        """Return the reason that others could have put files into some folders (absolute); None: there is none."""
         if self.shared:
             return None
         user = os.geteuid()
@@ -107,10 +105,6 @@ class Trust:
     def check(self, state: os.stat_result, path: str | os.PathLike[str]) -> None:
         """Refuse an open file that is none, or that others can write to.
 
-        Args:
-            state: Of its descriptor.
-            path: For the message.
-
         Raises:
             UntrustedError: If others can write to it.
             OSError: If it is not a regular file.
@@ -128,10 +122,6 @@ class Trust:
     def open(self, path: str | os.PathLike[str], flags: int = 0) -> tuple[int, os.stat_result]:
         """Open a file for reading and return its descriptor and state; a pipe in its place makes nobody wait.
 
-        Args:
-            path: The file.
-            flags: Added to those of ``os.open``.
-
         Raises:
             UntrustedError: If others can write to it.
             OSError: If it cannot be opened or is not a regular file.
@@ -147,11 +137,6 @@ class Trust:
 
     def read(self, path: str | os.PathLike[str], most: int, flags: int = 0) -> bytes:
         """Return a file's contents.
-
-        Args:
-            path: The file.
-            most: Bytes that a file of its kind can have: see ``files.trust``.
-            flags: More of ``os.open``'s flags.
 
         Raises:
             UntrustedError: If others can write to it.
@@ -380,3 +365,52 @@ def _leading_to(folder: Path, known: dict[str, str]) -> Iterator[tuple[str, os.s
             here = "/" if target.startswith("/") else here
             left += target.split("/")[::-1]
         yield path, state
+
+
+_HEAD, _MIDDLE, _TAIL = b'{"blake3":"', b'","content":', b"}\n"
+_SIGNED_HEAD, _SIGNED_TAIL = b',"signature":"', b'"}\n'
+_SEAL_DIGITS = 64
+
+
+def seal(content: Mapping[str, Any], name: str, trust: Trust = PRIVATE) -> bytes:
+    """Return the bytes of a sealed file.
+
+    Args:
+        content: What to store.
+        name: The file's name: what is sound under one name is not under another, whose content it is not.
+        trust: What it is signed with.
+    """
+    return seal_text(canonical_json(dict(content)).encode(), name, trust)
+
+
+def seal_text(body: bytes, name: str, trust: Trust = PRIVATE) -> bytes:
+    """Return the bytes of a sealed file, for a content that is JSON's text already."""
+    digest = _sealed_digest(name, body)
+    return _HEAD + digest.encode() + _MIDDLE + body + _end(trust.sign("sealed", name, digest))
+
+
+def unseal(data: bytes, name: str, trust: Trust = PRIVATE) -> Any:
+    """Return the content that ``seal`` wrote into the file of this name.
+
+    Raises:
+        SignatureError: If there is a key, and it is not signed with it under this name.
+        ValueError: If it is damaged, or was written under another name.
+    """
+    start, end, signature = len(_HEAD) + _SEAL_DIGITS + len(_MIDDLE), -len(_TAIL), ""
+    if data.endswith(_SIGNED_TAIL):  # a content is an object, and ends with another sign
+        digits = len(data) - len(_SIGNED_TAIL) - _SEAL_DIGITS
+        end, signature = digits - len(_SIGNED_HEAD), data[digits : digits + _SEAL_DIGITS].decode(errors="replace")
+    body = data[start:end]
+    digest = _sealed_digest(name, body) if data.startswith(_HEAD) else ""
+    if data[:start] != _HEAD + digest.encode() + _MIDDLE or data[end:] != _end(signature):
+        raise ValueError("its record is damaged, or was written for another file")
+    trust.check_signature(signature, "sealed", name, digest)
+    return parse_json(body)
+
+
+def _sealed_digest(name: str, body: bytes) -> str:
+    return blake3_of_parts([name.encode(errors="surrogateescape"), b"\n", body])
+
+
+def _end(signature: str) -> bytes:
+    return _SIGNED_HEAD + signature.encode(errors="replace") + _SIGNED_TAIL if signature else _TAIL

@@ -50,9 +50,7 @@ def make_folder(folder: Path) -> None:
 def unwritable(path: Path, *, in_place: bool = False) -> str:
     """Return the reason that no file can be written in a place; empty if one can be, as far as one can tell untried.
 
-    Args:
-        path: The file.
-        in_place: Whether a file that is there is written to; else another one takes its name.
+    ``in_place``: a file that is there is written to; else another one takes its name.
     """
     try:
         if path.is_dir():
@@ -99,11 +97,6 @@ def create(path: Path, buffering: int = -1) -> IO[bytes]:
 
 def append(path: Path, data: bytes, *, create: bool = False) -> int:
     """Add to the end of a file with one write, beside which others may do the same; return the size that it had.
-
-    Args:
-        path: The file.
-        data: What to add.
-        create: Whether it need not be there.
 
     Raises:
         OSError: If it is no regular file, or cannot be written.

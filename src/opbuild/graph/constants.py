@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import ADDED
-from opbuild.files.digested import digest_of
+from opbuild.files.held import digest_of
 from opbuild.graph.types import Array, TensorType
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass

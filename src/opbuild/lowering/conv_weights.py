@@ -12,7 +12,7 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.transforms import TRANSFORMS
-from opbuild.files.pages import new_pages
+from opbuild.files.held import new_pages
 from opbuild.graph.constants import scaled
 from opbuild.graph.types import Array
 from opbuild.platform.arrange import arrange

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opbuild.files.sealed import seal, unseal
-from opbuild.files.trust import MEMO, PRIVATE, Trust
+from opbuild.files.trust import MEMO, PRIVATE, Trust, seal, unseal
 from opbuild.kernel.free import FREE
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple

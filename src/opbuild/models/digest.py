@@ -23,7 +23,7 @@ class Digested(NamedTuple):
 
 def digest_model(contents: Array) -> Digested:
     """Return the digest of a serialised model, ``uint8``; those of its large tensors are known while it is there."""
-    from opbuild.files.digested import digest_parts  # a start from what is remembered never needs them
+    from opbuild.files.held import digest_parts  # a start from what is remembered never needs them
     from opbuild.frontend.wire import without_large_tensors
 
     message, places = without_large_tensors(contents.data)

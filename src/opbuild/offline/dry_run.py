@@ -21,8 +21,7 @@ from opbuild.graph.breaks import Answer, GraphBreak
 from opbuild.graph.extents import example_value
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.pipeline.segmented import BoundSegment, Segments
-from opbuild.pipeline.segments import FirstSegment, Segment, Walk
-from opbuild.pipeline.source import Source
+from opbuild.pipeline.source import FirstSegment, Segment, Source, Walk
 from opbuild.pipeline.symbolic_lowering import symbolic_first, symbolic_shapes
 from opbuild.platform.records import dataclass, field
 from opbuild.program import Port

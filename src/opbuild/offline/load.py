@@ -21,7 +21,7 @@ from opbuild.offline.file import UNSOUND, OfflineModel, read_offline
 from opbuild.offline.format import GRAPH
 from opbuild.pipeline.loaded import LoadedKernels
 from opbuild.pipeline.segmented import Segments
-from opbuild.pipeline.segments import FirstSegment
+from opbuild.pipeline.source import FirstSegment
 from opbuild.platform.limits import names_limits
 from opbuild.platform.locks import Lock
 from opbuild.platform.paths import Path

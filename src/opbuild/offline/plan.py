@@ -17,8 +17,8 @@ from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.models.source import Model, ModelSource, open_model
 from opbuild.offline.dry_run import dry_run
 from opbuild.offline.ranges import RangePlan, Search, at_break, waits_at
-from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.setup import Setup, set_up
+from opbuild.pipeline.source import FirstSegment
 from opbuild.pipeline.stages import HostNode, Planned, require_portable
 from opbuild.pipeline.stores import deciding_builder
 from opbuild.platform.paths import Path

@@ -27,11 +27,7 @@ MOST_KNOWN = 1024
 
 
 class LoadedKernels:
-    """The kernels that the bindings of one network have loaded. One thread at a time may use it.
-
-    Args:
-        machine: What it runs on.
-    """
+    """The kernels that the bindings of one network have loaded. One thread at a time may use it."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -19,15 +19,13 @@ from opbuild.pipeline.setup import Setup
 from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
-from opbuild.store.flights import Flights
+from opbuild.store.claims import Flights
 from opbuild.store.remote.address import Address, parse_address
-from opbuild.store.remote.groups import mend_group, write_group
 from opbuild.store.remote.leases import Leases
-from opbuild.store.remote.networks import RemoteNetworks
+from opbuild.store.remote.networks import RemoteNetworks, TieredNetworks, stored_weights
 from opbuild.store.remote.objects import BANK, CLAIMS, Objects
-from opbuild.store.remote.operators import RemoteStore
+from opbuild.store.remote.operators import RemoteStore, mend_group, write_group
 from opbuild.store.remote.service import Service, described
-from opbuild.store.remote.tiered import TieredNetworks, stored_weights
 from opbuild.store.remote.uploads import UPLOAD_SECONDS, Uploads
 from opbuild.store.weights import StoredWeights
 from opbuild.text.plural import counted, verb
@@ -41,11 +39,6 @@ TRANSFER_SECONDS = 30.0
 
 def open_remote(name: str, url: str, setup: Setup) -> Remote:
     """Return the remote store at a URL; nothing is asked of it yet.
-
-    Args:
-        name: Who names the URL, for errors.
-        url: The URL.
-        setup: Says whether it is written to, what objects are signed with, and who is told what is wrong.
 
     Raises:
         OptionError: If the URL is none of a remote store.

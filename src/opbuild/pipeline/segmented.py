@@ -17,7 +17,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError, RunError, ShapeError
 from opbuild.graph.breaks import HOST_VALUE, Answer, GraphBreak, is_tensor, type_of_value
 from opbuild.graph.types import MOST_DIMENSIONS, Array, Node, TensorType
-from opbuild.pipeline.segments import FirstSegment, Segment, Walk
+from opbuild.pipeline.source import FirstSegment, Segment, Walk
 from opbuild.platform.locks import Lock
 from opbuild.platform.records import dataclass, field, replace
 from opbuild.program import Port
@@ -112,13 +112,7 @@ class BoundSegment:
 
 
 class Segments:
-    """The segments of one model. Any number of threads may use it.
-
-    Args:
-        model: The model.
-        first: What comes before the first break.
-        session: Makes the programs of each.
-    """
+    """The segments of one model. Any number of threads may use it."""
 
     def __init__(self, model: ModelSource, first: FirstSegment, session: MakesPrograms) -> None:
         self._model, self._first, self._session = model, first, session
@@ -291,14 +285,7 @@ class Segments:
     def _bind_next(
         self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], *, is_body: bool
     ) -> BoundSegment | Unserved:
-        """Bind the segment behind another one, or the first one of the body of its loop.
-
-        Args:
-            segment: The one before it.
-            answer: What the break between them waited for.
-            types: The types of its inputs.
-            is_body: Whether it is of the body of the break's loop.
-        """
+        """Bind the segment behind another one, or the first one of the body of its loop."""
         source, programs = self._programs_of(segment, answer, types, is_body=is_body)
         shapes: Shapes = tuple(each.shape for each in types.values())
         if answer.numbers:
@@ -341,14 +328,7 @@ class Segments:
 
 
 class SegmentedNetwork:
-    """A network in segments for one input signature; it is what ``Binding`` and ``Executor`` are for a whole one.
-
-    Args:
-        first: Its first segment.
-        segments: The others.
-        types: The types of its inputs, in order.
-        results: The names of its outputs.
-    """
+    """A network in segments for one input signature; it is what ``Binding`` and ``Executor`` are for a whole one."""
 
     better = None
 

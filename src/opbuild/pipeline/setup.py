@@ -14,7 +14,7 @@ from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace
-from opbuild.store.shipped import shipped_database
+from opbuild.store.machine_class import shipped_database
 from opbuild.target.host import compared, host_level, runs_here
 from opbuild.target.level import Level, Target
 from opbuild.text.plural import counted

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HostNode:
-    """A node that runs without a kernel.
-
-    Attributes:
-        node: The node.
-        why: Why no kernel serves it.
-    """
+    """A node that runs without a kernel, and why none serves it."""
 
     node: Node
     why: str

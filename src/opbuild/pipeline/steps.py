@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.builder.result import BuildResult
+from opbuild.builder.job import BuildResult
 from opbuild.config import Config
 from opbuild.events import Watch, unwatched
 from opbuild.graph.passes.narrow import force_float32
@@ -40,13 +40,7 @@ def optimize_graph(graph: Graph, *, float32: bool = False) -> Graph:
 
 
 def lower_tuned(graph: Graph, setup: Setup, opened: SymbolicShapes | None = None) -> Program:
-    """Return a graph lowered for a build, its variants those that tuning found where it found any.
-
-    Args:
-        graph: The optimized graph.
-        setup: What it is built for.
-        opened: The shapes of its inputs, if they have symbolic extents.
-    """
+    """Return a graph lowered for a build, its variants those that tuning found where it found any."""
     options = lowering_options(setup.config)
     if setup.has_bank:
         from opbuild.pipeline.tuned_lowering import lower_with_records  # most builds have no bank

@@ -53,13 +53,9 @@ class SymbolicShapes(NamedTuple):
 
 
 def symbolic_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> SymbolicShapes:
-    """Return shapes whose open extents are symbolic.
+    """Return the shapes of inputs at the size at hand, with symbolic extents where they are declared ``FREE``.
 
     Each is one of its own: that some are equal, as batches and lengths are, is a condition where it has to be so.
-
-    Args:
-        declared: The shapes of the inputs, ``FREE`` where they are open.
-        shapes: The size at hand.
     """
     extents = Extents()
     places: list[tuple[int, int]] = []

@@ -2,7 +2,7 @@
 
 A record counts for its level, machine class and number of threads, and while its family's sources are what they were,
 or define the kernels that were measured as they did. The pack tells that, or what is remembered of operators
-(``store.origins``); of what neither knows it is found out in a compile worker once a build has use for the record.
+(``store.hints``); of what neither knows it is found out in a compile worker once a build has use for the record.
 It says that a variant beats the family's own for one question. For a question in the same bucket it counts where the
 family's own answer is the same: then a claim about two variants is carried over, not a variant alone.
 """
@@ -27,11 +27,9 @@ from opbuild.pipeline.setup import Setup
 from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.store.blobs import Folder, LocalMemos
-from opbuild.store.machine_class import read_measured, system_class
-from opbuild.store.origins import SUFFIX, Origins
-from opbuild.store.pack import Pack
-from opbuild.store.pack_file import PackFile
-from opbuild.store.shipped import shipped_database
+from opbuild.store.hints import ORIGINS_SUFFIX, Origins
+from opbuild.store.machine_class import read_measured, shipped_database, system_class
+from opbuild.store.pack import Pack, PackFile
 from opbuild.store.tuning_database import TuningDatabase, TuningRecord, parse_database, read_database
 from opbuild.text.canonical import canonical_json
 
@@ -157,10 +155,6 @@ def applicable_records(setup: Setup) -> ApplicableRecords | None:
 def chosen_answers(made: Iterable[Answers], setup: Setup) -> str | None:
     """Return the digest of tuning's answers for a network, which is not lowered for that.
 
-    Args:
-        made: The answers by which it was made, here or elsewhere, with other banks.
-        setup: What it is built for.
-
     Returns:
         Empty if they are the families' own; None if none of those were made with what is known here.
     """
@@ -226,7 +220,7 @@ def is_current(record: TuningRecord, setup: Setup) -> bool | None:
 def _is_remembered(record: TuningRecord, setup: Setup) -> bool | None:
     """Return whether the origins of operators confirm a record's pipelines; None: they say nothing."""
     sources = setup.compiler.sources_digest(OpDesc((), record.family, (), ()))
-    origins = Origins(LocalMemos(Folder(setup.config.network_meta, setup.trust, is_judged=True), SUFFIX))
+    origins = Origins(LocalMemos(Folder(setup.config.network_meta, setup.trust, is_judged=True), ORIGINS_SUFFIX))
     stems = record.kernels if setup.config.uses_folder else ()
     known = {stem: origins.pipeline(stem, sources) for stem in stems}
     if not known or any(each and each != record.kernels[stem] for stem, each in known.items()):

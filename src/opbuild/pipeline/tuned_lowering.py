@@ -78,16 +78,7 @@ def _found_out(
     records: Mapping[TuningQuery, TuningRecord],
     lowered: Lowered,
 ) -> dict[TuningQuery, bool]:
-    """Return whether records count that answered queries: whether their kernels are the measured ones.
-
-    Args:
-        graph: The network.
-        setup: What it is built for.
-        options: How it is lowered.
-        opened: The shapes of its inputs, if they have symbolic extents.
-        records: The records.
-        lowered: It, lowered with their answers.
-    """
+    """Return whether records count that answered queries: whether their kernels are the measured ones."""
     from opbuild.lowering.tuned import FixedAnswers, Tuned, kernels_of
 
     tables = Tuned(FixedAnswers({question: record.default for question, record in records.items()}))

@@ -16,9 +16,8 @@ from opbuild.config import available_cores
 from opbuild.dtypes import itemsize, numpy_dtype
 from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
-from opbuild.files.digested import digest_of
+from opbuild.files.held import digest_of, exchange_pages, has_own_pages, new_pages
 from opbuild.files.mapping import anonymous
-from opbuild.files.pages import exchange_pages, has_own_pages, new_pages
 from opbuild.graph.extents import example_value
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import Weight

@@ -7,6 +7,9 @@ Constraints, and how they are met:
   order, so all choose the same victims; what another has removed already counts as gone.
 * What this process uses, and what anybody used in the last half hour, stays, however large the folder is.
 * Weights cannot push operators out: a few large networks in use would otherwise empty the folder of everything else.
+
+Pruning removes because somebody asked for it, in the same order. Nothing is locked there either: what a build publishes
+meanwhile stays.
 """
 
 from __future__ import annotations
@@ -15,17 +18,31 @@ import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import count, groupby
 from time import perf_counter
 
+from opbuild.events import Watch, unwatched
 from opbuild.files.private import is_rubbish
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.files.writing import written
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
-from opbuild.store.inventory import LOOKED_AT, Inventory, survey, tidy
-from opbuild.store.items import Item, is_used_here, remove_files
-from opbuild.store.measured import FEW_FILES, MeasuredFolder, add, forget, remember, remembered
+from opbuild.store.concurrent_map import concurrent_map
+from opbuild.store.inventory import (
+    FEW_FILES,
+    LOOKED_AT,
+    Inventory,
+    MeasuredFolder,
+    add_to_size,
+    forget_size,
+    remember_size,
+    remembered_size,
+    survey,
+    tidy,
+)
+from opbuild.store.items import REMEMBERED, Item, is_used_here, remove_files
 from opbuild.store.networks import weights_of
 from opbuild.store.policy import Policy
 from opbuild.store.weights import remove_references
@@ -75,32 +92,25 @@ def age_after_build(
 ) -> None:
     """Age a folder at the end of a build that added something, in a time that does not grow with its content.
 
-    The size of a large folder is remembered (``store.measured``), so it is looked at only once it may exceed its limit.
-
-    Args:
-        kernel_meta: The folder of operators.
-        network_meta: The folder of network images.
-        policy: Its limits.
-        trust: Whose measurement is believed.
-        clock: Says the time, in seconds since the epoch.
+    The size of a large folder is remembered, so it is looked at only once it may exceed its limit.
     """
     now, count = clock(), written()
     added = count - _COUNTED.get(network_meta, 0)
     _COUNTED[network_meta] = count
-    known = remembered(network_meta, now, trust)
+    known = remembered_size(network_meta, now, trust)
     if known is not None and (not policy.ages or known.nbytes + added <= policy.max_bytes or now < known.again):
-        add(network_meta, added)
+        add_to_size(network_meta, added)
         return
     started = perf_counter()
     aged = age(kernel_meta, network_meta, policy, least=added, seconds=_LONGEST_SECONDS, clock=clock)
     if aged.files <= FEW_FILES:
         if known is not None:
-            forget(network_meta)
+            forget_size(network_meta)
         return
     left, pause = aged.nbytes - aged.freed, 0.0
     if policy.ages and left > policy.max_bytes:
         pause = max(_SHARE * (perf_counter() - started), _IN_VAIN_SECONDS if aged.ended else 0.0)
-    remember(network_meta, MeasuredFolder(left, now, now + pause))
+    remember_size(network_meta, MeasuredFolder(left, now, now + pause))
 
 
 _COUNTED: dict[Path, int] = {}
@@ -147,11 +157,7 @@ def remove_unused(
 ) -> tuple[tuple[Item, ...], bool]:
     """Remove items that nobody has used since they were listed; return those gone, and whether none is left to remove.
 
-    Args:
-        chosen: What to remove, in order.
-        now: Seconds since the epoch.
-        least: Bytes to remove however long it takes.
-        seconds: After how many seconds to leave the rest.
+    For ``least`` and ``seconds`` see ``age``.
     """
     removed: list[Item] = []
     freed, end = 0, perf_counter() + seconds
@@ -242,3 +248,65 @@ def _is_in_use_again(item: Item, now: float) -> bool:
     with contextlib.suppress(OSError):
         return item.kind in ("operator", "image") and now - Path(item.mark).stat().st_atime < PROTECTED_SECONDS
     return False
+
+
+def remove_idle(kernel_meta: Path, network_meta: Path, seconds: float, watch: Watch = unwatched) -> tuple[Item, ...]:
+    """Remove items not used for a time, and the weights that no network maps any more; return the removed items."""
+    inventory, now = survey(kernel_meta, network_meta), time.time()
+    idle = [item for item in inventory.items if item.kind not in REMEMBERED and now - item.last_use > seconds]
+    kept = {item.mark for item in inventory.items} - {item.mark for item in idle}
+    images = [item for item in inventory.items if item.kind == "image" and item.mark in kept]
+    mapped = frozenset[str]().union(*map(weights_of, images))
+    chosen = [item for item in idle if item.kind != "weight" or item.name not in mapped]
+    return remove(chosen, network_meta, young=seconds, watch=watch)
+
+
+def shrink(kernel_meta: Path, network_meta: Path, max_bytes: int, watch: Watch = unwatched) -> tuple[Item, ...]:
+    """Remove items used least recently, networks before operators, until a size is reached; return those gone.
+
+    Unlike ageing it does not spare what was used in the last half hour: somebody has asked for the size.
+    """
+    inventory = survey(kernel_meta, network_meta)
+    later = time.time() + PROTECTED_SECONDS
+    chosen = choose(inventory, max_bytes, later, lambda item: False, weights_of) if inventory.nbytes > max_bytes else ()
+    return remove(tuple(chosen), network_meta, watch=watch)
+
+
+def clear(kernel_meta: Path, network_meta: Path, watch: Watch = unwatched) -> tuple[Item, ...]:
+    """Remove everything that opbuild put there and can do without; return the removed items."""
+    tidy(kernel_meta, network_meta, look_at=0)
+    items = survey(kernel_meta, network_meta).items
+    removed = remove([item for item in items if item.kind not in REMEMBERED], network_meta, watch=watch)
+    for item in items:
+        if item.kind in REMEMBERED:
+            remove_files(item.files)
+    return removed
+
+
+def remove(items: Sequence[Item], network_meta: Path, young: float = 0.0, watch: Watch = unwatched) -> tuple[Item, ...]:
+    """Remove items, each with its commit mark first; those that cannot be removed stay.
+
+    Args:
+        items: What to remove; files that somebody may still be writing stay.
+        network_meta: Where the weights are whose references go with them.
+        young: Seconds since its last use for which an item stays.
+        watch: Told how many items were dealt with.
+    """
+    now, numbers = time.time(), count()
+    watch(next(numbers), len(items))
+
+    def goes(item: Item) -> bool:
+        idle = now - item.last_use
+        return idle >= young if item.kind != "private" else is_rubbish(item.name, idle)
+
+    def remove_one(item: Item) -> bool:
+        gone = goes(item) and remove_files(item.files)
+        watch(next(numbers), len(items))
+        return gone
+
+    removed: list[Item] = []
+    for _, part in groupby(items, lambda item: item.kind == "weight"):  # networks are gone before their weights go
+        with closing(concurrent_map(part, remove_one)) as done:
+            removed += [item for item, gone in done if gone]
+    remove_references(network_meta / "weights", {item.name for item in removed if item.kind == "weight"})
+    return tuple(removed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
-from opbuild.store.items import REFUSED, mark_used, read_quietly, reason_of, remove_files
+from opbuild.store.items import REFUSED, mark_used, publish_files, read_quietly, reason_of, remove_files
 
 Data = bytes | memoryview
 Files = Sequence[tuple[str, Data]]
@@ -98,8 +99,6 @@ class Folder:
 
     def put(self, files: Files, linked_from: Path | None = None) -> Reason | None:
         """Write files."""
-        from opbuild.store.publish import publish_files  # a start never needs it
-
         problem = self.problem or publish_files(self.path, files, linked_from)
         return None if problem is None else Reason("unwritable", problem)
 
@@ -186,9 +185,9 @@ class Memory:
         """Return a blob as it is."""
         import numpy as np
 
-        data = self._blobs.get(name)
-        if data is None:
-            return Reason(ABSENT, f"{name} is missing")
+        data = self.get(name, sys.maxsize)
+        if isinstance(data, Reason):
+            return data
         array = np.frombuffer(data, np.uint8)
         if nbytes not in (None, array.nbytes) or (digest and state is None and blake3_of(data) != digest):
             return Reason("damaged", f"{name} is not what was written")
@@ -223,9 +222,7 @@ class Memos(Protocol):
 class LocalMemos:
     """Memos in blobs of this machine, each with a digest of itself and its place, and signed where there is a key.
 
-    Args:
-        blobs: Where they lie.
-        suffix: With which their names end.
+    Their names end with a suffix.
     """
 
     def __init__(self, blobs: LocalBlobs, suffix: str) -> None:

@@ -47,13 +47,7 @@ _HEADER_LIMIT = 128
 
 @dataclass(frozen=True)
 class Bundle:
-    """The content of a bundle.
-
-    Attributes:
-        target: The level that all operators are for.
-        compilers: What compiled them.
-        files: Contents by name.
-    """
+    """The content of a bundle: its level, what compiled its operators, and contents of files by name."""
 
     target: str
     compilers: tuple[CompilerIdentity, ...]
@@ -68,13 +62,6 @@ def write_bundle(
     trust: Trust = PRIVATE,
 ) -> int:
     """Write a bundle, whole or not at all; an existing file is replaced.
-
-    Args:
-        path: The file.
-        target: The level that the operators are for.
-        compilers: What compiled them.
-        files: Names and contents.
-        trust: What the bundle is signed with.
 
     Returns:
         Its size in bytes.
@@ -106,10 +93,6 @@ def write_bundle(
 
 def read_bundle(path: Path, trust: Trust = PRIVATE) -> Bundle:
     """Read a bundle and check it whole.
-
-    Args:
-        path: The bundle.
-        trust: Whose bundle is believed, and what it must be signed with.
 
     Raises:
         OptionError: If the file cannot be read or is no bundle, or others can write to it.

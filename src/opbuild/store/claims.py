@@ -1,11 +1,11 @@
-"""Claims: which process compiles which operator, so that of many that need it one does and the others wait.
+"""Claims: which process of a host makes or fetches something, so that of many that need it one does, and others wait.
 
-    <folder>/<optype>_<number>.claim    JSON: who holds it; empty or absent: nobody
+    <folder>/<optype>_<number>.claim    JSON: who compiles an operator; empty or absent: nobody
+    <folder>/fetch_<name>.claim         what came so far for him who asks for something, and how it ended
 
 A claim is a lock of the operating system on a small file, not the file: it ends with the process that holds it, however
-that ends, so nobody waits for the dead. It says who compiles, never what is stored. Where there are no claims (a
-folder that cannot be written, a file system without locks), whoever needs an operator compiles it, as if it were
-alone.
+that ends, so nobody waits for the dead. It never says what is stored. Where there are no claims (a folder that cannot
+be written, a file system without locks), whoever needs something makes it, as if it were alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import json
 import math
 import os
 import stat
+import time
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from opbuild.files.meeting import open_met, opened_folder, planted_in, unlink_met
@@ -27,6 +29,14 @@ from opbuild.kernel.key import Key
 from opbuild.platform.paths import Path
 
 SUFFIX = ".claim"
+
+PATIENCE = 10.0
+"""Seconds without a word of him who asks, after which nobody waits for him: twice what one request may take."""
+
+_LEAST_PAUSE, _LONGEST_PAUSE, _PAUSES_GROW = 0.002, 0.05, 1.5
+"""Seconds until it is looked again whether it is one's turn."""
+
+_ENDED = b"ended "
 
 _FLAGS = os.O_RDWR
 
@@ -40,17 +50,89 @@ _OPEN: set[int] = set()
 """Descriptors of the claims that this process holds or asks for."""
 
 
+class ClaimFile:
+    """A claim's open file, and the claim once it is locked. A fork holds none of its parent's.
+
+    Attributes:
+        is_held: Whether this process has the claim, in a file that others see.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path, self._descriptor, self._process = path, descriptor, os.getpid()
+        self.is_held = False
+        _OPEN.add(descriptor)
+
+    @staticmethod
+    def opened(path: Path) -> ClaimFile | None:
+        """Return a claim's file, made with its folder where they are missing; None: there are no claims."""
+        for _ in range(_TRIES):
+            try:
+                return ClaimFile(path, open_met(path, _FLAGS | os.O_CREAT))
+            except FileNotFoundError:  # the first claim, or somebody has just removed the folder
+                with contextlib.suppress(OSError):  # it may go while it is made; the next try tells
+                    make_folder(path.parent)
+            except OSError:
+                return None
+        return None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether opbuild may have put the file there; raises ``OSError`` if the file system does not say."""
+        state = os.fstat(self._descriptor)
+        return stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid() and state.st_nlink <= 1
+
+    def lock(self) -> bool:
+        """Lock the file unless somebody has; return whether this process has now. It may have been removed meanwhile.
+
+        Raises:
+            OSError: If there are no locks here.
+        """
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            return False
+        self.is_held = os.fstat(self._descriptor).st_nlink > 0
+        return True
+
+    def say(self, text: bytes) -> bool:
+        """Write something for those who wait; return whether that could be: a full disk takes nothing from the lock."""
+        with contextlib.suppress(OSError):
+            return os.pwrite(self._descriptor, text.ljust(_LENGTH), 0) > 0
+        return False
+
+    def said(self) -> bytes:
+        """Return the holder's last words."""
+        return os.pread(self._descriptor, _LENGTH, 0).strip()
+
+    def release(self) -> None:
+        """Give the claim up if it is held, and close its file; harmless if it was, and in a fork."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0 or self._process != os.getpid():
+            return
+        if self.is_held:
+            with contextlib.suppress(OSError):
+                unlink_met(self._path)  # while it is locked: nobody else removes it
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        _OPEN.discard(descriptor)
+        os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.release()
+
+
 class FolderClaims:
-    """Claims as locks on files in one folder. Threads and processes may share it; a fork holds none of its parent's.
+    """Claims on operators, in one folder, which is made when it is needed. Threads and processes may share it.
 
     Args:
-        folder: Where the files lie while operators are compiled; made when it is needed.
+        folder: Where the files lie while operators are compiled.
         rank: This process's rank, to tell others.
     """
 
     def __init__(self, folder: Path, rank: int = 0) -> None:
-        self.folder = folder
-        self.rank = rank
+        self.folder, self.rank = folder, rank
 
     @property
     def problem(self) -> str:
@@ -62,17 +144,13 @@ class FolderClaims:
 
         None of these holders is far: each is seen to end.
         """
-        path = self.folder / (key.stem + SUFFIX)
         for _ in range(_TRIES):
-            descriptor = open_claim(path)
-            if descriptor is None:
+            file = ClaimFile.opened(self.folder / (key.stem + SUFFIX))
+            if file is None:
                 return UNCLAIMED
-            try:
-                claim = self._lock(descriptor, path)
-            except OSError:
-                claim = UNCLAIMED
-            if not isinstance(claim, _HeldClaim):
-                close_claim(descriptor)
+            claim = self._locked(file)
+            if claim is not file:
+                file.release()
             if claim is not None:
                 return claim
         return UNCLAIMED
@@ -82,105 +160,101 @@ class FolderClaims:
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
-    def _lock(self, descriptor: int, path: Path) -> Claim | Holder | None:
-        """Return the claim, its holder, or None if the file is no longer the one that others see.
-
-        Raises:
-            OSError: If there are no locks here.
-        """
-        if not is_claim(descriptor):
-            return UNCLAIMED  # it is left as it is
-        if not lock_claim(descriptor):
-            return _holder(descriptor)
-        if os.fstat(descriptor).st_nlink == 0:
-            return None
-        who = json.dumps({"process": os.getpid(), "host": _host(), "rank": self.rank}).encode()
-        with contextlib.suppress(OSError):  # a full disk takes nothing from the lock
-            os.pwrite(descriptor, who.ljust(_LENGTH), 0)
-        return _HeldClaim(descriptor, path)
+    def _locked(self, file: ClaimFile) -> Claim | Holder | None:
+        """Return the claim, its holder, or None if the file is no longer the one that others see."""
+        with contextlib.suppress(OSError):  # there are no locks here
+            if not file.is_own:
+                return UNCLAIMED  # it is left as it is
+            if not file.lock():
+                return _holder(file)
+            if not file.is_held:
+                return None
+            file.say(json.dumps({"process": os.getpid(), "host": _host(), "rank": self.rank}).encode())
+            return file
+        return UNCLAIMED
 
 
-class _HeldClaim:
-    """A claim that this process holds.
+class Flight:
+    """The exclusive turn of a process at something that one process of a host does at a time.
+
+    Attributes:
+        said: How the turn ended that it waited for; empty: this process has to ask.
+    """
+
+    def __init__(self, file: ClaimFile | None = None, said: str = "") -> None:
+        self._file, self.said = file, said
+        self._things = 0
+
+    def came(self) -> None:
+        """Tell those who wait that something came, for which it is worth to wait on; any thread may."""
+        self._things += 1
+        self._say(b"%d" % self._things)
+
+    def end(self, said: str) -> None:
+        """Tell those who wait how it ended, if that spares them to ask; on a full disk they ask themselves."""
+        self._say(_ENDED + said.encode())
+
+    def _say(self, text: bytes) -> None:
+        if self._file is not None:
+            self._file.say(text)
+
+
+class Flights:
+    """Single flight: of several processes of a host that lack the same one asks for it, the others take its result.
+
+    Whoever is next asks where the one before has died. Who has waited for long for one that says nothing more goes on
+    alone. Threads and processes may share it.
 
     Args:
-        descriptor: Of its locked file; closed when the claim is released.
-        path: Of its file, removed before.
+        folder: Where the files lie while somebody asks; made when it is needed.
+        patience: For how long it is waited without a word; None: ``PATIENCE``.
+        clock: Returns seconds.
+        sleep: Lets so many of them pass.
     """
 
-    def __init__(self, descriptor: int, path: Path) -> None:
-        self._descriptor = descriptor
-        self._path = path
-        self._process = os.getpid()
+    def __init__(
+        self,
+        folder: Path,
+        patience: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._folder = folder
+        self._patience = PATIENCE if patience is None else patience
+        self._clock, self._sleep = clock, sleep
 
-    def release(self) -> None:
-        """Give it up; harmless if it was, and in a fork of the process that took it."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor < 0 or self._process != os.getpid():
+    @contextlib.contextmanager
+    def turn(self, name: str) -> Iterator[Flight]:
+        """Wait until nobody else of this host asks for something, named as a file, and give the turn to ask."""
+        file = ClaimFile.opened(self._folder / (name + SUFFIX))
+        if file is None:
+            yield Flight()
             return
-        give_up(descriptor, self._path)
-
-    def __del__(self) -> None:
-        self.release()
-
-
-def open_claim(path: Path) -> int | None:
-    """Return a descriptor of a claim's file, to be closed by ``close_claim`` or ``give_up``; None: there are no claims.
-
-    The file and its folder are made where they are missing.
-    """
-    for _ in range(_TRIES):
         try:
-            descriptor = open_met(path, _FLAGS | os.O_CREAT)
-        except FileNotFoundError:  # the first claim, or somebody has just removed the folder
-            with contextlib.suppress(OSError):  # it may go while it is made; the next try tells
-                make_folder(path.parent)
-        except OSError:
-            return None
-        else:
-            _OPEN.add(descriptor)
-            return descriptor
-    return None
+            is_turn, said = self._waited(file)
+            yield Flight(file if is_turn else None, said)
+        finally:
+            file.release()
 
-
-def close_claim(descriptor: int) -> None:
-    """Close the file of a claim that is not held."""
-    _OPEN.discard(descriptor)
-    os.close(descriptor)
-
-
-def is_claim(descriptor: int) -> bool:
-    """Return whether a file may be one that opbuild has put there.
-
-    Raises:
-        OSError: If the file system does not say.
-    """
-    state = os.fstat(descriptor)
-    return stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid() and state.st_nlink <= 1
-
-
-def lock_claim(descriptor: int) -> bool:
-    """Take a claim unless somebody holds it; return whether it is this process's now.
-
-    Raises:
-        OSError: If there are no locks here.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            raise
-        return False
-    return True
-
-
-def give_up(descriptor: int, path: Path) -> None:
-    """Remove a claim that this process holds, and close its file."""
-    with contextlib.suppress(OSError):
-        unlink_met(path)  # while it is locked: nobody else removes it
-    with contextlib.suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-    close_claim(descriptor)
+    def _waited(self, file: ClaimFile) -> tuple[bool, str]:
+        """Wait; return whether this process has the turn now, and the last message of the one whom it waited for."""
+        with contextlib.suppress(OSError):  # there are no locks here
+            if not file.is_own:
+                return False, ""
+            said, has_waited, pause = b"", False, _LEAST_PAUSE
+            since = self._clock()
+            while not file.lock():
+                now, has_waited = file.said(), True
+                if now != said:
+                    said, since = now, self._clock()
+                elif self._clock() - since >= self._patience:
+                    return False, ""
+                self._sleep(pause)
+                pause = min(pause * _PAUSES_GROW, _LONGEST_PAUSE)
+            last = file.said()
+            ended = last.removeprefix(_ENDED).decode() if has_waited and last.startswith(_ENDED) else ""
+            return file.is_held and file.say(b"0"), ended  # else he who ended removed it: others have another file now
+        return False, ""
 
 
 def sweep_claims(folder: Path) -> None:
@@ -192,21 +266,17 @@ def sweep_claims(folder: Path) -> None:
         return
     for name in names:
         with contextlib.suppress(OSError):
-            descriptor = open_met(folder / name, _FLAGS)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(descriptor).st_nlink == 1:
-                    unlink_met(folder / name)
-            finally:
-                os.close(descriptor)
+            file = ClaimFile(folder / name, open_met(folder / name, _FLAGS))
+            file.lock()
+            file.release()
     with contextlib.suppress(OSError):
         folder.rmdir()
 
 
-def _holder(descriptor: int) -> Holder:
+def _holder(file: ClaimFile) -> Holder:
     """Return the holder of a claim, as it says itself."""
     try:
-        said = parse_json(os.pread(descriptor, _LENGTH, 0))
+        said = parse_json(file.said())
         return Holder(int(said["process"]), str(said["host"])[:255], int(said["rank"]))
     except (OSError, ValueError, KeyError, TypeError):
         return Holder()  # it has not said so yet

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
@@ -22,13 +23,9 @@ _AHEAD = 64
 def concurrent_map(
     items: Iterable[_Item], do: Callable[[_Item], _Result]
 ) -> Generator[tuple[_Item, _Result], None, None]:
-    """Yield each item with its result, in the order given.
+    """Yield each item with its result, in the order given; several threads make the results.
 
     When it is closed (``contextlib.closing``) nothing is under way any more.
-
-    Args:
-        items: The items.
-        do: Does it with one; several threads call it.
     """
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="opbuild-at-once")
     under_way: deque[tuple[_Item, Future[_Result]]] = deque()
@@ -41,6 +38,12 @@ def concurrent_map(
             yield _first(under_way)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def results_of(items: Iterable[_Item], do: Callable[[_Item], _Result]) -> list[_Result]:
+    """Return the results of all items, in the order given."""
+    with closing(concurrent_map(items, do)) as done:
+        return [result for _, result in done]
 
 
 def _begin(pool: ThreadPoolExecutor, do: Callable[[_Item], _Result], item: _Item) -> Future[_Result]:

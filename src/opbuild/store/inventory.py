@@ -1,37 +1,52 @@
 """The items in a cache's folders, by the forms of files that the stores state, with sizes and times of the last use.
 
 Names, sizes and times only: nothing is opened, so that 50,000 entries are listed in a second.
+
+How large a large folder is, is remembered, so that not every build looks at each of its files:
+
+    network_meta/size.jsonl    the measurement as JSON; then for each build since the bytes that it added, a line each
+
+Whoever measured a folder of many files writes down what was found; a build that adds something adds a line, with one
+write that appends. While the sum is below the limit nothing needs to age, and nothing is listed. The sum may be too
+large (what was replaced counts twice, what was removed still counts), and then the folder is measured early. It is too
+small by what killed processes published, and for that it is believed for a day only. Folders of few files have no such
+file: they are measured each time. A file that is damaged, gone, or anybody else's costs a measurement.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import re
 import stat
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from opbuild.config import COMPILER_MEMO
-from opbuild.files.private import PREFIX, is_private, remove_rubbish
+from opbuild.files.private import PREFIX, is_private, publish, remove_rubbish
+from opbuild.files.trust import Trust, parse_json
+from opbuild.files.writing import append
 from opbuild.platform.background import BACKGROUND_WRITER
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
-from opbuild.store import counters, measured
-from opbuild.store.answers import ANSWERS
+from opbuild.store import counters
+from opbuild.store.hints import ANSWERS, ORIGINS
 from opbuild.store.items import FileForm, Item
 from opbuild.store.networks import MODELS, NETWORKS
 from opbuild.store.operators import ENTRIES, ENTRIES_BESIDE_NETWORKS
-from opbuild.store.origins import ORIGINS
 from opbuild.store.weights import REFERENCES, WEIGHTS
+
+SIZE_FILE = "size.jsonl"
 
 LOOKED_AT = 10_000
 """Files of a folder whose size and times ``tidy`` asks for; it takes 40 ms."""
 
 _NOTES = tuple(
     FileForm("note", (Path(name).suffix,), re.escape(Path(name).stem))
-    for name in (COMPILER_MEMO, counters.FILE, counters.OLD_FILE, measured.FILE)
+    for name in (COMPILER_MEMO, counters.FILE, counters.OLD_FILE, SIZE_FILE)
 )
 """What is only remembered of the folder itself."""
 
@@ -47,12 +62,7 @@ def folders_of(kernel_meta: Path, network_meta: Path) -> tuple[tuple[Path, tuple
 
 @dataclass(frozen=True)
 class Inventory:
-    """The items in a cache folder.
-
-    Attributes:
-        items: What opbuild put there and can do without.
-        nbytes: The size of everything, strange files too.
-    """
+    """The items in a cache folder that opbuild can do without, and the size of everything, strange files too."""
 
     items: tuple[Item, ...]
     nbytes: int
@@ -92,10 +102,7 @@ class FolderSize:
 def tidy(kernel_meta: Path, network_meta: Path, look_at: int) -> FolderSize:
     """Remove the private files of writers that are gone, and return how much is left; all names are listed once.
 
-    Args:
-        kernel_meta: The folder of operators.
-        network_meta: The folder of network images.
-        look_at: Files of each folder whose size and times are asked for.
+    The size and the times of so many files of each folder are asked for.
     """
     parts = [_tidy(folder, forms, look_at) for folder, forms in folders_of(kernel_meta, network_meta)]
     nbytes = sum(part.nbytes for part in parts)
@@ -154,10 +161,7 @@ def disk_usage(folder: Path) -> int:
 def survey(kernel_meta: Path, network_meta: Path, prefix: str = "") -> Inventory:
     """List a cache folder, with all that this process puts there; unreadable files count as absent.
 
-    Args:
-        kernel_meta: The folder of operators.
-        network_meta: The folder of network images; it may lie in ``kernel_meta``.
-        prefix: What names of files must begin with.
+    The folder of networks may lie in that of operators. Names of files must begin with the prefix.
     """
     BACKGROUND_WRITER.finish()
     items: list[Item] = []
@@ -199,3 +203,76 @@ def _item(form: FileForm, stem: str, group: dict[str, _ListedFile]) -> Item:
     if form.marked and not marked:
         paths.insert(0, f"{os.path.splitext(paths[0])[0]}{form.suffixes[0]}")  # noqa: PTH122  50,000 names
     return Item(form.kind, stem, tuple(paths), sum(file.nbytes for file in files), last_use)
+
+
+BELIEVED_SECONDS = 86400.0
+"""For how long a measurement is believed."""
+
+FEW_FILES = 1000
+"""Files up to which a folder is measured at the end of each build that adds something: it takes 5 ms."""
+
+_READ_AT_MOST = 65536
+"""Bytes of the file: some thousand builds, after which the folder is measured again."""
+
+
+@dataclass(frozen=True)
+class MeasuredFolder:
+    """A measurement.
+
+    Attributes:
+        nbytes: The folder's size, with what was added since.
+        time: When it was measured, in seconds since the epoch.
+        again: Before when ageing again would be in vain, or would take too large a part of the time.
+    """
+
+    nbytes: int
+    time: float
+    again: float = 0.0
+
+
+def remembered_size(network_meta: Path, now: float, trust: Trust) -> MeasuredFolder | None:
+    """Return the known size of a folder; None if it must be measured."""
+    try:
+        known = read_size(network_meta / SIZE_FILE, trust)
+    except (OSError, ValueError, TypeError):
+        return None
+    if not 0 <= now - known.time < BELIEVED_SECONDS or known.again - now > BELIEVED_SECONDS:
+        return None
+    return known
+
+
+def read_size(path: Path, trust: Trust) -> MeasuredFolder:
+    """Return the measurement in a file, however old it is.
+
+    Raises:
+        OSError: If it cannot be read, has too many lines or others can write to it.
+        ValueError: If it is no measurement.
+        TypeError: If it is no measurement.
+    """
+    first, *added = trust.read(path, _READ_AT_MOST).decode("ascii").splitlines() or [""]
+    known = MeasuredFolder(**parse_json(first.encode()))
+    if not all(_is_number(each) for each in (known.nbytes, known.time, known.again)):
+        raise ValueError(f"{path.name} holds no measurement")
+    return MeasuredFolder(known.nbytes + sum(map(int, added)), known.time, known.again)
+
+
+def remember_size(network_meta: Path, measured: MeasuredFolder) -> None:
+    """Write a measurement down; a folder that refuses is measured by the next build too."""
+    with contextlib.suppress(OSError):
+        publish(network_meta / SIZE_FILE, json.dumps(vars(measured)).encode() + b"\n")
+
+
+def forget_size(network_meta: Path) -> None:
+    """Let the next build measure."""
+    with contextlib.suppress(OSError):
+        (network_meta / SIZE_FILE).unlink()
+
+
+def add_to_size(network_meta: Path, nbytes: int) -> None:
+    """Note a build's additions to a folder whose size is remembered."""
+    with contextlib.suppress(OSError):
+        append(network_meta / SIZE_FILE, b"%d\n" % nbytes)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18

@@ -1,9 +1,9 @@
-"""Items: the content of a cache's folders, by the forms of files that each store states; reading and removing them.
+"""Items: the content of a cache's folders, by the forms of files that each store states; showing and removing them.
 
 The order of events, for all kinds of items:
 
 * What is named comes before what names it, and goes after it: the files of an item before its commit mark, which is
-  shown last (``store.publish``) and removed first; weights before the networks that map them; blobs of a remote store
+  shown last (``store.items``) and removed first; weights before the networks that map them; blobs of a remote store
   before the manifests of networks. What is one file (weights, memos, bundles, offline models) is renamed, and unlinked.
 * No order alone suffices where one publishes what another removes: the one's last step may come before the other's
   first, for each file in another way. So whoever is done looks: who published, whether all of it is still there, and
@@ -21,11 +21,14 @@ import contextlib
 import errno
 import os
 import re
+import stat
 import time
 from collections.abc import Collection, Sequence
 from typing import Literal
 
+from opbuild.files.private import private_stem, replace, sweep
 from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError
+from opbuild.files.writing import count_written, make_folder, write_new
 from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
@@ -94,13 +97,10 @@ class Item(NamedTuple):
 
 
 def remove_files(files: Sequence[str]) -> bool:
-    """Remove the files of one item; return whether it is gone, by whomever.
+    """Remove the files of one item, the commit mark first; return whether it is gone, by whomever.
 
     Who looks it up meanwhile finds all of it or a miss; what is published meanwhile is gone or whole. An interruption
     (Ctrl-C) is raised after the last file, so that it leaves no part of an item.
-
-    Args:
-        files: Paths, the commit mark first.
     """
     try:
         return _remove_all(files)
@@ -184,12 +184,7 @@ _USED: set[str] = set()
 
 
 def mark_used(mark: Path, *, keep_time: bool) -> None:
-    """Note that this process uses an entry.
-
-    Args:
-        mark: The entry's commit mark.
-        keep_time: Whether to write the time of use too; what cannot be written is left.
-    """
+    """Note that this process uses an entry; ``keep_time``: write the time too, if it can be written."""
     _USED.add(str(mark))
     if not keep_time:
         return
@@ -202,3 +197,94 @@ def mark_used(mark: Path, *, keep_time: bool) -> None:
 def is_used_here(mark: str) -> bool:
     """Return whether this process uses the entry with this commit mark."""
     return mark in _USED
+
+
+_TRIES = 4
+"""How often something is written that others remove at the same time; it takes bad luck to need the second."""
+
+_PASSING = (errno.ENOENT, errno.ESTALE, errno.EBUSY)
+"""What is answered where somebody removed the folder or the private files between two steps."""
+
+Files = Sequence[tuple[str, "bytes | memoryview"]]
+
+
+def publish_files(folder: Path, files: Files, linked_from: Path | None = None) -> str | None:
+    """Write files into ``folder``, each whole or not at all, and show them in the order given.
+
+    All are written before the first is renamed, so that a full disk leaves what was there before. Where somebody
+    removes some of them meanwhile they are written again: see the module.
+
+    Args:
+        folder: Created if it is missing, for this user alone.
+        files: Names and contents; the last one is the mark that the others are complete.
+        linked_from: A folder that may have the same files; they are linked where they can be, not written.
+
+    Returns:
+        None, or why the storage refused; no temporary file stays behind.
+    """
+    try:
+        for _ in range(_TRIES):
+            with contextlib.suppress(_RemovedError):
+                _publish(folder, files, linked_from)
+                return None
+        remove_files([str(folder / name) for name, _ in reversed(files)])
+        return f"{folder}: it is emptied again and again while something is written to it"
+    except OSError as error:
+        return f"{folder}: {error.strerror or error}"
+
+
+class _RemovedError(Exception):
+    """Somebody removed what was being written, or the folder."""
+
+
+def _publish(folder: Path, files: Files, linked_from: Path | None) -> None:
+    try:
+        _show(folder, files, linked_from)
+    except OSError as error:
+        if error.errno in _PASSING:
+            raise _RemovedError from error
+        raise
+    if not all(os.path.lexists(folder / name) for name, _ in files):
+        raise _RemovedError
+
+
+def _show(folder: Path, files: Files, linked_from: Path | None) -> None:
+    make_folder(folder)
+    stem = private_stem()
+    staged: list[tuple[Path, Path]] = []
+    try:
+        for name, content in files:
+            temporary = folder / f"{stem}{len(staged)}"
+            staged.append((temporary, folder / name))
+            if linked_from is None or not _link(linked_from / name, temporary, content):
+                write_new(temporary, content)
+        for temporary, final in staged:
+            replace(temporary, final)
+            if linked_from is not None:
+                temporary.unlink(missing_ok=True)  # renaming a link to its own file does nothing
+    except BaseException:
+        for temporary, _ in staged:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+        raise
+
+
+def _link(path: Path, temporary: Path, content: bytes | memoryview) -> bool:
+    """Return whether a file holds just this content and has the private name too now."""
+    try:
+        os.link(path, temporary, follow_symlinks=False)
+    except (OSError, NotImplementedError):  # another file system, or one without links
+        return False
+    with contextlib.suppress(OSError):
+        state = temporary.lstat()
+        if stat.S_ISREG(state.st_mode) and state.st_size == len(content) and temporary.read_bytes() == content:
+            count_written(len(content))
+            return True
+    temporary.unlink()
+    return False
+
+
+def write_debug_files(folder: Path, files: Files) -> str | None:
+    """Write files for people, which no build reads, each whole or not at all; return None, or why storage refused."""
+    sweep(folder)
+    return publish_files(folder, files)

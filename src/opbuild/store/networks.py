@@ -16,8 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opbuild.files.sealed import seal, unseal
-from opbuild.files.trust import NETWORK, PRIVATE, Trust
+from opbuild.files.trust import NETWORK, PRIVATE, Trust, seal, unseal
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
@@ -44,11 +43,7 @@ _ANYBODYS = Trust(shared=True)
 
 
 class Networks:
-    """Networks as blobs of this machine. Threads and processes may share it.
-
-    Args:
-        blobs: Where they lie: ``network_meta``.
-    """
+    """Networks as blobs of this machine, in ``network_meta``. Threads and processes may share it."""
 
     def __init__(self, blobs: LocalBlobs) -> None:
         self.blobs = blobs
@@ -84,16 +79,20 @@ class Networks:
             return problem.text
         self.blobs.used(names[-1], is_new=True)
         if key.is_tuned:  # how, since nobody could tell its name else; another one says it itself
-            from opbuild.store.answers import SUFFIX, note_answers
+            from opbuild.store.hints import ANSWERS_SUFFIX, note_answers
 
-            note_answers(LocalMemos(self.blobs, SUFFIX), key.tuned("").stem, network.record)
+            note_answers(LocalMemos(self.blobs, ANSWERS_SUFFIX), key.tuned("").stem, network.record)
         return None
 
     def answers(self, key: NetworkKey) -> Iterator[Answers]:
         """Return the answers of families by which networks were made that differ from ``key`` in tuning alone."""
-        from opbuild.store.answers import SUFFIX, answers_of, known_answers  # without banks a start never needs it
+        from opbuild.store.hints import (  # without banks a start never needs it
+            ANSWERS_SUFFIX,
+            answers_of,
+            known_answers,
+        )
 
-        yield from reversed(known_answers(LocalMemos(self.blobs, SUFFIX), key.tuned("").stem))
+        yield from reversed(known_answers(LocalMemos(self.blobs, ANSWERS_SUFFIX), key.tuned("").stem))
         untuned = read_network(key.tuned("").stem, self.blobs, whole=False)
         if isinstance(untuned, NetworkFiles):
             yield from answers_of(untuned.record)
@@ -151,11 +150,7 @@ class NetworkFiles(NamedTuple):
 def read_network(name: str, blobs: Blobs, trust: Trust = PRIVATE, *, whole: bool = True) -> NetworkFiles | Reason:
     """Return the content of a network's files without knowing who asks for it, or their problem.
 
-    Args:
-        name: The files' name without suffix.
-        blobs: Where they lie.
-        trust: What the network must be signed with.
-        whole: Whether to read all files, not only the record.
+    Unless it is to be whole, only the record is read.
     """
     content = _content(name, blobs, trust)
     if isinstance(content, Reason):

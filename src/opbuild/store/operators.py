@@ -17,16 +17,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opbuild.files.trust import ENTRY, PRIVATE, RECORD, Trust, parse_json
-from opbuild.kernel.entry import SUFFIXES, Entry, sign_entry
+from opbuild.files.trust import ENTRY, PRIVATE, RECORD, SignatureError, Trust, parse_json
+from opbuild.kernel.entry import MILLISECONDS, SUFFIXES, Entry, check_entry_signature, read_entry, sign_entry
 from opbuild.kernel.interfaces import Found, Missing
-from opbuild.kernel.key import Key
+from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
 from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
-from opbuild.store.blobs import Folder, LocalBlobs, LocalMemos
-from opbuild.store.inspect import read
-from opbuild.store.items import FileForm
-from opbuild.store.origins import SUFFIX, Origins
+from opbuild.platform.records import dataclass
+from opbuild.store.blobs import ABSENT, Blobs, Folder, LocalBlobs, LocalMemos
+from opbuild.store.hints import ORIGINS_SUFFIX, Origins
+from opbuild.store.items import REFUSED, FileForm, reason_of
 
 OTHER_DEVICES = 16
 """Entries that devices 0 to 15 built are found by every device: code does not depend on the device that built it."""
@@ -55,7 +55,7 @@ class Operators:
     def __init__(self, blobs: LocalBlobs, device_id: int = 0, beside: LocalBlobs | None = None) -> None:
         self.blobs = blobs
         self.device_id = device_id
-        self._origins = Origins(LocalMemos(beside or blobs, SUFFIX))
+        self._origins = Origins(LocalMemos(beside or blobs, ORIGINS_SUFFIX))
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the entry of ``key``, checked byte for byte, or why there is none.
@@ -75,9 +75,7 @@ class Operators:
     def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
         """Add or replace an entry; return None, or why the storage refused or others can write to it.
 
-        Args:
-            entry: The entry.
-            linked_from: Another store's folder that may hold the same files: they are linked where they can be.
+        Files that another store's folder has, too, are linked where they can be.
         """
         files = sign_entry(entry, self.blobs.trust).files()
         for name, content in files:
@@ -144,7 +142,7 @@ class Operators:
         return own
 
     def _lookup_name(self, key: Key, name: str) -> Found | Missing:
-        entry = read(self.blobs, name, key)
+        entry = entry_in(self.blobs, name, key)
         return Missing(entry) if isinstance(entry, Reason) else Found(entry)
 
 
@@ -159,3 +157,104 @@ def operators_in(
     is_beside = blobs.path.name in ("kernel_meta", "network_meta")
     beside = (blobs.path.parent if is_beside else blobs.path) / "network_meta"
     return Operators(blobs, device_id, blobs if beside == blobs.path else Folder(beside, trust))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One entry as its records describe it, unchecked.
+
+    Attributes:
+        op_types: The operator's types, joined.
+        target: The level that it is for.
+        variant: How it is computed.
+        milliseconds: How long compiling took.
+        components: The key's components.
+        node: The node that first asked for it.
+    """
+
+    op_types: str
+    target: str
+    variant: str
+    milliseconds: float
+    components: dict[str, Any]
+    node: str
+
+    @property
+    def is_of_another_release(self) -> bool:
+        """Whether a release of opbuild stored it whose keys mean something else, so that no build finds it."""
+        return bool(self.components) and self.components.get("format") != KEY_FORMAT
+
+
+def summarize(blobs: Blobs, name: str) -> Summary:
+    """Return a summary of an entry's records; fields that cannot be read are left empty."""
+    info, record = _json(blobs, f"{name}.info"), _json(blobs, f"{name}.json")
+    components = _mapping(_mapping(info.get("key")).get("components"))
+    types, milliseconds = components.get("op_types"), record.get(MILLISECONDS)
+    return Summary(
+        op_types=" ".join(map(str, types)) if isinstance(types, list) else "",
+        target=str(components.get("target", "")),
+        variant=" ".join(f"{key}={value}" for key, value in _mapping(components.get("variant")).items()),
+        milliseconds=float(milliseconds) if isinstance(milliseconds, (int, float)) else 0.0,
+        components=components,
+        node=str(_mapping(info.get("op_info")).get("full_name", "")),
+    )
+
+
+def entry_in(blobs: LocalBlobs, name: str, key: Key | None = None) -> Entry | Reason:
+    """Return the entry of a name, checked byte for byte, or its problem.
+
+    It must be the entry of the key; None: of what its own ``.info`` asks for.
+    """
+    contents: dict[str, bytes] = {}
+    for suffix in reversed(SUFFIXES):  # the commit mark first
+        data = blobs.get(name + suffix, ENTRY[suffix])
+        if isinstance(data, Reason):
+            is_absent = data.code == ABSENT
+            return _beside(blobs, name, suffix) if is_absent else data._replace(text=data.text.replace(name, "", 1))
+        contents[suffix] = bytes(data)
+    entry = entry_of(name, contents, key)
+    if isinstance(entry, Entry):
+        try:
+            check_entry_signature(entry, blobs.trust)
+        except SignatureError as error:
+            return reason_of(error)
+    return entry
+
+
+def entry_of(name: str, contents: Mapping[str, bytes], key: Key | None = None) -> Entry | Reason:
+    """Return the entry that the contents of three files, by suffix, make, or its problem.
+
+    Codes of the reason are those of a look-up, and ``other-format`` for an entry of another release of opbuild.
+    """
+    try:
+        object_, info, record = (contents[suffix] for suffix in SUFFIXES)
+        asked, came_out = parse_json(info), parse_json(record)
+        if key is None:
+            components = asked["key"]["components"]
+            if components["format"] != KEY_FORMAT:
+                return Reason("other-format", f"it has the key format {components['format']} of another release")
+            key = Key(components, key_digest(components))
+            if name.rpartition("_")[0] != key.stem:
+                return Reason("other-key", f"its key belongs to {key.stem}")
+        return read_entry(key, name, object_, asked, came_out)
+    except REFUSED:
+        return Reason("damaged", "a record is not what was written")
+
+
+def _beside(blobs: LocalBlobs, name: str, missing: str) -> Reason:
+    present = [suffix for suffix in SUFFIXES if blobs.has(name + suffix)]
+    if not present:
+        return Reason(ABSENT, "not in the store")
+    return Reason("incomplete", f"{missing} is missing beside {' and '.join(present)}")
+
+
+def _json(blobs: Blobs, name: str) -> dict[str, Any]:
+    data = blobs.get(name, RECORD)
+    try:
+        return {} if isinstance(data, Reason) else _mapping(parse_json(bytes(data)))
+    except ValueError:
+        return {}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

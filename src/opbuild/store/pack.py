@@ -1,6 +1,15 @@
 """The pack: kernels that a release ships, a store that is only read.
 
-    opbuild/packs/<level>/<family>.pack
+    opbuild/packs/<level>/<family>.pack: the objects of one kernel family for one level, compressed
+
+    opbuild pack 2 <SHA-256 of the list> <bytes of the list>, a line
+    the list: JSON, compressed: the level, the family, what compiled the objects and which sources define them, and of
+        each block its size, its SHA-256, and of each object in it the operator, the size and the pipeline's digest
+    the blocks, one after the other: objects in the order in which networks first need them, compressed together
+    the descriptors of all objects: JSON, compressed; what looks objects up never reads them
+
+Objects of a family are much alike, so a block of many takes a third of the room that each would take by itself; and a
+block is small enough that one object is had in a millisecond. Equal contents give equal bytes.
 
 What it holds is part of the release as the code is. So a look-up does not ask which compiler is installed, nor whether
 one is: which one made the objects is written in the pack. It asks for the same operator, level and sources of the
@@ -9,19 +18,26 @@ family: of what was edited after the pack was made it is to be shown first that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import lzma
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from typing import Any
 
 from opbuild.families.catalogue import find
+from opbuild.files.trust import OBJECT, Trust, parse_json
 from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found, Missing
-from opbuild.kernel.key import CompilerIdentity, Key, make_key
+from opbuild.kernel.key import CompilerIdentity, Key, key_digest, make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
+from opbuild.platform.digest import sha256
 from opbuild.platform.paths import Path
-from opbuild.store.pack_file import SUFFIX, PackFile, read_pack
+from opbuild.platform.records import NamedTuple
 from opbuild.target.level import BY_NAME
+from opbuild.text.canonical import canonical_json
 
 PACKS = Path(__file__).parents[1] / "packs"
 """Where a release keeps them."""
@@ -33,12 +49,7 @@ _ABSENT = Missing(Reason("absent", f"not in {NAME}"))
 
 
 class Pack:
-    """The kernels that the release brings for one level. Threads may share it.
-
-    Args:
-        level: The level's name.
-        folder: Where the packs of all levels are.
-    """
+    """The kernels that the release brings for one level. Threads may share it."""
 
     def __init__(self, level: str, folder: Path = PACKS) -> None:
         self.folder = folder / level
@@ -116,3 +127,282 @@ def _read(path: Path) -> PackFile | Reason | None:
         return None
     except (OSError, ValueError) as error:
         return Reason("damaged", f"{path} cannot be used: {getattr(error, 'strerror', None) or error}")
+
+
+SUFFIX = ".pack"
+_FORMAT = 2
+_HEADER = re.compile(rb"opbuild pack ([0-9]{1,9}) ([0-9a-f]{64}) ([0-9]{1,9})\n")
+_HEADER_LIMIT = 128
+
+_BLOCK = 160_000
+"""Bytes of objects in a block, at most unless one is larger."""
+
+_OPERATOR_DIGITS = 32
+"""Of an operator's 64: 128 bits tell a million objects apart, and nothing in a pack wants to be taken for another."""
+
+_PACK, _LIST = 2**28, 2**26
+"""Bytes of a pack, and of its list or descriptors, at most; those of releases have one million, and a third of it."""
+
+_PUBLIC = Trust(shared=True)
+"""A release's files may be anybody's, as its code is."""
+
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
+
+
+_MEMORY = 128 * 2**20
+"""Bytes that unpacking may take beside its result: its filter remembers 64 MiB."""
+
+
+class Object(NamedTuple):
+    """An object to pack, with its descriptor's components, its key's digest without sources, and its pipeline's."""
+
+    components: Mapping[str, Any]
+    operator: str
+    pipeline: str
+    object: bytes
+
+
+class FamilySources(NamedTuple):
+    """Which sources of a family define objects.
+
+    Attributes:
+        code: The digest that an installed release has for them; it is in the objects' keys.
+        text: The digest that a checkout has for them, which comments change too.
+    """
+
+    code: str
+    text: str
+
+
+class _ObjectPlace(NamedTuple):
+    """The place of an object: the number of its block, and where in it; and its origin."""
+
+    block: int
+    start: int
+    nbytes: int
+    pipeline: str
+
+
+class _Block(NamedTuple):
+    """A block: where it is in the file, and its digest."""
+
+    start: int
+    nbytes: int
+    sha256: str
+
+
+class PackFile:
+    """A pack file that was read.
+
+    Attributes:
+        level: The level's name.
+        family: The family's name.
+        compiler: What compiled the objects.
+        sources: Which sources define them.
+
+    Raises:
+        ValueError: If it is damaged, or of another format.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        header = _HEADER.match(data[:_HEADER_LIMIT])
+        if header is None or int(header[1]) != _FORMAT:
+            raise ValueError("it is no pack of this release")
+        end = header.end() + int(header[3])
+        listed = data[header.end() : end]
+        if sha256(listed) != header[2].decode():
+            raise ValueError("its list is not what was written")
+        content = parse_json(_decompressed(listed, _LIST))
+        self.level, self.family = str(content["level"]), str(content["family"])
+        if self.level not in BY_NAME:
+            raise ValueError(f"there is no level {self.level!r:.100}")
+        self.compiler = CompilerIdentity(**_texts(content["compiler"]))
+        self.sources = FamilySources(**_texts(content["sources"]))
+        self._data = data
+        self._blocks: list[_Block] = []
+        self._sizes: list[int] = []
+        self._places: dict[str, _ObjectPlace] = {}
+        for nbytes, digest, objects in content["blocks"]:
+            start = 0
+            for operator, size, pipeline in objects:
+                self._places[operator] = _ObjectPlace(len(self._blocks), start, _size(size), pipeline)
+                start += size
+            self._blocks.append(_Block(end, _size(nbytes), digest))
+            self._sizes.append(_size(start))
+            end += nbytes
+        nbytes, digest = content["descriptors"]
+        self._descriptors = _Block(end, _size(nbytes), digest)
+        self._unpacked: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def key(self, asked: Key) -> Key | None:
+        """Return the key that the object has here that serves for a key; None if the family's sources are others.
+
+        Whatever compiler is asked for: which one made the objects was decided when the release was.
+        """
+        return self.own_key(asked) if asked.components["sources"] in self.sources else None
+
+    def own_key(self, asked: Key) -> Key:
+        """Return the key that an operator has here, whatever its sources and its compiler."""
+        components = {
+            **asked.components,
+            "compiler": self.compiler.components(),
+            "sources": self.sources.code,
+        }
+        return Key(components, key_digest(components))
+
+    def pipeline(self, key: Key) -> str | None:
+        """Return the digest of the pipeline of a key of this file; None if there is no object."""
+        place = self._places.get(key.operator[:_OPERATOR_DIGITS])
+        return None if place is None else place.pipeline
+
+    def has_compiled(self, pipelines: Mapping[str, str]) -> bool:
+        """Return whether operators, by their names (``Key.operator_stem``), were compiled from just these pipelines."""
+        known = {int(operator[:16], 16): place.pipeline for operator, place in self._places.items()}
+        return all(known.get(int(stem.rpartition("_")[2])) == pipeline for stem, pipeline in pipelines.items())
+
+    def object(self, key: Key) -> bytes | None:
+        """Return the object of a key of this file; None if it has none.
+
+        Raises:
+            ValueError: If it is damaged.
+        """
+        place = self._places.get(key.operator[:_OPERATOR_DIGITS])
+        if place is None:
+            return None
+        block = self._unpacked.get(place.block)
+        if block is None:
+            block = self._unpacked[place.block] = self._block(place.block)
+        return block[place.start : place.start + place.nbytes]
+
+    def descriptors(self) -> list[Mapping[str, Any]]:
+        """Return the descriptors of all objects (``OpDesc.components``), in the order of the objects.
+
+        Raises:
+            ValueError: If they are damaged.
+        """
+        found = parse_json(self._read(self._descriptors, _LIST))
+        if not isinstance(found, list):
+            raise ValueError("its descriptors are no list")
+        return found
+
+    def compressed(self, content: bytes) -> bytes | None:
+        """Return a content as one of its parts holds it, which need not be compressed again; None if none does."""
+        alike = [block for block, size in zip(self._blocks, self._sizes, strict=True) if size == len(content)]
+        with suppress(ValueError):  # what is damaged is written again
+            for part in (*alike, self._descriptors):
+                if self._read(part, _LIST) == content:
+                    return self._packed(part)
+        return None
+
+    def _block(self, number: int) -> bytes:
+        data = self._read(self._blocks[number], self._sizes[number])
+        if len(data) != self._sizes[number]:
+            raise ValueError("a part of it has another size")
+        return data
+
+    def _packed(self, block: _Block) -> bytes:
+        return self._data[block.start : block.start + block.nbytes]
+
+    def _read(self, block: _Block, most: int) -> bytes:
+        data = self._packed(block)
+        if sha256(data) != block.sha256:
+            raise ValueError("a part of it is not what was written")
+        return _decompressed(data, most)
+
+
+def pack_bytes(
+    level: str,
+    family: str,
+    compiler: CompilerIdentity,
+    sources: FamilySources,
+    objects: Sequence[Object],
+    before: PackFile | None = None,
+) -> bytes:
+    """Return the bytes of a pack file, its objects in the order given.
+
+    Parts of the file ``before`` are taken that hold the same; to compress them again would take a while.
+    """
+
+    def compressed(content: bytes) -> bytes:
+        return (None if before is None else before.compressed(content)) or _compressed(content)
+
+    blocks, packed = [], []
+    for group in _grouped(objects):
+        data = compressed(b"".join(each.object for each in group))
+        listed = [[each.operator[:_OPERATOR_DIGITS], len(each.object), each.pipeline] for each in group]
+        blocks.append([len(data), sha256(data), listed])
+        packed.append(data)
+    descriptors = compressed(canonical_json([each.components for each in objects]).encode())
+    content = {
+        "level": level,
+        "family": family,
+        "compiler": compiler.components(),
+        "sources": sources._asdict(),
+        "blocks": blocks,
+        "descriptors": [len(descriptors), sha256(descriptors)],
+    }
+    head = _compressed(canonical_json(content).encode())
+    line = f"opbuild pack {_FORMAT} {sha256(head)} {len(head)}\n".encode()
+    return b"".join((line, head, *packed, descriptors))
+
+
+def read_pack(path: Path) -> PackFile:
+    """Return a pack file.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If it is damaged, or of another format.
+    """
+    try:
+        return PackFile(_PUBLIC.read(path, _PACK))
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError("its list is not what was written") from error
+
+
+def _grouped(objects: Iterable[Object]) -> Iterator[list[Object]]:
+    group: list[Object] = []
+    nbytes = 0
+    for each in objects:
+        if group and nbytes + len(each.object) > _BLOCK:
+            yield group
+            group, nbytes = [], 0
+        group.append(each)
+        nbytes += len(each.object)
+    if group:
+        yield group
+
+
+def _compressed(data: bytes) -> bytes:
+    return lzma.compress(data, lzma.FORMAT_XZ, lzma.CHECK_NONE, None, _FILTERS)
+
+
+def _decompressed(data: bytes, most: int) -> bytes:
+    """Return the decompressed bytes; nothing beyond ``most`` bytes is unpacked.
+
+    Raises:
+        ValueError: If it is damaged, or has more.
+    """
+    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY)
+    try:
+        found = unpacking.decompress(data, most + 1)
+    except lzma.LZMAError as error:
+        raise ValueError("a part of it is not what was written") from error
+    if len(found) > most or not unpacking.eof or unpacking.unused_data:
+        raise ValueError("a part of it is not what was written")
+    return found
+
+
+def _texts(found: Any) -> Mapping[str, str]:
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise ValueError("its list is not what was written")
+    return found
+
+
+def _size(found: Any) -> int:
+    """Return a number of bytes that an object or a block can have."""
+    if type(found) is not int or not 0 <= found <= OBJECT:
+        raise ValueError(f"a part of it has {found!r:.100} bytes")
+    return found

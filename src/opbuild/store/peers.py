@@ -38,13 +38,7 @@ _SETTLED = 10**8
 
 
 class Peer(NamedTuple):
-    """Another rank's folders.
-
-    Attributes:
-        rank: The rank.
-        kernel_meta: Its operators.
-        network_meta: Its networks and the compiler's runtime library.
-    """
+    """Another rank's folders: of operators, and of networks and the compiler's runtime library."""
 
     rank: int
     kernel_meta: Path
@@ -82,11 +76,7 @@ def announce(config: Config) -> None:
 
 
 class Peers:
-    """Finds the other ranks, again at each call, since they come while this one builds.
-
-    Args:
-        config: Says where this rank keeps its operators.
-    """
+    """Finds the other ranks, again at each call, since they come while this one builds."""
 
     def __init__(self, config: Config) -> None:
         self._own = config.kernel_meta
@@ -118,11 +108,7 @@ class Peers:
 
 
 class _PeerFolder:
-    """The folders of ranks beside one's own.
-
-    Args:
-        base: The folder in which one's own ``rank_<id>`` lies.
-    """
+    """The folders of ranks beside one's own."""
 
     def __init__(self, base: Path) -> None:
         self._bases = {base.name: _Listing(base)}
@@ -141,11 +127,7 @@ class _PeerFolder:
 
 
 class _Listing:
-    """The names in a folder, read again when it has changed.
-
-    Args:
-        folder: The folder; it need not be there.
-    """
+    """The names in a folder, which need not be there, read again when it has changed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -115,12 +115,7 @@ def read_policy(
 
 
 def create_policy_file(file: Path, megabytes: int = FOLDER_MEGABYTES) -> None:
-    """Put an ``op_cache.ini`` of comments into a folder that exists and has none; failures are left.
-
-    Args:
-        file: The file.
-        megabytes: The size where nobody says one.
-    """
+    """Put an ``op_cache.ini`` of comments into a folder that exists and has none; failures are left."""
     with contextlib.suppress(OSError):
         sweep(file.parent)
         if not file.exists():

@@ -21,7 +21,7 @@ from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, field, fields_of
 from opbuild.store.blobs import ABSENT, Blobs
-from opbuild.store.shipped import LARGEST
+from opbuild.store.machine_class import LARGEST
 from opbuild.text.canonical import canonical_json
 
 FORMAT = 1
@@ -170,11 +170,6 @@ class SharedTuningDatabase:
     """What tuning found, as one blob, which has the lines of a bank.
 
     A writer adds to what is there, and looks again: of two who write at once the one that was overwritten writes again.
-
-    Args:
-        blobs: Where it lies.
-        name: What it is called there.
-        trust: What records are signed with.
     """
 
     def __init__(self, blobs: Blobs, name: str, trust: Trust) -> None:

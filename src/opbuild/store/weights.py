@@ -35,14 +35,11 @@ REFERENCES = FileForm("reference", (_REFERENCE,), _DIGEST)
 
 
 class StoredWeights:
-    """Weights as blobs of this machine. Threads and processes may share it.
+    """Weights as blobs of this machine, in ``network_meta/weights``. Threads and processes may share it.
 
     What a process still uses is returned instead of another mapping or copy of the same: it maps those of a network
     once, however many sizes it is bound to. Each time it is asked whether the blob is still what it was. Those that
     came from elsewhere and cannot be kept are held here.
-
-    Args:
-        blobs: Where they lie: ``network_meta/weights``.
     """
 
     def __init__(self, blobs: LocalBlobs) -> None:

@@ -85,12 +85,12 @@ class Recorder:
 
 
 def _record(folder: Path, name: str, trust: Trust) -> None:
-    from opbuild.files.sealed import seal
+    from opbuild.files.trust import seal
     from opbuild.kernel.entry import Entry
     from opbuild.store.blobs import Folder
-    from opbuild.store.inspect import read
+    from opbuild.store.operators import entry_in
 
-    entry = read(Folder(folder, trust, is_quiet=True, is_judged=True), name)
+    entry = entry_in(Folder(folder, trust, is_quiet=True, is_judged=True), name)
     if isinstance(entry, Entry):
         files = {Path(file).suffix: base64.b64encode(data).decode() for file, data in entry.files()}
         CacheArtifactManager.record_artifact(_TYPE, name, seal(files, entry.name))
@@ -109,13 +109,13 @@ def _unpacked(name: str, content: bytes) -> Entry:
     Raises:
         BuildError: If it is not what was saved.
     """
-    from opbuild.files.sealed import unseal
+    from opbuild.files.trust import unseal
     from opbuild.kernel.entry import Entry
-    from opbuild.store.inspect import check
+    from opbuild.store.operators import entry_of
 
     try:
         files = {suffix: base64.b64decode(text, validate=True) for suffix, text in unseal(content, name).items()}
-        found = check(name, files)
+        found = entry_of(name, files)
     except (ValueError, TypeError, LookupError, AttributeError, binascii.Error) as error:
         raise BuildError(f"the artifact {name} is not what was saved: {error}", "save the artifacts again") from error
     if not isinstance(found, Entry):

@@ -8,8 +8,7 @@ from typing import Any
 
 from opbuild.errors import FileError, InvalidModelError, UnsupportedOperatorError
 from opbuild.files.private import publish
-from opbuild.files.sealed import seal, unseal
-from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError
+from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError, seal, unseal
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.torch.flat import Flat

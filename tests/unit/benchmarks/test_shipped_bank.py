@@ -10,7 +10,7 @@ import pytest
 
 from opbuild.config import TUNE_BANK
 from opbuild.files.trust import PRIVATE
-from opbuild.store.shipped import shipped_database
+from opbuild.store.machine_class import shipped_database
 from opbuild.store.tuning_database import TuningRecord, append_records, parse_database
 from support.tuned_records import product, record
 
@@ -31,7 +31,7 @@ def test_a_bank_has_what_is_faster_at_its_level_and_what_other_machines_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is as the tables have it, of another level or of other sources is left out; a second run writes the same."""
-    monkeypatch.setattr("opbuild.store.shipped.SHIPPED", tmp_path)
+    monkeypatch.setattr("opbuild.store.machine_class.SHIPPED", tmp_path)
     path, other = shipped_database(LEVEL), found(8, machine="another", system="elsewhere")
     before = [found(8), other, replace(other, sources="older", arguments="[]")]
     append_records(path, before, PRIVATE)
@@ -46,6 +46,6 @@ def test_a_bank_has_what_is_faster_at_its_level_and_what_other_machines_found(
 
 def test_where_nothing_is_faster_no_bank_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start looks for a file only."""
-    monkeypatch.setattr("opbuild.store.shipped.SHIPPED", tmp_path)
+    monkeypatch.setattr("opbuild.store.machine_class.SHIPPED", tmp_path)
     making.written(LEVEL, tmp_path)
     assert not shipped_database(LEVEL).exists()

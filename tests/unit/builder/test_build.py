@@ -168,7 +168,7 @@ def test_more_requests_and_answers_than_pipes_hold_do_not_wait_for_each_other(
             for descriptor in (self._requests, self._answers):
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, 4096)
 
-    monkeypatch.setattr("opbuild.builder.idle_server.CompileServer", Narrow)
+    monkeypatch.setattr("opbuild.builder.client.CompileServer", Narrow)
     many = [conv(tile, padding="x" * 2000) for tile in range(100)]
     with disk_builder(config) as builder:
         assert builder.build(needed(*many), "net").built == len(many)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opbuild.builder.result import BuildResult
+from opbuild.builder.job import BuildResult
 from opbuild.config import CACHE_MODES, Config
 from opbuild.errors import CompileForbiddenError
 from opbuild.events import Warned

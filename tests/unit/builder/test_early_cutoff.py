@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from opbuild.builder.build import Builder, LowerLevel
-from opbuild.builder.result import BuildResult
+from opbuild.builder.job import BuildResult
 from opbuild.config import Config
 from opbuild.errors import CompileForbiddenError
 from opbuild.events import CompileFinished, CompileStarted, Taken
@@ -22,8 +22,7 @@ from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators, operators_in
-from opbuild.store.pack import Pack
-from opbuild.store.pack_file import FamilySources, Object, pack_bytes
+from opbuild.store.pack import FamilySources, Object, Pack, pack_bytes
 from opbuild.store.tiers import TieredStore
 from support.edited_compiler import SOURCES, EditedCompiler
 from support.fake_compiler import FakeCompiler, fake_object

@@ -14,8 +14,7 @@ import pytest
 from opbuild import events
 from opbuild.builder import build
 from opbuild.builder.build import Builder
-from opbuild.builder.client import CompileServer
-from opbuild.builder.idle_server import IdleServer
+from opbuild.builder.client import CompileServer, IdleServer
 from opbuild.config import Config
 from opbuild.errors import BuildError, CompileError
 from opbuild.kernel.opdesc import OpDesc

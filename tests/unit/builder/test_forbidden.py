@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opbuild.builder.build import Builder
-from opbuild.builder.result import absent_error, forbidden_error
+from opbuild.builder.job import absent_error, forbidden_error
 from opbuild.config import Config
 from opbuild.errors import CompileForbiddenError
 from opbuild.files.trust import Trust

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from opbuild.builder import build, client
-from opbuild.builder.idle_server import IdleServer
+from opbuild.builder.client import IdleServer
 from opbuild.config import Config
 from opbuild.platform.sources import SourceFiles
 from support.samples import conv, disk_builder, needed
@@ -77,7 +77,7 @@ def test_edited_sources_get_a_server_of_their_own(
     source = tmp_path / "package" / "backend" / "operator.py"
     source.parent.mkdir(parents=True)
     source.write_text("before")
-    monkeypatch.setattr("opbuild.builder.idle_server.SourceFiles", partial(SourceFiles, tmp_path / "package"))
+    monkeypatch.setattr("opbuild.builder.client.SourceFiles", partial(SourceFiles, tmp_path / "package"))
     build_one(config, 0)
     source.write_text("afterwards")
     build_one(config, 1)
@@ -124,7 +124,7 @@ def one(tile):
     with disk_builder(config) as builder:
         builder.build(needed(conv(tile)), "net")
 one(0)
-from opbuild.builder.idle_server import IDLE_SERVER
+from opbuild.builder.client import IDLE_SERVER
 server = IDLE_SERVER._server
 if os.fork() == 0:
     assert IDLE_SERVER._server is None

@@ -17,8 +17,8 @@ from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.store.blobs import Memory
-from opbuild.store.fleet import FleetClaims
 from opbuild.store.operators import Operators
+from opbuild.store.remote.leases import FleetClaims
 from support.samples import conv, entry_of
 
 OTHER = Holder(4711, "node7", 2)

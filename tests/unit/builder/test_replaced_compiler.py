@@ -13,7 +13,7 @@ import pytest
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.builder import build as build_module
 from opbuild.builder.build import Builder
-from opbuild.builder.idle_server import IdleServer
+from opbuild.builder.client import IdleServer
 from opbuild.config import Config
 from opbuild.kernel.identity import files_state, identify
 from opbuild.kernel.key import CompilerIdentity

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from opbuild.builder import spread
 from opbuild.builder.build import Builder
 from opbuild.builder.client import ServerEndedError
-from opbuild.builder.spread import LARGEST_BATCH, SpreadServer, operators_at_once
-from opbuild.builder.tasks import compile_batch
+from opbuild.builder.spread import LARGEST_BATCH, SpreadServer, compile_batch, operators_at_once
 from opbuild.config import Config
 from opbuild.errors import CompileError
 from opbuild.events import Warned
@@ -292,7 +291,7 @@ def test_a_worker_answers_with_digests(config: Config) -> None:
 
 def test_refused_everywhere_a_build_is_this_hosts(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing but workers of another compiler the objects are the same, and the reason is told once."""
-    monkeypatch.setattr("opbuild.builder.tasks._digest", lambda state: "other")
+    monkeypatch.setattr("opbuild.builder.spread._digest", lambda state: "other")
     with ThreadPoolExecutor(1) as pool:
         spread_out, seen = build(config, pool, 3)
     assert spread_out.built == 3

@@ -13,7 +13,7 @@ from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
 from opbuild.files.mapping import state_of
-from opbuild.files.sealed import seal, unseal
+from opbuild.files.trust import seal, unseal
 from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found

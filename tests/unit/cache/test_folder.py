@@ -15,8 +15,7 @@ from opbuild.config import Config
 from opbuild.kernel.interfaces import Found
 from opbuild.store import counters
 from opbuild.store.counters import count_build, read_counters
-from opbuild.store.inspect import read, summarize
-from opbuild.store.operators import operators_in
+from opbuild.store.operators import entry_in, operators_in, summarize
 from support.samples import conv, disk_builder, entry_of, needed
 
 
@@ -150,7 +149,7 @@ def test_an_entry_under_a_false_name_is_damaged(cache: Cache) -> None:
 def test_reading_an_entry_gives_what_was_stored(cache: Cache) -> None:
     """The entry read by its name is the one that its key finds."""
     key, entry = entry_of(conv(1))
-    found, stored = operators_in(cache.kernel_meta).lookup(key), read(looked_at(cache.kernel_meta), entry.name)
+    found, stored = operators_in(cache.kernel_meta).lookup(key), entry_in(looked_at(cache.kernel_meta), entry.name)
     assert isinstance(found, Found)
     assert stored.files() == found.entry.files()  # type: ignore[union-attr]
 

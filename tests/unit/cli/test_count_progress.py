@@ -89,13 +89,13 @@ _SLOW = """
 import os, sys, time
 os.open(os.ttyname(0), os.O_RDWR)  # the terminal of this session, so that Ctrl-C is for it
 from opbuild.cli import progress
-from opbuild.store import prune
+from opbuild.store import ageing
 progress._Bar.first = 0.05
-remove = prune.remove_files
+remove = ageing.remove_files
 def slow(files):
     time.sleep(0.2)
     return remove(files)
-prune.remove_files = slow
+ageing.remove_files = slow
 from opbuild.cli.main import main
 sys.exit(main(["cache", "clear", "--cache_path", sys.argv[1]]))
 """

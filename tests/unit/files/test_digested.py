@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.files import digested
-from opbuild.files.digested import digest_of, digest_parts
+from opbuild.files import held
+from opbuild.files.held import digest_of, digest_parts
 from opbuild.files.mapping import Array, read_file
 from opbuild.frontend.onnx_model import load_model
 from opbuild.frontend.onnx_read import ModelFile
@@ -34,7 +34,7 @@ def memory(seed: int = 0) -> Array:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Lengths of which digests are taken one by one, from now on."""
     lengths: list[int] = []
-    monkeypatch.setattr(digested, "blake3_of", lambda data: (lengths.append(len(data)), blake3_of(data))[1])
+    monkeypatch.setattr(held, "blake3_of", lambda data: (lengths.append(len(data)), blake3_of(data))[1])
     return lengths
 
 
@@ -66,10 +66,10 @@ def test_what_is_known_ends_with_the_memory() -> None:
     """Whatever takes its place is read, also where it was digested before the old memory was forgotten."""
     contents = memory()
     digest_parts(contents, PLACES)
-    assert len(digested._known) >= len(PLACES)
+    assert len(held._digests) >= len(PLACES)
     places = [(contents.ctypes.data + begin, size) for begin, size in PLACES]
     del contents
-    assert not set(places) & set(digested._known)
+    assert not set(places) & set(held._digests)
 
 
 def test_a_view_keeps_what_is_known(taken: list[int]) -> None:

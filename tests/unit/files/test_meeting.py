@@ -27,8 +27,7 @@ from opbuild.ranks.hub import Hub, short_path
 from opbuild.ranks.launcher import JobFolder
 from opbuild.ranks.local import LocalTransport
 from opbuild.ranks.progress import Snapshot, read_snapshot, write_snapshot
-from opbuild.store.claims import FolderClaims, sweep_claims
-from opbuild.store.flights import Flights
+from opbuild.store.claims import Flights, FolderClaims, sweep_claims
 from opbuild.store.peers import Peers, announce, job_problem
 from support.samples import conv, key_of
 

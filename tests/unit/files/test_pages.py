@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.files import pages
+from opbuild.files import held
+from opbuild.files.held import LEAST_PAGES, exchange_pages, has_own_pages, new_pages
 from opbuild.files.mapping import map_file
-from opbuild.files.pages import LEAST, exchange_pages, has_own_pages, new_pages
 from support.mapped import mapped_at
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [LEAST // 4, 100_003, 2**20])
+@pytest.mark.parametrize("count", [LEAST_PAGES // 4, 100_003, 2**20])
 def test_a_files_pages_take_the_place_of_an_arrays(tmp_path: Path, count: int) -> None:
     """The address stays, the memory is the file's, and outlives the map that it was taken from."""
     array = new_pages((count,), np.float32)
@@ -52,22 +52,22 @@ def test_an_array_can_be_read_while_its_pages_are_exchanged(tmp_path: Path) -> N
 
 def test_only_all_of_the_memory_has_pages_of_its_own() -> None:
     """Not a part of it, nor what the allocator gave, and nothing is known of it once it was given back."""
-    array = new_pages((2, LEAST), np.uint8)
+    array = new_pages((2, LEAST_PAGES), np.uint8)
     assert has_own_pages(array)
     assert has_own_pages(array.view(np.int16).reshape(-1))
     assert not has_own_pages(array[0])
     assert not has_own_pages(array[1])
-    assert not has_own_pages(np.zeros(2 * LEAST, np.uint8))
-    assert not has_own_pages(new_pages((LEAST - 1,), np.uint8))
-    assert [*pages._own] == [array.ctypes.data]
+    assert not has_own_pages(np.zeros(2 * LEAST_PAGES, np.uint8))
+    assert not has_own_pages(new_pages((LEAST_PAGES - 1,), np.uint8))
+    assert [*held._own] == [array.ctypes.data]
     del array
     gc.collect()
-    assert not pages._own
+    assert not held._own
 
 
 def test_where_pages_can_not_be_exchanged_memory_stays() -> None:
     """A private map has nothing to share: the system refuses, and the array is as it was."""
-    array, private = new_pages((LEAST,), np.uint8), new_pages((LEAST,), np.uint8)
+    array, private = new_pages((LEAST_PAGES,), np.uint8), new_pages((LEAST_PAGES,), np.uint8)
     array[:], private[:] = 1, 2
     exchange_pages(array, private)
     assert (array == 1).all()

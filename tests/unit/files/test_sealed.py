@@ -18,8 +18,7 @@ from opbuild.cache.bundling import export_cache, import_bundle
 from opbuild.config import Config, linker_environment
 from opbuild.errors import BuildError, InvalidModelError, OptionError
 from opbuild.files.mapping import digest_of, map_file
-from opbuild.files.sealed import seal, unseal
-from opbuild.files.trust import PRIVATE, SHORTEST_KEY, SignatureError, Trust, make_trust
+from opbuild.files.trust import PRIVATE, SHORTEST_KEY, SignatureError, Trust, make_trust, seal, unseal
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing
@@ -28,7 +27,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.offline.format import SIGNATURE, WEIGHTS, Section, open_container, write_container
 from opbuild.pipeline.setup import set_up
 from opbuild.runtime.stored_network import LoadedNetwork, StoredNetworks
-from opbuild.store import inspect
+from opbuild.store import operators
 from opbuild.store.blobs import Folder
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.operators import Operators, operators_in
@@ -94,7 +93,7 @@ def test_any_change_of_a_record_breaks_the_signature(tmp_path: Path, change: Any
     for path, record in zip(paths, records, strict=True):
         path.write_text(json.dumps(record))
     assert reason(store, key) in ("wrong-signature", "unsigned")
-    assert isinstance(inspect.read(Folder(tmp_path), entry.name), Entry)
+    assert isinstance(operators.entry_in(Folder(tmp_path), entry.name), Entry)
 
 
 def test_another_object_under_a_right_digest_breaks_the_signature(tmp_path: Path) -> None:

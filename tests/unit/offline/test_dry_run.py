@@ -15,7 +15,7 @@ from opbuild.models.memory import ModelMemory
 from opbuild.models.source import open_model
 from opbuild.offline.dry_run import LONGEST, Met, dry_run
 from opbuild.pipeline import segmented
-from opbuild.pipeline.segments import FirstSegment
+from opbuild.pipeline.source import FirstSegment
 from opbuild.report import Clock
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'

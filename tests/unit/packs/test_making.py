@@ -12,8 +12,8 @@ from rich.console import Console
 from kernels.make import Packing, differing
 from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.store import pack_file
-from opbuild.store.pack_file import Object, PackFile, pack_bytes, read_pack
+from opbuild.store import pack
+from opbuild.store.pack import Object, PackFile, pack_bytes, read_pack
 from support.fake_compiler import FakeCompiler
 from support.samples import LEVEL, conv
 
@@ -82,11 +82,11 @@ def test_parts_of_the_file_that_stay_are_not_compressed_again(folder: Path, monk
     """Of an edit that changes no pipeline only lists are compressed; of one that adds a kernel what has it, too."""
     compressed: list[bytes] = []
 
-    def compress(data: bytes, really: Callable[[bytes], bytes] = pack_file._compressed) -> bytes:
+    def compress(data: bytes, really: Callable[[bytes], bytes] = pack._compressed) -> bytes:
         compressed.append(data)
         return really(data)
 
-    monkeypatch.setattr(pack_file, "_compressed", compress)
+    monkeypatch.setattr(pack, "_compressed", compress)
     make(folder, [conv(1), conv(2), pool(1)], Maker({"conv": ("edited", "edited")}))
     assert len(compressed) == 2, "a list of each family"
     make(folder, [conv(1), conv(2), conv(3), pool(1)])

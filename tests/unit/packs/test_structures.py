@@ -18,8 +18,7 @@ from opbuild.graph.types import Graph
 from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
-from opbuild.store.pack import Pack
-from opbuild.store.pack_file import PackFile
+from opbuild.store.pack import Pack, PackFile
 from opbuild.target.level import BY_NAME, Level
 from opbuild.target.soc_version import parse_level
 from support.networks import bert

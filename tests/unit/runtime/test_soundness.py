@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from opbuild.errors import OpbuildError
-from opbuild.files.sealed import seal_text, unseal
+from opbuild.files.trust import seal_text, unseal
 from opbuild.kernel.networks import NetworkKey
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import PLAN, Section, open_container, write_container

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from opbuild.errors import BuildError
 from opbuild.files import mapping as files
 from opbuild.files import private as private_files
-from opbuild.files.sealed import seal, unseal
+from opbuild.files.trust import seal, unseal
 from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.networks import NetworkKey
 from opbuild.kernel.reason import Reason

@@ -21,21 +21,20 @@ from opbuild.kernel.interfaces import Missing
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of, sha256
-from opbuild.store import pack_file
+from opbuild.store import pack
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.networks import networks_in
 from opbuild.store.pack import Pack, _read
-from opbuild.store.remote import contents, tiered
-from opbuild.store.remote.contents import ContentDigests
-from opbuild.store.remote.networks import RemoteNetworks
+from opbuild.store.remote import manifest
+from opbuild.store.remote.manifest import ContentDigests
+from opbuild.store.remote.networks import RemoteNetworks, TieredNetworks
 from opbuild.store.remote.objects import NETWORKS, Objects
-from opbuild.store.remote.tiered import TieredNetworks
 from opbuild.store.weights import weights_in
 from support.fake_compiler import fake_object
 from support.remote_servers import Servers
 from support.samples import IDENTITY, LEVEL, conv, entry_of, key_of
 
-PIECE = contents.PIECE
+PIECE = manifest.PIECE
 BOMB = lzma.compress(bytes(96 * 2**20), preset=0)
 """96 MiB of zeros in some kilobytes; one more than any part of a pack can have."""
 
@@ -62,7 +61,7 @@ def packed(list_: bytes | None = None, block: bytes | None = None, descriptors: 
         "blocks": [[len(block), sha256(block), [[KEY.operator[:32], len(CODE), "pipeline"]]]],
         "descriptors": [len(descriptors), sha256(descriptors)],
     }  # fmt: skip
-    list_ = list_ or lzma.compress(pack_file.canonical_json(content).encode())
+    list_ = list_ or lzma.compress(pack.canonical_json(content).encode())
     head = f"opbuild pack 2 {sha256(list_)} {len(list_)}\n".encode()
     return head + list_ + block + descriptors
 
@@ -88,7 +87,7 @@ def test_a_packs_parts_are_unpacked_up_to_what_they_can_have(tmp_path: Path, par
     path = tmp_path / LEVEL.name / "conv.pack"
     path.parent.mkdir()
     path.write_bytes(packed())
-    assert pack_file.read_pack(path).object(KEY) == CODE
+    assert pack.read_pack(path).object(KEY) == CODE
     path.write_bytes(packed(**{part: bomb}))
     _read.cache_clear()
 
@@ -96,12 +95,12 @@ def test_a_packs_parts_are_unpacked_up_to_what_they_can_have(tmp_path: Path, par
         answer = Pack(LEVEL.name, tmp_path).lookup(KEY)
         if part == "descriptors":
             with pytest.raises(ValueError, match="not what was written"):
-                pack_file.read_pack(path).descriptors()
+                pack.read_pack(path).descriptors()
         return answer
 
     answer, most = peak(read)
     assert part == "descriptors" or (isinstance(answer, Missing) and answer.reason.code == "damaged")
-    assert most < (2**24 if part == "block" else 2 * pack_file._LIST + 2**24)  # it is joined of pieces
+    assert most < (2**24 if part == "block" else 2 * pack._LIST + 2**24)  # it is joined of pieces
 
 
 def test_a_huge_pack_is_not_read(tmp_path: Path) -> None:
@@ -132,7 +131,7 @@ def test_a_name_that_no_file_can_have_is_none_of_a_bundle(tmp_path: Path, name: 
 def test_contents_are_no_larger_than_a_constant_can_be() -> None:
     """A manifest that says that a weight has a terabyte says nothing."""
     digest = "0" * 64
-    nbytes = contents.MOST
+    nbytes = manifest.MOST
     assert ContentDigests.from_json([nbytes, [digest] * (nbytes // PIECE)]).nbytes == nbytes
     with pytest.raises(ValueError, match="its pieces are not those"):
         ContentDigests.from_json([nbytes + 1, [digest] * (nbytes // PIECE + 1)])
@@ -154,7 +153,7 @@ def publish_lying(objects: Objects, key: NetworkKey, weights: dict[str, ContentD
     body = objects.get(NETWORKS + key.stem, 2**28)
     assert isinstance(body, bytes)
     head, _, rest = body.partition(b"\n")
-    listed = pack_file.canonical_json({name: list(each) for name, each in weights.items()})
+    listed = pack.canonical_json({name: list(each) for name, each in weights.items()})
     objects.put(
         [(NETWORKS + key.stem, head.replace(b'"weights": {}', b'"weights": ' + listed.encode()) + b"\n" + rest)]
     )
@@ -165,8 +164,8 @@ def test_weights_that_a_manifest_declares_take_no_room_before_they_come(
 ) -> None:
     """32 GiB were allocated on the disk for a manifest of one megabyte, and stayed when nothing came."""
     objects, networks, key = pod
-    monkeypatch.setattr(tiered, "room_in", lambda folder: 2**50)
-    lying = {"0" * 64: ContentDigests(contents.MOST, ("1" * 64,) * (contents.MOST // PIECE))}
+    monkeypatch.setattr("opbuild.store.remote.networks.room_in", lambda folder: 2**50)
+    lying = {"0" * 64: ContentDigests(manifest.MOST, ("1" * 64,) * (manifest.MOST // PIECE))}
     publish_lying(objects, key, lying)
     answer = networks.lookup(key)
     assert isinstance(answer, Reason)
@@ -179,8 +178,8 @@ def test_weights_that_have_no_room_are_not_asked_for(
 ) -> None:
     """Neither on the disk nor in memory: the network is built instead, and nothing is fetched or left behind."""
     objects, networks, key = pod
-    monkeypatch.setattr(tiered, "room_in", lambda folder: 3 * PIECE)
-    monkeypatch.setattr(tiered, "room_in_memory", lambda: PIECE)
+    monkeypatch.setattr("opbuild.store.remote.networks.room_in", lambda folder: 3 * PIECE)
+    monkeypatch.setattr("opbuild.store.remote.networks.room_in_memory", lambda: PIECE)
     publish_lying(objects, key, {f"{n:064}": ContentDigests(2 * PIECE, ("1" * 64,) * 2) for n in range(3)})
     before = objects.service.traffic.requests
     answer = networks.lookup(key)

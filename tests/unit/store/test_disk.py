@@ -10,7 +10,7 @@ import pytest
 
 from opbuild.files.private import PREFIX
 from opbuild.kernel.interfaces import Found, Missing
-from opbuild.store import publish
+from opbuild.store import items
 from opbuild.store.operators import Operators, operators_in
 from support.samples import conv, entry_of
 
@@ -47,8 +47,8 @@ def test_private_names_never_collide(store: Operators, monkeypatch: pytest.Monke
     """Containers with one process id, host name and clock use different private names (F14)."""
     monkeypatch.setattr(os, "getpid", lambda: 7)
     seen: list[str] = []
-    write_new = publish.write_new
-    monkeypatch.setattr(publish, "write_new", lambda path, data: (seen.append(path.name), write_new(path, data)))
+    write_new = items.write_new
+    monkeypatch.setattr(items, "write_new", lambda path, data: (seen.append(path.name), write_new(path, data)))
     for _ in range(8):
         store.publish(entry_of(conv())[1])
     assert len(set(seen)) == 24

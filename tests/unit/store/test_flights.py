@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.store import flights
-from opbuild.store.flights import Flights
+from opbuild.store.claims import ClaimFile, Flights
 
 NAME = "fetch_x"
 
@@ -27,13 +26,13 @@ class Waiting:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, patience: float = 600.0) -> None:
         self.said: list[str] = []
         waits = threading.Event()
-        found = flights._said
+        found = ClaimFile.said
 
-        def said(descriptor: int) -> bytes:
+        def said(file: ClaimFile) -> bytes:
             waits.set()
-            return found(descriptor)
+            return found(file)
 
-        monkeypatch.setattr(flights, "_said", said)
+        monkeypatch.setattr(ClaimFile, "said", said)
 
         def wait() -> None:
             with Flights(folder, patience).turn(NAME) as turn:
@@ -91,7 +90,7 @@ def test_the_turn_of_one_that_died_is_the_next_ones(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [f"{NAME}.claim"]
     with Flights(tmp_path).turn(NAME) as turn:
         assert turn.said == ""
-        assert turn._descriptor is not None
+        assert turn._file is not None
     assert not list(tmp_path.iterdir())
 
 

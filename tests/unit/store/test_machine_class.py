@@ -14,8 +14,15 @@ from opbuild.files.private import publish
 from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import applying
-from opbuild.store.machine_class import MeasuredMachine, machine_file, read_measured, system_class, write_measured
-from opbuild.store.shipped import SHIPPED, caches
+from opbuild.store.machine_class import (
+    SHIPPED,
+    MeasuredMachine,
+    caches,
+    machine_file,
+    read_measured,
+    system_class,
+    write_measured,
+)
 from opbuild.store.tuning_database import TuningDatabase, line_of, parse_database
 from opbuild.target.host import host_level
 from opbuild.tuning import tuner as machine

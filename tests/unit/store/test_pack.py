@@ -22,8 +22,7 @@ from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators, operators_in
-from opbuild.store.pack import Pack
-from opbuild.store.pack_file import FamilySources, Object, PackFile, pack_bytes, read_pack
+from opbuild.store.pack import FamilySources, Object, Pack, PackFile, pack_bytes, read_pack
 from opbuild.store.tiers import TieredStore
 from opbuild.target.soc_version import parse_level
 from support.fake_compiler import FakeCompiler, fake_object

@@ -24,8 +24,16 @@ from opbuild.pipeline.tuned_lowering import lower_with_records
 from opbuild.platform.imports import Modules
 from opbuild.platform.release import code
 from opbuild.report import Report
-from opbuild.store.machine_class import MeasuredMachine, machine_file, system_class, write_measured
-from opbuild.store.shipped import SHIPPED, caches, deciding_digest, shipped_database
+from opbuild.store.machine_class import (
+    SHIPPED,
+    MeasuredMachine,
+    caches,
+    deciding_digest,
+    machine_file,
+    shipped_database,
+    system_class,
+    write_measured,
+)
 from opbuild.store.tuning_database import TuningRecord, line_of, parse_database
 from opbuild.target.level import BY_NAME, Level
 from opbuild.tuning.trial import FixedAnswers
@@ -38,7 +46,7 @@ LEVEL = BY_NAME["x86-64-v3"]
 @pytest.fixture
 def banks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a release's banks, which are not looked at for what they are called but by level and caches."""
-    monkeypatch.setattr("opbuild.store.shipped.SHIPPED", tmp_path / "banks")
+    monkeypatch.setattr("opbuild.store.machine_class.SHIPPED", tmp_path / "banks")
     monkeypatch.setenv("OPBUILD_SHIPPED_BANK", "1")
     (tmp_path / "banks").mkdir()
     return tmp_path / "banks"

@@ -24,10 +24,9 @@ from opbuild.cli.main import main
 from opbuild.files import mapping as files
 from opbuild.files.writing import count_written
 from opbuild.models import memory as model_memory
-from opbuild.store import ageing, items, measured
+from opbuild.store import ageing, inventory, items
 from opbuild.store.ageing import Clock, age, age_after_build
-from opbuild.store.inventory import survey, tidy
-from opbuild.store.measured import BELIEVED_SECONDS, MeasuredFolder, remember
+from opbuild.store.inventory import BELIEVED_SECONDS, MeasuredFolder, remember_size, survey, tidy
 from opbuild.store.operators import operators_in
 from opbuild.store.policy import MEGABYTE, Policy
 from support.aged_entries import fill, left
@@ -173,7 +172,7 @@ def test_a_measurement_that_can_not_be_believed_is_made_again(tmp_path: Path, co
     now = time.time()
     for word, moment in ((b"NOW", now), (b"OLD", now - BELIEVED_SECONDS - 1), (b"LATER", now + 3600)):
         content = content.replace(word, repr(moment).encode())
-    (tmp_path / "network_meta" / measured.FILE).write_bytes(content)
+    (tmp_path / "network_meta" / inventory.SIZE_FILE).write_bytes(content)
     age_here(tmp_path, Policy(4, 50))
     assert 0 < len(left(tmp_path / "kernel_meta")) <= 30
     assert age_here(tmp_path, Policy(4, 50))["name"] == 0
@@ -226,18 +225,18 @@ def test_without_a_limit_a_large_folder_is_not_listed_by_each_build(tmp_path: Pa
 def test_a_damaged_measurement_is_found_and_repaired(tmp_path: Path) -> None:
     """What is remembered of a folder's size is a kind of file too; that an old one no longer counts is no damage."""
     cache = Cache(tmp_path / "kernel_meta", tmp_path)
-    remember(tmp_path, MeasuredFolder(1, 1.0))
+    remember_size(tmp_path, MeasuredFolder(1, 1.0))
     assert list(cache.problems()) == []
-    (tmp_path / measured.FILE).write_bytes(b"{")
+    (tmp_path / inventory.SIZE_FILE).write_bytes(b"{")
     (problem,) = cache.problems()
-    assert (problem.item.name, problem.reason.code) == (measured.FILE, "damaged")
+    assert (problem.item.name, problem.reason.code) == (inventory.SIZE_FILE, "damaged")
     assert cache.repair(problem)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_clearing_forgets_the_measurement(tmp_path: Path) -> None:
     """Only the settings are left (F53)."""
-    remember(tmp_path, MeasuredFolder(1, time.time()))
+    remember_size(tmp_path, MeasuredFolder(1, time.time()))
     Cache(tmp_path / "kernel_meta", tmp_path).clear()
     assert list(tmp_path.iterdir()) == []
 

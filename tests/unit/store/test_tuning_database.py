@@ -39,10 +39,8 @@ from opbuild.pipeline.tuned import (
     is_still_defined,
 )
 from opbuild.pipeline.tuned_lowering import lower_with_records, pipelines
-from opbuild.store.machine_class import MeasuredMachine, read_measured, system_class, write_measured
-from opbuild.store.pack import Pack
-from opbuild.store.pack_file import FamilySources, Object, pack_bytes
-from opbuild.store.shipped import shipped_database
+from opbuild.store.machine_class import MeasuredMachine, read_measured, shipped_database, system_class, write_measured
+from opbuild.store.pack import FamilySources, Object, Pack, pack_bytes
 from opbuild.store.tuning_database import (
     TuningDatabase,
     TuningRecord,
@@ -418,7 +416,7 @@ def test_a_convolution_of_one_block_may_be_chunked_too() -> None:
 @pytest.fixture
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that a release with a bank for this machine would have."""
-    monkeypatch.setattr("opbuild.store.shipped.SHIPPED", tmp_path / "banks")
+    monkeypatch.setattr("opbuild.store.machine_class.SHIPPED", tmp_path / "banks")
     monkeypatch.setenv("OPBUILD_SHIPPED_BANK", "1")
     path = shipped_database(host_level().name)
     path.parent.mkdir()

@@ -58,11 +58,7 @@ class Address(NamedTuple):
 
 
 def parse_address(name: str, text: str) -> Address:
-    """Return the address in a URL.
-
-    Args:
-        name: Who says it, for errors.
-        text: The URL.
+    """Return the address in a URL; errors say who named it.
 
     Raises:
         OptionError: If it is none of a remote store, or holds a user's name or a password, which is not shown.

@@ -1,10 +1,10 @@
 """Objects of a remote store: sealed by SHA-256 and, where there is a key, by a signature of that and of their place.
 
     opbuild/<formats>/operators/<optype>_<number>    one operator
-    opbuild/<formats>/origins/<optype>_<number>      from which sources an operator was compiled, see ``store.origins``
+    opbuild/<formats>/origins/<optype>_<number>      from which sources an operator was compiled, see ``store.hints``
     opbuild/<formats>/groups/<SHA-256 of keys>       several operators that a network needs, see ``groups``
     opbuild/<formats>/networks/<name>_<number>       one network, see ``manifest``
-    opbuild/<formats>/answers/<name>_<number>        how networks of a model were tuned, see ``store.answers``
+    opbuild/<formats>/answers/<name>_<number>        how networks of a model were tuned, see ``store.hints``
     opbuild/<formats>/blobs/<SHA-256>                bytes that a network names
     opbuild/<formats>/claims/                        see ``leases``
     opbuild/<formats>/bank                           what tuning found, see ``banks``
@@ -85,10 +85,6 @@ class Objects:
         """Return the sealed bytes, or why there are none.
 
         Codes of the reason are ``absent``, ``refused``, ``slow``, ``damaged``, ``untrusted`` or a signature's.
-
-        Args:
-            name: Where it is.
-            most: Bytes that it can have.
         """
         data = self._read(name, most + _HEAD_BYTES)
         if isinstance(data, Reason):
@@ -174,11 +170,7 @@ class Objects:
         return Reason("untrusted", f"{found[0]}, or sign what lies there ({_KEY})") if found[0] else None
 
     def _read(self, path: str, most: int) -> bytes | Reason:
-        problem = self.problem(path)
-        if problem is not None:
-            self.service.warn_of(problem)
-            return self._failed(problem)
-        data = self.service.get(path, most)
+        data = self._problem(path) or self.service.get(path, most)
         if isinstance(data, Reason):
             return self.damaged(path, data) if data.code == "damaged" else self._failed(data)
         if self.service.folder and not self._trust.key:
@@ -190,11 +182,14 @@ class Objects:
         return data
 
     def _write(self, path: str, data: Data) -> Reason | None:
+        problem = self._problem(path) or self.service.put([(path, data)])
+        return problem and self._failed(problem)
+
+    def _problem(self, path: str) -> Reason | None:
         problem = self.problem(path)
         if problem is not None:
             self.service.warn_of(problem)
-        problem = problem or self.service.put([(path, data)])
-        return problem and self._failed(problem)
+        return problem
 
     def _distrusted(self, reason: Reason) -> Reason:
         self.service.distrust(reason)
@@ -208,12 +203,7 @@ class Objects:
 
 
 class SealedMemos:
-    """Memos of a remote store, each an object.
-
-    Args:
-        objects: The remote store's objects.
-        folder: Where they lie in it; ends with a slash.
-    """
+    """Memos of a remote store, each an object in a folder, which ends with a slash."""
 
     def __init__(self, objects: Objects, folder: str) -> None:
         self._objects, self._folder = objects, folder

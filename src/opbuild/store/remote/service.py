@@ -10,15 +10,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from opbuild.kernel.reason import Reason
 from opbuild.platform.records import dataclass
 from opbuild.store.blobs import Data, Files
 from opbuild.store.remote.address import Address
-from opbuild.store.remote.breaker import Breaker
-from opbuild.store.remote.ending import ENDING, Ending
-from opbuild.store.remote.failures import ABANDONED, ABSENT, EXISTS, REFUSED, SLOW, UNKNOWN, failure_of
+from opbuild.store.remote.failures import ABANDONED, ABSENT, EXISTS, REFUSED, SLOW, UNKNOWN, Breaker, failure_of
+from opbuild.store.remote.uploads import ENDING, Ending
 
 if TYPE_CHECKING:
     import opendal
@@ -59,11 +58,8 @@ class Service:
         sleep: Lets so many of them pass, for all that use it.
 
     Attributes:
-        address: The same.
         traffic: What went to and fro so far.
         seconds: How long each may take.
-        clock: As passed in.
-        sleep: As passed in.
         reading: Says why it is not read for a while, if so.
         writing: The same of writing.
         damaged: Paths of objects that were not what was written; from the first on nothing there counts as sound by its
@@ -140,10 +136,6 @@ class Service:
             return Reason("damaged", f"it has more than {most} bytes")
         return data
 
-    def exists(self, path: str) -> bool | Reason:
-        """Return whether there is an object, or why that is not known."""
-        return self._ask(self.reading, lambda operator: bool(operator.exists(path)))
-
     def size(self, path: str) -> int | Reason:
         """Return the bytes of an object, or the reason that they are not known."""
         return self._ask(self.reading, lambda operator: int(operator.stat(path).content_length))
@@ -180,7 +172,7 @@ class Service:
 
         def request(operator: opendal.Operator) -> tuple[str, ...]:
             if self._has_pool:  # which OpenDAL cannot list
-                from opbuild.store.remote.redis_names import names_in
+                from opbuild.store.remote.service import names_in
 
                 user, password = self._secrets.get("username", ""), self._secrets.get("password", "")
                 with self._connected(self.seconds) as connection:
@@ -361,3 +353,51 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+_COUNT = "1000"
+"""Names that Redis looks at for one answer."""
+
+_MOST = 64 * 2**20
+"""Bytes of a part of an answer."""
+
+
+def names_in(connection: socket.socket, folder: str, database: str, user: str, password: str) -> tuple[str, ...]:
+    """Return the names of the objects in a folder, which ends with a slash, sorted.
+
+    Raises:
+        PermissionError: If Redis wants other credentials.
+        OSError: If it says what it should not, or breaks off.
+    """
+    if password:
+        _ask(connection, "AUTH", *([user] if user else []), password)
+    _ask(connection, "SELECT", database)
+    found, cursor = set[str](), "0"
+    while True:
+        cursor, names = _ask(connection, "SCAN", cursor, "MATCH", f"{folder}*", "COUNT", _COUNT)
+        found.update(name.removeprefix(folder) for name in names)
+        if cursor == "0":
+            return tuple(sorted(name for name in found if "/" not in name))
+
+
+def _ask(connection: socket.socket, *words: str) -> Any:
+    """Return the answer of Redis to a command: text, a number or a list of these."""
+    parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
+    connection.sendall(f"*{len(words)}\r\n{''.join(parts)}".encode())
+    with connection.makefile("rb") as answer:
+        return _parsed(answer)
+
+
+def _parsed(answer: BinaryIO) -> Any:
+    line = answer.readline(_MOST)
+    kind, rest = line[:1], line[1:].strip().decode(errors="replace")
+    if kind == b"-":
+        raise PermissionError(rest.split()[0]) if rest.startswith(("NOAUTH", "WRONGPASS")) else OSError(rest)
+    if kind in (b"+", b":"):
+        return rest
+    size = int(rest) if kind in (b"$", b"*") and rest.isdigit() else -1
+    if not 0 <= size <= _MOST:
+        raise OSError("it answers what it should not")
+    if kind == b"*":
+        return [_parsed(answer) for _ in range(size)]
+    return answer.read(size + 2)[:-2].decode(errors="replace")
