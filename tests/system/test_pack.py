@@ -106,7 +106,7 @@ NEEDLESS = {
     *("opbuild.runtime.symbolic", "opbuild.runtime.symbols", "opbuild.runtime.dynamic", "opbuild.runtime.numbering"),
     *("opbuild.pipeline.segmented", "opbuild.backend.host.trees"),
     *(f"opbuild.graph.passes.composite.{name}" for name in ("axes", "einsum", "images", "signal")),
-    *("opbuild.families.conv.definition", "opbuild.families.conv.schedule", "opbuild.backend.halide.emission"),
+    *("opbuild.families.conv.halide", "opbuild.backend.halide.emission"),
 }
 """What a first start of a network of convolutions has no use for; each would make it longer."""
 
