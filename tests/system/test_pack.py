@@ -104,7 +104,7 @@ NEEDLESS = {
     *("opbuild.families.user.family", "opbuild.families.matmul_integer.family", "opbuild.lowering.rules.conv_product"),
     *("opbuild.frontend.microsoft", "opbuild.frontend.onnx_single"),
     *("opbuild.runtime.symbolic", "opbuild.runtime.symbols", "opbuild.runtime.dynamic", "opbuild.runtime.numbering"),
-    *("opbuild.pipeline.segmented", "opbuild.backend.host.trees"),
+    *("opbuild.pipeline.segmented", "opbuild.backend.host.ml"),
     *(f"opbuild.graph.passes.composite.{name}" for name in ("axes", "einsum", "images", "signal")),
     *("opbuild.families.conv.halide", "opbuild.backend.halide.emission"),
 }

@@ -18,9 +18,8 @@ Inputs = Sequence[Array | None]
 Implementation = Callable[[Node, Any], Sequence[Array]]
 
 _OTHERS = (
-    *("arithmetic", "coupling", "hashes", "images", "maps", "microsoft", "ml", "normalization", "pooling"),
-    *("quantization", "random", "recurrent", "reduction", "sampling", "search", "selection", "sequences"),
-    *("strings", "terms", "tokenizer", "trees"),
+    *("arithmetic", "microsoft", "ml", "pooling", "random", "recurrent", "reduction", "sampling"),
+    *("search", "selection", "sequences", "strings"),
 )
 """Modules that are loaded when this one does not serve: what most networks have folded moves elements only."""
 
