@@ -15,7 +15,7 @@ from opbuild.errors import OpbuildError
 from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.sealed import seal, seal_text, unseal
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.elf import NotAnObjectError, read_symbols
+from opbuild.kernel.artifact import NotAnObjectError, read_symbols
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.networks import NetworkKey, Weight

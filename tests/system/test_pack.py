@@ -121,7 +121,7 @@ NEEDLESS_AGAIN = NEEDLESS | {
     *(
         "opbuild.kernel.entry",
         "opbuild.kernel.key",
-        "opbuild.kernel.elf",
+        "opbuild.kernel.artifact",
         "opbuild.runtime.devices.cpu.link",
         "opbuild.store.pack",
     ),

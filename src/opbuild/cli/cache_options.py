@@ -73,7 +73,7 @@ def locate(
         OptionError: If an option is at fault.
     """
     from opbuild.config import Config
-    from opbuild.target.soc_version import resolve_soc_version
+    from opbuild.target.host import resolve_soc_version
 
     if cache_path is not None and op_compiler_cache_dir is not None:
         raise OptionError("--cache_path and --op_compiler_cache_dir name two caches", "give one of them")

@@ -28,7 +28,7 @@ from opbuild.files.writing import same_file
 from opbuild.frontend.input_shape import Shape, parse_open_shape
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
-from opbuild.target.soc_version import BUILDABLE, resolve_soc_version
+from opbuild.target.host import BUILDABLE, resolve_soc_version
 
 BUILD, TO_JSON, CHECK, SHOW = 0, 1, 3, 6
 """Values of ``--mode``."""

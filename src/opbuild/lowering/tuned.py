@@ -11,7 +11,7 @@ from typing import Any
 
 from opbuild.families.family import Family, Variant
 from opbuild.families.tuning_query import TunedVariant, TuningQuery, TuningSource
-from opbuild.kernel.answers import Answered
+from opbuild.kernel.networks import Answered
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Chooser
 from opbuild.platform.lazy_property import lazy_property

@@ -35,9 +35,8 @@ from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.runtime.record import ALIGNMENT, Constant, ConstantPieces, Places, Record
 from opbuild.runtime.record_json import from_json, to_json
-from opbuild.target.host import needed_of_machine
+from opbuild.target.host import needed_of_machine, parse_level
 from opbuild.target.level import Level
-from opbuild.target.soc_version import parse_level
 from opbuild.text.canonical import canonical_json
 
 UNSOUND = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)

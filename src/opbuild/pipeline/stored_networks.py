@@ -29,7 +29,7 @@ from opbuild.store.shipped import deciding_digest
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
-    from opbuild.kernel.answers import Answers
+    from opbuild.kernel.networks import Answers
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.pipeline.source import Source
     from opbuild.pipeline.stages import Assembled
@@ -300,7 +300,7 @@ class BuildNetworks:
 
 
 def _digest_of(answers: Answers) -> str:
-    from opbuild.kernel.answers import digest_of  # a start without banks never needs it
+    from opbuild.kernel.networks import digest_of  # a start without banks never needs it
 
     return digest_of(answers)
 

@@ -21,7 +21,7 @@ from opbuild.errors import OptionError
 from opbuild.families.catalogue import names
 from opbuild.families.tuning_query import TunedVariant, TuningQuery, Variant
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.answers import Answered, Answers, digest_of
+from opbuild.kernel.networks import Answered, Answers, digest_of
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.lazy_property import lazy_property

@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from opbuild.config import Config
 from opbuild.files.private import private_path, replace
 from opbuild.files.writing import make_folder
-from opbuild.kernel.answers import Answers
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
-from opbuild.kernel.networks import NetworkKey, StoredNetwork
+from opbuild.kernel.networks import Answers, NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
 from opbuild.store.blobs import Folder

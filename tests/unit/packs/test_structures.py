@@ -20,8 +20,8 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
 from opbuild.store.pack import Pack
 from opbuild.store.pack_file import PackFile
+from opbuild.target.host import parse_level
 from opbuild.target.level import BY_NAME, Level
-from opbuild.target.soc_version import parse_level
 from support.networks import bert
 
 LEVEL = parse_level("x86-64-v4")

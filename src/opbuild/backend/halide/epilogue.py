@@ -1,4 +1,4 @@
-"""The epilogue of an accumulator, before it is stored: the fused expression and its operands."""
+"""Accumulators: the order in which register tiles add up products, and the epilogue before they are stored."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, named
 from opbuild.backend.halide.expression import compile_expression
+from opbuild.families.blocked import BLOCK
+from opbuild.families.matmul.layouts import registers
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
+from opbuild.target.machine import Machine
 
 PREFIX = "e"
 """Epilogue operands are named ``e0``, ``e1``, ... and stand in this order among the inputs."""
@@ -47,3 +50,27 @@ def apply_epilogue(
 def _expr(value: Any) -> Any:
     """Return a reference to a function as an expression; an expression stays."""
     return value if isinstance(value, hl.Expr) else hl.Expr(value)
+
+
+def accumulate(update: Any, loops: tuple[Any, Any, Any], sums: Sequence[Any], desc: OpDesc, machine: Machine) -> None:
+    """Keep a tile of sums in registers while inputs pass.
+
+    Positions pass one by one by the weights of one input channel; or, where these do not fit beside the sums, vectors
+    of weights pass by the inputs of all positions.
+
+    Args:
+        update: The accumulating definition.
+        loops: Its loops over lanes, positions and channel blocks.
+        sums: Its loops over what is added up, the innermost first.
+        desc: The operator, whose variant has ``width`` and ``blocks``.
+        machine: What runs it.
+    """
+    lane, position, block = loops
+    width, blocks = desc.variant["width"], desc.variant["blocks"]
+    if registers(width, blocks * machine.vectors(BLOCK)) <= machine.registers:
+        update.reorder(lane, block, position, *sums).vectorize(lane)
+    else:
+        vector = hl.Var("vector")
+        update.split(lane, vector, lane, machine.lanes).reorder(lane, position, vector, block, *sums)
+        update.vectorize(lane).unroll(vector)
+    update.unroll(block).unroll(position)

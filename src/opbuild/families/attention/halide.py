@@ -34,12 +34,12 @@ from typing import Any
 
 import halide as hl
 
+from opbuild.backend.halide.conversions import round_result
 from opbuild.backend.halide.definition import Definition, constrain_output, named, parameters, variables
 from opbuild.backend.halide.division import divide, share
-from opbuild.backend.halide.exponential import exp_below_zero
 from opbuild.backend.halide.expression import compile_expression
-from opbuild.backend.halide.rounding import round_result
 from opbuild.backend.halide.rows import RANGES
+from opbuild.backend.halide.transcendental import exp_below_zero
 from opbuild.backend.halide.zeros import INFINITE, inverse, least, powered, shown
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json

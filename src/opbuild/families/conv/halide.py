@@ -32,9 +32,8 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, named, parameter, variables
 from opbuild.backend.halide.division import divide_two, either_or_both, is_as_even
-from opbuild.backend.halide.epilogue import apply_epilogue, stored
+from opbuild.backend.halide.epilogue import accumulate, apply_epilogue, stored
 from opbuild.backend.halide.mathematics import BFLOAT16, FLOAT32, narrowed
-from opbuild.backend.halide.tiles import accumulate
 from opbuild.families.blocked import BLOCK
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine

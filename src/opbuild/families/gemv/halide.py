@@ -13,8 +13,8 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
 from opbuild.backend.halide.expression import compile_expression
-from opbuild.backend.halide.lanes import parallel_rows, reduce_lanes, schedule_lanes
 from opbuild.backend.halide.mathematics import FLOAT64
+from opbuild.backend.halide.rows import parallel_rows, reduce_lanes, schedule_lanes
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
 from opbuild.target.machine import Machine

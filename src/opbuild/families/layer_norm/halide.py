@@ -17,10 +17,10 @@ from typing import Any
 
 import halide as hl
 
+from opbuild.backend.halide.conversions import round_result
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
-from opbuild.backend.halide.lanes import VECTOR, parallel_rows, reduce_lanes, schedule_lanes
 from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64
-from opbuild.backend.halide.rounding import round_result
+from opbuild.backend.halide.rows import VECTOR, parallel_rows, reduce_lanes, schedule_lanes
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 

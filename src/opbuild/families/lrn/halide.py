@@ -14,7 +14,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
 from opbuild.backend.halide.division import divide_plane
 from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64, bounded
-from opbuild.backend.halide.powers import exp2_double, log2_double
+from opbuild.backend.halide.transcendental import exp2_double, log2_double
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 

@@ -20,8 +20,6 @@ import halide as hl
 
 from opbuild.backend.halide import precise
 from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
-from opbuild.backend.halide.exponential import exp
-from opbuild.backend.halide.lanes import parallel_rows, reduce_lanes, schedule_lanes
 from opbuild.backend.halide.mathematics import (
     FLOAT32,
     FLOAT64,
@@ -31,7 +29,8 @@ from opbuild.backend.halide.mathematics import (
     minimum,
     restore_nan,
 )
-from opbuild.backend.halide.rows import alone
+from opbuild.backend.halide.rows import alone, parallel_rows, reduce_lanes, schedule_lanes
+from opbuild.backend.halide.transcendental import exp
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 

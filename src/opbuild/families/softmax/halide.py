@@ -23,11 +23,11 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide import precise
+from opbuild.backend.halide.conversions import round_result
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
-from opbuild.backend.halide.exponential import exp_below_zero
-from opbuild.backend.halide.lanes import VECTOR, parallel_columns, parallel_rows, reduce_lanes, schedule_lanes
 from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64, absolute, bounded
-from opbuild.backend.halide.rounding import round_result
+from opbuild.backend.halide.rows import VECTOR, parallel_columns, parallel_rows, reduce_lanes, schedule_lanes
+from opbuild.backend.halide.transcendental import exp_below_zero
 from opbuild.backend.halide.zeros import inverse, least, powered, shown
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine

@@ -23,7 +23,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
-from opbuild.backend.halide.lanes import parallel_rows
+from opbuild.backend.halide.rows import parallel_rows
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 

@@ -22,9 +22,8 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameter, variables
-from opbuild.backend.halide.lanes import parallel_rows
 from opbuild.backend.halide.mathematics import maximum
-from opbuild.backend.halide.rows import alone
+from opbuild.backend.halide.rows import alone, parallel_rows
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 

@@ -28,8 +28,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import CHECKED, Definition, constrain_output, named, parameter, variables
 from opbuild.backend.halide.division import balance, share
-from opbuild.backend.halide.epilogue import apply_epilogue
-from opbuild.backend.halide.tiles import accumulate
+from opbuild.backend.halide.epilogue import accumulate, apply_epilogue
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 

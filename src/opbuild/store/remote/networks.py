@@ -12,8 +12,7 @@ from typing import Any
 
 from opbuild.files.mapping import anonymous
 from opbuild.files.trust import NETWORK
-from opbuild.kernel.answers import Answers
-from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork
+from opbuild.kernel.networks import Answers, Bytes, NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.store.answers import known_answers, note_answers
 from opbuild.store.concurrent_map import concurrent_map

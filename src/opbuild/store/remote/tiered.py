@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from opbuild.files.mapping import anonymous
-from opbuild.kernel.answers import Answers
 from opbuild.kernel.interfaces import NetworkStore
-from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork, Weight
+from opbuild.kernel.networks import Answers, Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import is_digest
 from opbuild.store.blobs import Folder
