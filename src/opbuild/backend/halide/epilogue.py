@@ -7,7 +7,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, named
+from opbuild.backend.halide.definition import Definition, computed
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.families.blocked import BLOCK
 from opbuild.families.matmul.layouts import registers
@@ -21,10 +21,8 @@ PREFIX = "e"
 
 def stored(desc: OpDesc, params: dict[str, Any], index: list[Any], functions: dict[str, Any], r: Any) -> Definition:
     """Return the definition that stores the accumulator ``functions["acc"]`` at ``index`` = (lane, x, y, block)."""
-    out = hl.Func("out")
-    out[index] = apply_epilogue(desc, params, functions["acc"][index], tuple(index))
-    constrain_output(out, desc.outputs[0])
-    return Definition(list(params.values()), [out], named(index), functions, {"r": r})
+    value = apply_epilogue(desc, params, functions["acc"][index], tuple(index))
+    return computed(desc, list(params.values()), index, value, functions, {"r": r})
 
 
 def apply_epilogue(

@@ -17,7 +17,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import TYPES, Definition, computed, parameters, variables
 from opbuild.backend.halide.rows import alone, parallel_columns, parallel_rows
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
@@ -39,7 +39,7 @@ def _inner(desc: OpDesc) -> Definition:
     chunks = hl.RDom([(0, count // lanes)], "chunks")
     across = hl.RDom([(0, lanes)], "across")
     tail = hl.RDom([(0, count % lanes)], "tail")
-    partial, total, out = hl.Func("partial"), hl.Func("total"), hl.Func("out")
+    partial, total = hl.Func("partial"), hl.Func("total")
 
     partial[lane, y, z] = _none(desc)
     position = chunks.x * lanes + lane
@@ -48,10 +48,8 @@ def _inner(desc: OpDesc) -> Definition:
     total[y, z] = _better(desc, total[y, z], (partial[across.x, y, z][0], partial[across.x, y, z][1]))
     position = count // lanes * lanes + tail.x
     total[y, z] = _better(desc, total[y, z], (_key(desc, x[position, y, z]), position))
-    out[y, z] = hl.cast(hl.Int(64), total[y, z][1])
-    constrain_output(out, desc.outputs[0])
     functions = {"partial": partial, "total": total}
-    return Definition(inputs, [out], {"y": y, "z": z}, functions, {"chunks": chunks})
+    return computed(desc, inputs, (y, z), hl.cast(hl.Int(64), total[y, z][1]), functions, {"chunks": chunks})
 
 
 def _outer(desc: OpDesc) -> Definition:
@@ -59,12 +57,10 @@ def _outer(desc: OpDesc) -> Definition:
     x = inputs[0]
     i, z = variables("i z")
     domain = hl.RDom([(0, x.dim(1).extent())], "c")
-    total, out = hl.Func("total"), hl.Func("out")
+    total = hl.Func("total")
     total[i, z] = _none(desc)
     total[i, z] = _better(desc, total[i, z], (_key(desc, x[i, domain.x, z]), domain.x))
-    out[i, z] = hl.cast(hl.Int(64), total[i, z][1])
-    constrain_output(out, desc.outputs[0])
-    return Definition(inputs, [out], {"i": i, "z": z}, {"total": total}, {"c": domain})
+    return computed(desc, inputs, (i, z), hl.cast(hl.Int(64), total[i, z][1]), {"total": total}, {"c": domain})
 
 
 def _key(desc: OpDesc, x: Any) -> Any:

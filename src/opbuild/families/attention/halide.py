@@ -35,7 +35,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.conversions import round_result
-from opbuild.backend.halide.definition import Definition, constrain_output, named, parameters, variables
+from opbuild.backend.halide.definition import Definition, computed, parameters, variables
 from opbuild.backend.halide.division import divide, share
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.backend.halide.rows import RANGES
@@ -60,7 +60,6 @@ def define(desc: OpDesc) -> Definition:
     domains = {"keys": keys, "sizes": sizes}
     functions = {name: hl.Func(name) for name in (*FUNCTIONS, *(OF_SEEN if has_seen else ()))}
     query, dot, score, greatest, power, total, factor, weighted = (functions[name] for name in FUNCTIONS)
-    out = hl.Func("out")
     # A block has rows beyond the last one, which nobody stores: they are the last one once more.
     inside = hl.clamp(i, 0, rows - 1)
     # What depends on the block of a row has the block's number as an argument.
@@ -99,9 +98,7 @@ def define(desc: OpDesc) -> Definition:
     weighted[(e, *row)] += weight[nearest] * v[(e, keys.x, *batch)]
     of_row = (i, i // int(desc.variant["block"]), *batch) if has_seen else row
     result = weighted[(e, *of_row)] if "rounds" in desc.attrs else weighted[(e, *of_row)] * factor[of_row]
-    out[(e, i, *batch)] = round_result(desc, result, (e, i, *batch))
-    constrain_output(out, desc.outputs[0])
-    return Definition(inputs, [out], named((e, i, *batch)), functions, domains)
+    return computed(desc, inputs, (e, i, *batch), round_result(desc, result, (e, i, *batch)), functions, domains)
 
 
 def _rounded(desc: OpDesc, weight: Any, place: tuple[Any, ...], stored: tuple[Any, ...]) -> Any:

@@ -31,7 +31,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, named, parameter, variables
+from opbuild.backend.halide.definition import Definition, computed, parameter, variables
 from opbuild.backend.halide.epilogue import apply_epilogue, stored
 from opbuild.families.blocked import BLOCK
 from opbuild.families.conv.halide import divide_outer
@@ -70,7 +70,7 @@ def _flat(desc: OpDesc, halves: bool) -> Definition:
     r = _domain(desc, x, adjacent // PAIR if halves else adjacent)
     taps = (r[2], r[3], r[4])
     left = _copied(x, width, x.type() if halves else INT16)
-    acc, sums, out = (hl.Func(name) for name in ("acc", "sums", "out"))
+    acc, sums = hl.Func("acc"), hl.Func("sums")
     lane, ox, oy, block, position, tile, flat = variables("lane ox oy block position tile flat")
     place, index = (lane, position, block, tile), (lane, ox, oy, block)
     functions = {"left": left, "acc": acc, "sums": sums}
@@ -83,9 +83,8 @@ def _flat(desc: OpDesc, halves: bool) -> Definition:
         read = left[(r[0] + adjacent * r[1], position, *taps, tile)]
         acc[place] += hl.cast(INT32, read) * hl.cast(INT32, wide[(r[0], lane, r[1], *taps, block)])
     sums[lane, flat, block] = acc[lane, flat % width, block, flat // width]
-    out[index] = apply_epilogue(desc, params, sums[lane, ox + x.dim(1).extent() * oy, block], index)
-    constrain_output(out, desc.outputs[0])
-    return Definition(list(params.values()), [out], named(index), functions, {"r": r}, dots=True)
+    value = apply_epilogue(desc, params, sums[lane, ox + x.dim(1).extent() * oy, block], index)
+    return computed(desc, list(params.values()), index, value, functions, {"r": r}, dots=True)
 
 
 def _domain(desc: OpDesc, x: Any, adjacent: int) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import halide as hl
 
 from opbuild.backend.halide import rows
-from opbuild.backend.halide.definition import Definition, constrain_output, parameter
+from opbuild.backend.halide.definition import Definition, computed, parameter
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 
@@ -18,17 +18,11 @@ def define(desc: OpDesc) -> Definition:
     """
     x = parameter(desc.inputs[0])
     index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]
-    out = hl.Func("out")
-    functions = {}
-    if desc.variant["kind"] == "transpose":
-        block = hl.Func("block")
-        block[index] = x[index]
-        out[index] = block[index]
-        functions["block"] = block
-    else:
-        out[index] = x[index]
-    constrain_output(out, desc.outputs[0])
-    return Definition([x], [out], {f"i{number}": name for number, name in enumerate(index)}, functions)
+    if desc.variant["kind"] != "transpose":
+        return computed(desc, [x], index, x[index])
+    block = hl.Func("block")
+    block[index] = x[index]
+    return computed(desc, [x], index, block[index], {"block": block})
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters
+from opbuild.backend.halide.definition import TYPES, Definition, computed, parameters
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.backend.halide.rows import schedule
 from opbuild.backend.halide.user_source import elementwise_functions
@@ -28,11 +28,8 @@ def define(desc: OpDesc) -> Definition:
     inputs = parameters(desc)
     index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]
     args: list[Any] = [x[index] for x in inputs]
-    out = hl.Func("out")
     expression, functions = from_json(list(desc.attrs["expression"])), elementwise_functions(desc.source)
     dtypes = [operand.dtype for operand in desc.inputs]
     value = compile_expression(expression, args, index, user=functions, refined=desc.is_precise, dtypes=dtypes)
     kind = TYPES[desc.outputs[0].dtype]
-    out[index] = value if value.type() == kind else hl.cast(kind, value)
-    constrain_output(out, desc.outputs[0])
-    return Definition(inputs, [out], {f"i{number}": name for number, name in enumerate(index)})
+    return computed(desc, inputs, index, value if value.type() == kind else hl.cast(kind, value))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
+from opbuild.backend.halide.definition import Definition, computed, parameter, variables
 from opbuild.backend.halide.rows import divide_loops
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
@@ -19,10 +19,7 @@ def define(desc: OpDesc) -> Definition:
     """Define it; there are no attributes."""
     x = parameter(desc.inputs[0])
     ox, oy, channel = variables("ox oy channel")
-    out = hl.Func("out")
-    out[ox, oy, channel] = x[channel % 16, ox, oy, channel // 16]
-    constrain_output(out, desc.outputs[0])
-    return Definition([x], [out], {"ox": ox, "oy": oy, "channel": channel})
+    return computed(desc, [x], (ox, oy, channel), x[channel % 16, ox, oy, channel // 16])
 
 
 def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameters
+from opbuild.backend.halide.definition import Definition, computed, parameters
 from opbuild.backend.halide.rows import schedule
 from opbuild.kernel.opdesc import OpDesc
 
@@ -31,11 +31,8 @@ def define(desc: OpDesc) -> Definition:
     touched.
     """
     x, indices = parameters(desc)
-    out = hl.Func("out")
     index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]
-    out[index] = x[_place(desc, x, indices, index)]
-    constrain_output(out, desc.outputs[0])
-    return Definition([x, indices], [out], {f"i{number}": name for number, name in enumerate(index)})
+    return computed(desc, [x, indices], index, x[_place(desc, x, indices, index)])
 
 
 def _place(desc: OpDesc, x: Any, indices: Any, index: list[Any]) -> list[Any]:

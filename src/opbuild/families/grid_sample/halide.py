@@ -18,7 +18,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import TYPES, Definition, computed, parameters, variables
 from opbuild.backend.halide.rows import parallel_rows
 from opbuild.families.grid_sample.taps import TAPS
 from opbuild.kernel.opdesc import OpDesc
@@ -34,7 +34,7 @@ def define(desc: OpDesc) -> Definition:
     p, c, n, axis = variables("p c n axis")
     rank, kind = int(desc.attrs["rank"]), TYPES[desc.outputs[0].dtype]
     count = TAPS[desc.attrs["mode"]]
-    index, weight, out = hl.Func("index"), hl.Func("weight"), hl.Func("out")
+    index, weight = hl.Func("index"), hl.Func("weight")
     taps = [[_tap(desc, grid[a, p, n], x.dim(a).extent(), kind, t) for t in range(count)] for a in range(rank)]
     flat = [each for own in taps for each in own]
     index[p, axis, n] = hl.mux(axis, [place for place, _ in flat])
@@ -47,10 +47,8 @@ def define(desc: OpDesc) -> Definition:
         for a, t in reversed(list(enumerate(chosen))):
             factor = factor * weight[p, a * count + t, n]
         total = total + factor * x[(*places, c, n)]
-    out[p, c, n] = total
-    constrain_output(out, desc.outputs[0])
     functions = {"index": index, "weight": weight}
-    return Definition([x, grid], [out], {"p": p, "c": c, "n": n}, functions)
+    return computed(desc, [x, grid], (p, c, n), total, functions)
 
 
 def _tap(desc: OpDesc, place: Any, extent: Any, kind: Any, number: int) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.conversions import round_result
-from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import Definition, computed, parameters, variables
 from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64
 from opbuild.backend.halide.rows import VECTOR, parallel_rows, reduce_lanes, schedule_lanes
 from opbuild.kernel.opdesc import OpDesc
@@ -52,12 +52,9 @@ def define(desc: OpDesc) -> Definition:
     variance = functions["squares"].total[y, z] / count
     functions["factor"][y, z] = hl.cast(kind, 1) / hl.sqrt(variance + hl.cast(kind, epsilon[0]))
 
-    out = hl.Func("out")
     value = centered(i, j) * (functions["factor"][y, z] * hl.cast(kind, scale[i, j, y, z]))
     value = value + hl.cast(kind, bias[0][i, j, y, z]) if desc.attrs["bias"] else value
-    out[i, j, y, z] = round_result(desc, hl.cast(FLOAT32, value), (i, j, y, z))
-    constrain_output(out, desc.outputs[0])
-    return Definition(inputs, [out], {"i": i, "j": j, "y": y, "z": z}, functions)
+    return computed(desc, inputs, (i, j, y, z), round_result(desc, hl.cast(FLOAT32, value), (i, j, y, z)), functions)
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameter, variables
+from opbuild.backend.halide.definition import TYPES, Definition, computed, parameter, variables
 from opbuild.backend.halide.division import divide_plane
 from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64
 from opbuild.kernel.opdesc import OpDesc
@@ -37,7 +37,6 @@ def define(desc: OpDesc) -> Definition:
     x = parameter(desc.inputs[0])
     lane, ox, oy, block = variables("lane ox oy block")
     taps = [_taps(desc, x, axis, position) for axis, position in ((0, ox), (1, oy))]
-    out = hl.Func("out")
     average = desc.attrs["kind"] == "average"
     kind = TYPES[desc.inputs[0].dtype]
     fill = hl.f32(0.0 if average else float("-inf")) if kind.is_float() else kind.min()
@@ -51,11 +50,10 @@ def define(desc: OpDesc) -> Definition:
         wide = FLOAT64 if desc.is_precise else FLOAT32
         total = reduce(add, [hl.cast(wide, value) for value in values])
         count = hl.cast(wide, _count(desc, x, 0, ox) * _count(desc, x, 1, oy))
-        out[lane, ox, oy, block] = hl.cast(FLOAT32, total / count)
+        value = hl.cast(FLOAT32, total / count)
     else:
-        out[lane, ox, oy, block] = _maximum(values) if kind.is_float() else reduce(hl.max, values)
-    constrain_output(out, desc.outputs[0])
-    return Definition([x], [out], {"lane": lane, "ox": ox, "oy": oy, "block": block})
+        value = _maximum(values) if kind.is_float() else reduce(hl.max, values)
+    return computed(desc, [x], (lane, ox, oy, block), value)
 
 
 def _taps(desc: OpDesc, x: Any, axis: int, position: Any) -> list[tuple[Any, Any]]:

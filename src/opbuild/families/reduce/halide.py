@@ -19,7 +19,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide import precise
-from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import TYPES, Definition, computed, parameters, variables
 from opbuild.backend.halide.mathematics import (
     FLOAT32,
     FLOAT64,
@@ -58,10 +58,7 @@ def _inner(desc: OpDesc) -> Definition:
         )
         return hl.Expr(functions[name].total[y, z])
 
-    out = hl.Func("out")
-    out[y, z] = _reduction(desc, reduce, extents)
-    constrain_output(out, desc.outputs[0])
-    return Definition(inputs, [out], {"y": y, "z": z}, functions)
+    return computed(desc, inputs, (y, z), _reduction(desc, reduce, extents), functions)
 
 
 def _outer(desc: OpDesc) -> Definition:
@@ -78,10 +75,7 @@ def _outer(desc: OpDesc) -> Definition:
         functions[name][i, y, z] = combine(hl.Expr(functions[name][i, y, z]), term(x[i, domain[0], domain[1], y, z]))
         return hl.Expr(functions[name][i, y, z])
 
-    out = hl.Func("out")
-    out[i, y, z] = _reduction(desc, reduce, extents)
-    constrain_output(out, desc.outputs[0])
-    return Definition(inputs, [out], {"i": i, "y": y, "z": z}, functions, {"r": domain})
+    return computed(desc, inputs, (i, y, z), _reduction(desc, reduce, extents), functions, {"r": domain})
 
 
 def _reduction(desc: OpDesc, reduce: Reduce, extents: list[Any]) -> Any:

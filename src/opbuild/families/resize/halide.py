@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameters
+from opbuild.backend.halide.definition import Definition, computed, parameters
 from opbuild.backend.halide.rows import schedule
 from opbuild.kernel.opdesc import OpDesc
 
@@ -29,7 +29,4 @@ def define(desc: OpDesc) -> Definition:
         chosen = hl.unsafe_promise_clamped(hl.max(hl.min(places[tap, place], extent - 1), 0), 0, extent - 1)
         term = weights[tap, place] * x[[*inner, chosen, outer]]
         total = term if total is None else total + term
-    out = hl.Func("out")
-    out[index] = hl.strict_float(total)
-    constrain_output(out, desc.outputs[0])
-    return Definition([x, places, weights], [out], {f"i{number}": name for number, name in enumerate(index)})
+    return computed(desc, [x, places, weights], index, hl.strict_float(total))

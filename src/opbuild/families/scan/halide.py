@@ -15,7 +15,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import TYPES, Definition, computed, parameters, variables
 from opbuild.backend.halide.rows import parallel_columns
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
@@ -28,7 +28,7 @@ def define(desc: OpDesc) -> Definition:
     kind = TYPES["float64"] if desc.is_precise else stored
     i, c, z = variables("i c z")
     count = x.dim(1).extent()
-    total, out = hl.Func("total"), hl.Func("out")
+    total = hl.Func("total")
 
     def placed(place: Any) -> Any:
         return count - 1 - place if desc.attrs["reverse"] else place
@@ -42,9 +42,8 @@ def define(desc: OpDesc) -> Definition:
     before, own = hl.Expr(total[i, steps.x - 1, z]), hl.Expr(total[i, steps.x, z])
     both = before * own if desc.attrs["product"] else before + own
     total[i, steps.x, z] = hl.strict_float(both) if kind.is_float() else both
-    out[i, c, z] = hl.cast(stored, total[i, placed(c), z])
-    constrain_output(out, desc.outputs[0])
-    return Definition(inputs, [out], {"i": i, "c": c, "z": z}, {"total": total}, {"steps": steps})
+    value = hl.cast(stored, total[i, placed(c), z])
+    return computed(desc, inputs, (i, c, z), value, {"total": total}, {"steps": steps})
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import Definition, computed, parameters, variables
 from opbuild.backend.halide.division import divide_plane
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
@@ -17,12 +17,9 @@ def define(desc: OpDesc) -> Definition:
     """Define it; there are no attributes."""
     x, channel = parameters(desc)
     lane, ox, oy, block = variables("lane ox oy block")
-    out = hl.Func("out")
     wanted = hl.unsafe_promise_clamped(block * 16 + lane, 0, channel.dim(0).extent() - 1)
     place = hl.unsafe_promise_clamped(channel[wanted], 0, x.dim(3).extent() * 16 - 1)
-    out[lane, ox, oy, block] = x[place % 16, ox, oy, place // 16]
-    constrain_output(out, desc.outputs[0])
-    return Definition([x, channel], [out], {"lane": lane, "ox": ox, "oy": oy, "block": block})
+    return computed(desc, [x, channel], (lane, ox, oy, block), x[place % 16, ox, oy, place // 16])
 
 
 def schedule(definition: Definition, _desc: OpDesc, _machine: Machine) -> None:

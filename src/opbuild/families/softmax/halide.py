@@ -24,7 +24,7 @@ import halide as hl
 
 from opbuild.backend.halide import precise
 from opbuild.backend.halide.conversions import round_result
-from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import Definition, computed, parameters, variables
 from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64, absolute, bounded
 from opbuild.backend.halide.rows import VECTOR, parallel_columns, parallel_rows, reduce_lanes, schedule_lanes
 from opbuild.backend.halide.transcendental import exp_below_zero
@@ -48,17 +48,15 @@ def _inner(desc: OpDesc) -> Definition:
     power = hl.Func("power")
     power[i, y, z] = _power(desc, shown(desc, x[i, y, z]), hl.Expr(maximum.total[y, z]), kind)
     total = reduce_lanes("sum", lambda c: power[c, y, z], extent, (y, z), lambda a, b: a + b, hl.cast(kind, 0))
-    row, out = hl.Func("row"), hl.Func("out")
+    row = hl.Func("row")
     if desc.attrs["log"]:
         row[y, z] = _log_of_sum(total.total[y, z], kind)
         result = _logarithm(x[i, y, z], hl.Expr(maximum.total[y, z]), row[y, z], kind)
     else:
         row[y, z] = inverse(desc, hl.Expr(total.total[y, z]))
         result = hl.cast(FLOAT32, power[i, y, z] * row[y, z])
-    out[i, y, z] = round_result(desc, result, (i, y, z))
-    constrain_output(out, desc.outputs[0])
     functions = {"maximum": maximum, "power": power, "sum": total, "row": row}
-    return Definition(inputs, [out], {"i": i, "y": y, "z": z}, functions)
+    return computed(desc, inputs, (i, y, z), round_result(desc, result, (i, y, z)), functions)
 
 
 def _outer(desc: OpDesc) -> Definition:
@@ -67,7 +65,7 @@ def _outer(desc: OpDesc) -> Definition:
     kind = FLOAT64 if desc.is_precise else FLOAT32
     i, c, z = variables("i c z")
     domain = hl.RDom([(0, x.dim(1).extent())], "c")
-    maximum, power, total, row, out = (hl.Func(name) for name in ("maximum", "power", "sum", "row", "out"))
+    maximum, power, total, row = (hl.Func(name) for name in ("maximum", "power", "sum", "row"))
     maximum[i, z] = least(desc)
     maximum[i, z] = hl.max(maximum[i, z], shown(desc, x[i, domain.x, z]))
     power[i, c, z] = _power(desc, shown(desc, x[i, c, z]), hl.Expr(maximum[i, z]), kind)
@@ -80,10 +78,8 @@ def _outer(desc: OpDesc) -> Definition:
     else:
         row[i, z] = inverse(desc, hl.Expr(total[i, z]))
         result = hl.cast(FLOAT32, power[i, c, z] * row[i, z])
-    out[i, c, z] = round_result(desc, result, (i, c, z))
-    constrain_output(out, desc.outputs[0])
     functions = {"maximum": maximum, "power": power, "sum": total, "row": row}
-    return Definition(inputs, [out], {"i": i, "c": c, "z": z}, functions)
+    return computed(desc, inputs, (i, c, z), round_result(desc, result, (i, c, z)), functions)
 
 
 def _power(desc: OpDesc, x: Any, greatest: Any, kind: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameter, variables
+from opbuild.backend.halide.definition import TYPES, Definition, computed, parameter, variables
 from opbuild.backend.halide.division import divide_plane
 from opbuild.families.to_blocked.few import FEW
 from opbuild.kernel.opdesc import OpDesc
@@ -22,18 +22,16 @@ def define(desc: OpDesc) -> Definition:
     """Define it: ``attrs`` has ``whole``, true where the channels fill all blocks, or ``few``, true up to ``FEW``."""
     x = parameter(desc.inputs[0])
     lane, ox, oy, block = variables("lane ox oy block")
-    out = hl.Func("out")
     channel = block * 16 + lane
     if desc.attrs.get("few"):
-        out[lane, ox, oy, block] = _few(x, lane, ox, oy)
+        value = _few(x, lane, ox, oy)
     elif desc.attrs["whole"]:
-        out[lane, ox, oy, block] = x[ox, oy, channel]
+        value = x[ox, oy, channel]
     else:
         channels = x.dim(2).extent()
         zero = hl.cast(TYPES[desc.inputs[0].dtype], 0)
-        out[lane, ox, oy, block] = hl.select(channel < channels, x[ox, oy, hl.min(channel, channels - 1)], zero)
-    constrain_output(out, desc.outputs[0])
-    return Definition([x], [out], {"lane": lane, "ox": ox, "oy": oy, "block": block})
+        value = hl.select(channel < channels, x[ox, oy, hl.min(channel, channels - 1)], zero)
+    return computed(desc, [x], (lane, ox, oy, block), value)
 
 
 def _few(x: Any, lane: Any, ox: Any, oy: Any) -> Any:

@@ -22,7 +22,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import TYPES, Definition, computed, parameters, variables
 from opbuild.backend.halide.rows import parallel_rows
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
@@ -43,14 +43,11 @@ def define(desc: OpDesc) -> Definition:
     (x, wanted), chunk = inputs, int(desc.variant["chunk"])
     p, y, z, c = variables("p y z c")
     row = _Row(y, z, TYPES[desc.inputs[0].dtype].bits(), bool(desc.variant["digits"]))
-    out = hl.Func("out")
     extent = x.dim(0).extent()
     ordered = _ordered(x[hl.clamp(c, 0, extent - 1), y, z], bool(desc.attrs["least"]))
     key = row.function("key", c, hl.select(c < extent, ordered, hl.cast(ordered.type(), 0)))
     place = _of_chunks(row, key, (extent, wanted.dim(0).extent()), chunk) if chunk else row.sorted("all", key, extent)
-    out[p, y, z] = hl.cast(hl.Int(64), place(p))
-    constrain_output(out, desc.outputs[0])
-    return Definition(inputs, [out], {"p": p, "y": y, "z": z}, row.functions, row.loops)
+    return computed(desc, inputs, (p, y, z), hl.cast(hl.Int(64), place(p)), row.functions, row.loops)
 
 
 def _ordered(x: Any, least: bool) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameter, variables
+from opbuild.backend.halide.definition import TYPES, Definition, computed, parameter, variables
 from opbuild.backend.halide.mathematics import maximum
 from opbuild.backend.halide.rows import alone, parallel_rows
 from opbuild.kernel.opdesc import OpDesc
@@ -35,13 +35,13 @@ def define(desc: OpDesc) -> Definition:
     index = variables("i j k plane")
     domain = hl.RDom([(0, x.dim(number).extent()) for number in (3, 4, 5)], "taps")
     taps = [domain[number] for number in range(3)]
-    found, out = hl.Func("found"), hl.Func("out")
+    found = hl.Func("found")
     value = x[(*index[:3], *taps, index[3])]
     if kind == "place":
         place = params["place"][(*index[:3], *taps)]
         found[index] = hl.Tuple([hl.cast(value.type(), 0), hl.i64(-1)])
         found[index] = _first_greatest(found[index], value, place)
-        out[index] = found[index][1] + params["start"][index[3]]
+        result = found[index][1] + params["start"][index[3]]
     else:
         stored = TYPES[desc.inputs[0].dtype]
         wide = TYPES["float64"] if desc.is_precise else stored
@@ -52,10 +52,8 @@ def define(desc: OpDesc) -> Definition:
             total = hl.sqrt(total)
         elif kind == "average":
             total = total / hl.cast(wide, params["count"][index[:3]])
-        out[index] = hl.cast(stored, total)
-    constrain_output(out, desc.outputs[0])
-    inputs = list(params.values())
-    return Definition(inputs, [out], {each.name(): each for each in index}, {"found": found}, {"taps": domain})
+        result = hl.cast(stored, total)
+    return computed(desc, list(params.values()), index, result, {"found": found}, {"taps": domain})
 
 
 def _combined(kind: str, old: Any, value: Any) -> Any:
