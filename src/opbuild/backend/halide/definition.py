@@ -72,6 +72,11 @@ def named(names: Iterable[Any]) -> dict[str, Any]:
     return {variable.name(): variable for variable in names}
 
 
+def output_indices(desc: OpDesc) -> list[Any]:
+    """Return a variable for each dimension of the output, innermost first: ``i0``, ``i1``, ..."""
+    return [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]
+
+
 def parameter(operand: Operand) -> Any:
     """Return an input operand's parameter; numbers that the descriptor fixes become constants of the code."""
     param = hl.ImageParam(TYPES[operand.dtype], len(operand.dims), operand.name)

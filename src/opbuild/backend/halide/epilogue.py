@@ -45,6 +45,12 @@ def apply_epilogue(
     return compile_expression(expression, args, names or index, _expr(accumulator), refined=desc.is_precise)
 
 
+def fused(desc: OpDesc, others: Sequence[Any], place: Sequence[Any], total: Any) -> Any:
+    """Return the value that a product's epilogue makes of a sum at a place, where it reads its operands, too."""
+    operands, expression = [other[tuple(place)] for other in others], from_json(desc.attrs["epilogue"])
+    return compile_expression(expression, operands, place, _expr(total), refined=desc.is_precise)
+
+
 def _expr(value: Any) -> Any:
     """Return a reference to a function as an expression; an expression stays."""
     return value if isinstance(value, hl.Expr) else hl.Expr(value)

@@ -193,19 +193,20 @@ def parallel_columns(definition: Definition, desc: OpDesc) -> Any:
     io, ii = variables("io ii")
     out.split(i, io, ii, lanes, hl.TailStrategy.ShiftInwards).reorder(ii, *between, io, z).vectorize(ii)
     buffer = out.output_buffer()
-    extents = [(buffer.dim(0).extent() + lanes - 1) // lanes, buffer.dim(len(between) + 1).extent()]
+    strips = (buffer.dim(0).extent() + lanes - 1) // lanes
     alone(out, definition.tasks)
-    return parallel_rows(out, [io, z], extents, definition.tasks)
+    divide_loops(out, [(io, strips, 1), (z, buffer.dim(len(between) + 1).extent(), 1)], definition.tasks)
+    return io
 
 
-def parallel_rows(function: Any, rows: list[Any], extents: list[Any], tasks: Any) -> Any:
-    """Divide the loops over rows among tasks, the two innermost of them, and return the innermost variable.
+def parallel_rows(out: Any, first: int, tasks: Any) -> Any:
+    """Divide the loops over an output's rows among tasks, the two innermost of them, and return the innermost variable.
 
     Args:
-        function: The function whose loops they are; what else is scheduled of it must be scheduled before.
-        rows: Its variables, innermost first, outermost of its loops.
-        extents: Their extents.
+        out: The output; what else is scheduled of it must be scheduled before.
+        first: The innermost dimension of rows; all from there on are outermost of its loops.
         tasks: Number of tasks, an expression.
     """
-    divide_loops(function, [(row, extent, 1) for row, extent in zip(rows, extents, strict=True)], tasks)
+    rows, buffer = out.args()[first:], out.output_buffer()
+    divide_loops(out, [(row, buffer.dim(axis).extent(), 1) for axis, row in enumerate(rows, first)], tasks)
     return rows[0]

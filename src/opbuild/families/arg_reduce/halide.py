@@ -95,12 +95,10 @@ def _better(desc: OpDesc, old: Any, new: Pair) -> Any:
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule an ArgMax or ArgMin."""
     out = definition.outputs[0]
-    buffer = out.output_buffer()
     total = definition.functions["total"]
     if desc.attrs["layout"] == "inner":
-        rows = [definition.variables["y"], definition.variables["z"]]
         alone(out, definition.tasks)
-        row = parallel_rows(out, rows, [buffer.dim(0).extent(), buffer.dim(1).extent()], definition.tasks)
+        row = parallel_rows(out, 0, definition.tasks)
         partial = definition.functions["partial"]
         lane = partial.args()[0]
         partial.compute_at(out, row).bound_extent(lane, desc.variant["vector"]).vectorize(lane)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import halide as hl
 
 from opbuild.backend.halide import rows
-from opbuild.backend.halide.definition import Definition, computed, parameter
+from opbuild.backend.halide.definition import Definition, computed, output_indices, parameter
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 
@@ -17,7 +17,7 @@ def define(desc: OpDesc) -> Definition:
     dimension 1 and passes square blocks through a staged one, ``block``.
     """
     x = parameter(desc.inputs[0])
-    index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]
+    index = output_indices(desc)
     if desc.variant["kind"] != "transpose":
         return computed(desc, [x], index, x[index])
     block = hl.Func("block")

@@ -9,7 +9,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import TYPES, Definition, computed, parameters
+from opbuild.backend.halide.definition import TYPES, Definition, computed, output_indices, parameters
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.backend.halide.rows import schedule
 from opbuild.backend.halide.user_source import elementwise_functions
@@ -26,7 +26,7 @@ def define(desc: OpDesc) -> Definition:
     in the descriptor's ``source``.
     """
     inputs = parameters(desc)
-    index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]
+    index = output_indices(desc)
     args: list[Any] = [x[index] for x in inputs]
     expression, functions = from_json(list(desc.attrs["expression"])), elementwise_functions(desc.source)
     dtypes = [operand.dtype for operand in desc.inputs]

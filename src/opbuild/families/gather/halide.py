@@ -9,7 +9,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, computed, parameters
+from opbuild.backend.halide.definition import Definition, computed, output_indices, parameters
 from opbuild.backend.halide.rows import schedule
 from opbuild.kernel.opdesc import OpDesc
 
@@ -31,7 +31,7 @@ def define(desc: OpDesc) -> Definition:
     touched.
     """
     x, indices = parameters(desc)
-    index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]
+    index = output_indices(desc)
     return computed(desc, [x, indices], index, x[_place(desc, x, indices, index)])
 
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
-from opbuild.backend.halide.expression import compile_expression
+from opbuild.backend.halide.definition import Definition, computed, parameters, variables
+from opbuild.backend.halide.epilogue import fused
 from opbuild.backend.halide.mathematics import FLOAT64
 from opbuild.backend.halide.rows import parallel_rows, reduce_lanes, schedule_lanes
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.operations.expression import from_json
 from opbuild.target.machine import Machine
 
 
@@ -36,18 +35,12 @@ def define(desc: OpDesc) -> Definition:
         lambda a, b: a + b,
         hl.cast(kind, 0),
     )
-    out = hl.Func("out")
-    operands = [other[kept] for other in others]
-    expression, total = from_json(desc.attrs["epilogue"]), hl.cast(stored, dot.total[kept])
-    out[kept] = compile_expression(expression, operands, kept, total, refined=desc.is_precise)
-    constrain_output(out, desc.outputs[0])
-    return Definition(inputs, [out], {"r": r, "b0": b0, "b1": b1}, {"dot": dot})
+    value = fused(desc, others, kept, hl.cast(stored, dot.total[kept]))
+    return computed(desc, inputs, kept, value, {"dot": dot})
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a matrix-vector product."""
     out = definition.outputs[0]
-    rows = [definition.variables[name] for name in ("r", "b0", "b1")]
-    extents = [out.output_buffer().dim(index).extent() for index in range(3)]
-    row = parallel_rows(out, rows, extents, definition.tasks)
+    row = parallel_rows(out, 0, definition.tasks)
     schedule_lanes(definition.functions["dot"], out, row)

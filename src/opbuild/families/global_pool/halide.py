@@ -13,7 +13,7 @@ from operator import add
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
+from opbuild.backend.halide.definition import Definition, computed, parameter, variables
 from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64, maximum
 from opbuild.backend.halide.rows import divide_loops
 from opbuild.kernel.opdesc import OpDesc
@@ -33,7 +33,7 @@ def define(desc: OpDesc) -> Definition:
     whole = hl.RDom([(0, width // count), (0, height)], "whole")
     rest = hl.RDom([(0, width % count), (0, height)], "rest")
     lanes = hl.RDom([(0, count)], "lanes")
-    partials, total, out = hl.Func("partials"), hl.Func("total"), hl.Func("out")
+    partials, total = hl.Func("partials"), hl.Func("total")
     partials[lane, partial, block] = start
     partials[lane, partial, block] = join(
         partials[lane, partial, block], hl.cast(kind, x[lane, whole[0] * count + partial, whole[1], block])
@@ -44,15 +44,9 @@ def define(desc: OpDesc) -> Definition:
     total[lane, block] = start
     total[lane, block] = join(total[lane, block], partials[lane, lanes[0], block])
     size = hl.cast(kind, width * height)
-    out[lane, block] = hl.cast(FLOAT32, total[lane, block] / size) if average else total[lane, block]
-    constrain_output(out, desc.outputs[0])
-    return Definition(
-        [x],
-        [out],
-        {"lane": lane, "block": block, "partial": partial},
-        {"partials": partials, "total": total},
-        {"whole": whole, "lanes": lanes},
-    )
+    value = hl.cast(FLOAT32, total[lane, block] / size) if average else total[lane, block]
+    functions, domains = {"partials": partials, "total": total}, {"whole": whole, "lanes": lanes}
+    return computed(desc, [x], (lane, block), value, functions, domains, loops=[partial])
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import TYPES, Definition, computed, parameters, variables
-from opbuild.backend.halide.rows import parallel_rows
+from opbuild.backend.halide.rows import divide_loops
 from opbuild.families.grid_sample.taps import TAPS
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
@@ -106,8 +106,8 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     po, pi = hl.Var("po"), hl.Var("pi")
     out.split(p, po, pi, lanes, hl.TailStrategy.ShiftInwards).reorder(pi, c, po, n).vectorize(pi)
     buffer = out.output_buffer()
-    extents = [(buffer.dim(0).extent() + lanes - 1) // lanes, buffer.dim(2).extent()]
-    parallel_rows(out, [po, n], extents, definition.tasks)
+    strips = (buffer.dim(0).extent() + lanes - 1) // lanes
+    divide_loops(out, [(po, strips, 1), (n, buffer.dim(2).extent(), 1)], definition.tasks)
     neighbours = int(desc.attrs["rank"]) * TAPS[desc.attrs["mode"]]
     for function in definition.functions.values():
         place, axis, _ = function.args()

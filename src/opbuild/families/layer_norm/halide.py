@@ -61,10 +61,8 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a normalisation of rows."""
     out = definition.outputs[0]
     functions = definition.functions
-    extents = [out.output_buffer().dim(index).extent() for index in (2, 3)]
-    rows = [definition.variables["y"], definition.variables["z"]]
     out.vectorize(definition.variables["i"], VECTOR, hl.TailStrategy.GuardWithIf)
-    row = parallel_rows(out, rows, extents, definition.tasks)
+    row = parallel_rows(out, 2, definition.tasks)
     for name in ("sum", "squares"):
         if name in functions:
             schedule_lanes(functions[name], out, row)

@@ -11,7 +11,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
+from opbuild.backend.halide.definition import Definition, computed, parameter, variables
 from opbuild.backend.halide.division import divide_plane
 from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64, bounded
 from opbuild.backend.halide.transcendental import exp2_double, log2_double
@@ -25,7 +25,7 @@ def define(desc: OpDesc) -> Definition:
     x = parameter(desc.inputs[0])
     lane, ox, oy, block, place = variables("lane ox oy block place")
     blocks = x.dim(3).extent()
-    squares, out = hl.Func("squares"), hl.Func("out")
+    squares = hl.Func("squares")
     neighbour = block - 1 + place // 16
     kind = FLOAT64 if desc.is_precise else FLOAT32
     value = hl.cast(kind, x[place % 16, ox, oy, hl.clamp(neighbour, 0, blocks - 1)])
@@ -38,10 +38,8 @@ def define(desc: OpDesc) -> Definition:
         total = square if total is None else total + square
     scale = hl.cast(kind, hl.f64(bias)) + hl.cast(kind, hl.f64(alpha / size)) * total
     value = hl.cast(kind, x[lane, ox, oy, block])
-    out[lane, ox, oy, block] = hl.cast(FLOAT32, value / _power(scale, beta))
-    constrain_output(out, desc.outputs[0])
-    names = {"lane": lane, "ox": ox, "oy": oy, "block": block, "place": place}
-    return Definition([x], [out], names, {"squares": squares})
+    value = hl.cast(FLOAT32, value / _power(scale, beta))
+    return computed(desc, [x], (lane, ox, oy, block), value, {"squares": squares}, loops=[place])
 
 
 def _power(value: Any, exponent: float) -> Any:

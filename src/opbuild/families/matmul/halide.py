@@ -37,13 +37,12 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import CHECKED, Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import CHECKED, Definition, computed, parameters, variables
 from opbuild.backend.halide.division import share
-from opbuild.backend.halide.expression import compile_expression
+from opbuild.backend.halide.epilogue import fused
 from opbuild.backend.halide.mathematics import BFLOAT16, FLOAT16, FLOAT32, narrowed, widened
 from opbuild.families.matmul.layouts import LEAST_FETCHED, PACKED, PANEL, fetches, registers, words
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.operations.expression import from_json
 from opbuild.target.machine import Machine
 
 Domains = dict[str, Any]
@@ -83,13 +82,8 @@ def define(desc: OpDesc) -> Definition:
     else:
         add_up = _sum_in_chunks if desc.is_precise else _sum
         domains = add_up(functions, product, place, lhs.dim(0).extent(), lhs.type())
-    acc, out = functions["acc"], hl.Func("out")
-    operands = [other[(n, m, *batch)] for other in others]
-    expression, total = from_json(desc.attrs["epilogue"]), hl.Expr(acc[(n, m, *batch)])
-    out[place] = compile_expression(expression, operands, place, total, refined=desc.is_precise)
-    constrain_output(out, desc.outputs[0])
-    names = {"n": n, "m": m, **{var.name(): var for var in batch}}
-    return Definition(inputs, [out], names, functions, domains, dots=desc.attrs["rhs"] == "pairs")
+    value = fused(desc, others, place, functions["acc"][place])
+    return computed(desc, inputs, place, value, functions, domains, dots=desc.attrs["rhs"] == "pairs")
 
 
 def _sum(

@@ -25,12 +25,11 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import Definition, computed, parameters, variables
 from opbuild.backend.halide.division import share
-from opbuild.backend.halide.expression import compile_expression
+from opbuild.backend.halide.epilogue import fused
 from opbuild.families.matmul.halide import divide_tiles
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.operations.expression import from_json
 from opbuild.target.machine import Machine
 
 PAIR = 2
@@ -48,7 +47,7 @@ def define(desc: OpDesc) -> Definition:
     extent = lhs.dim(0).extent()
     group, panel = (dim.extent for dim in desc.inputs[1].dims[:2])
     halves = bool(desc.attrs.get("halves"))
-    acc, out = hl.Func("acc"), hl.Func("out")
+    acc = hl.Func("acc")
     functions = {"acc": acc}
 
     left = lhs
@@ -76,13 +75,8 @@ def define(desc: OpDesc) -> Definition:
     else:
         acc[place] += product(k.y, k.x)
     acc[place] += product(extent // group, rest.x)
-    operands = [other[place] for other in others]
-    out[place] = compile_expression(
-        from_json(desc.attrs["epilogue"]), operands, place, hl.Expr(acc[place]), refined=desc.is_precise
-    )
-    constrain_output(out, desc.outputs[0])
-    names = {"n": n, "m": m, **{var.name(): var for var in batch}}
-    return Definition(inputs, [out], names, functions, {"k": k, "rest": rest}, dots=True)
+    value = fused(desc, others, place, acc[place])
+    return computed(desc, inputs, place, value, functions, {"k": k, "rest": rest}, dots=True)
 
 
 LEAST_WIDENED = 32

@@ -23,11 +23,10 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
-from opbuild.backend.halide.expression import compile_expression
+from opbuild.backend.halide.definition import Definition, computed, parameters, variables
+from opbuild.backend.halide.epilogue import fused
 from opbuild.families.matmul.halide import divide_tiles
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.operations.expression import from_json
 from opbuild.target.machine import Machine
 
 
@@ -68,14 +67,8 @@ def define(desc: OpDesc) -> Definition:
     acc[n, m] += scaled(total[n, m, blocks.x], beside[m, blocks.x], blocks.x)
     ends = hl.RDom([(0, hl.select(extent % block > 0, 1, 0))], "ends")
     acc[n, m] += scaled(last[n, m], last_beside[m], whole + ends.x)
-    out = hl.Func("out")
-    out[n, m] = compile_expression(
-        from_json(desc.attrs["epilogue"]), [other[n, m] for other in others], (n, m), hl.Expr(acc[n, m]),
-        refined=desc.is_precise,
-    )  # fmt: skip
-    constrain_output(out, desc.outputs[0])
     domains = {"k": k, "blocks": blocks, "rest": rest, "ends": ends}
-    return Definition(inputs, [out], {"n": n, "m": m}, functions, domains)
+    return computed(desc, inputs, (n, m), fused(desc, others, (n, m), acc[n, m]), functions, domains)
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:

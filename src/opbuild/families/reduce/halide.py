@@ -29,7 +29,7 @@ from opbuild.backend.halide.mathematics import (
     minimum,
     restore_nan,
 )
-from opbuild.backend.halide.rows import alone, parallel_rows, reduce_lanes, schedule_lanes
+from opbuild.backend.halide.rows import alone, divide_loops, parallel_rows, reduce_lanes, schedule_lanes
 from opbuild.backend.halide.transcendental import exp
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
@@ -152,10 +152,8 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
 
 def _schedule_inner(definition: Definition, desc: OpDesc) -> None:
     out = definition.outputs[0]
-    extents = [out.output_buffer().dim(index).extent() for index in (0, 1)]
-    rows = [definition.variables["y"], definition.variables["z"]]
     alone(out, definition.tasks)
-    row = parallel_rows(out, rows, extents, definition.tasks)
+    row = parallel_rows(out, 0, definition.tasks)
     for name, reduction in definition.functions.items():
         schedule_lanes(reduction, out, row, tree=name in TREES)
 
@@ -168,11 +166,13 @@ def _schedule_outer(definition: Definition, desc: OpDesc, machine: Machine) -> N
     vector = min(lanes, machine.lanes)
     out.split(i, io, ii, lanes, hl.TailStrategy.ShiftInwards).reorder(ii, io, y, z).vectorize(ii, vector).unroll(ii)
     buffer = out.output_buffer()
-    extents = [(buffer.dim(0).extent() + lanes - 1) // lanes, buffer.dim(1).extent(), buffer.dim(2).extent()]
+    strips = (buffer.dim(0).extent() + lanes - 1) // lanes
     alone(out, definition.tasks)
-    column = parallel_rows(out, [io, y, z], extents, definition.tasks)
+    divide_loops(
+        out, [(io, strips, 1), (y, buffer.dim(1).extent(), 1), (z, buffer.dim(2).extent(), 1)], definition.tasks
+    )
     domain = definition.domains["r"]
     for function in definition.functions.values():
         kept = function.args()[0]
-        function.compute_at(out, column).bound_extent(kept, lanes).vectorize(kept, vector).unroll(kept)
+        function.compute_at(out, io).bound_extent(kept, lanes).vectorize(kept, vector).unroll(kept)
         function.update().reorder(kept, domain[0], domain[1]).vectorize(kept, vector).unroll(kept)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, computed, parameters
+from opbuild.backend.halide.definition import Definition, computed, output_indices, parameters
 from opbuild.backend.halide.rows import schedule
 from opbuild.kernel.opdesc import OpDesc
 
@@ -21,7 +21,7 @@ def define(desc: OpDesc) -> Definition:
     operands of rank 2) the axis is the innermost one.
     """
     x, places, weights = parameters(desc)
-    index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]
+    index = output_indices(desc)
     *inner, place, outer = index
     extent = x.dim(len(inner)).extent()
     total = None

@@ -14,7 +14,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import TYPES, Definition, computed, parameters, variables
 from opbuild.backend.halide.rows import parallel_rows
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
@@ -45,19 +45,17 @@ def define(desc: OpDesc) -> Definition:
                 for axis, (each, t) in enumerate(((across, u), (down, v)))
             )
             terms.append(across[2 + u] * down[2 + v] * x[columns, rows, c, image])
-    found, out = hl.Func("found"), hl.Func("out")
-    index = (i, j, c, r)
+    found, index = hl.Func("found"), (i, j, c, r)
     if desc.attrs["mode"] == "max":
         best = hl.max(hl.max(terms[0], terms[1]), hl.max(terms[2], terms[3]))
         found[index] = kind.min()
         found[index] = hl.max(hl.Expr(found[index]), best)
-        out[index] = found[index]
+        value = found[index]
     else:
         found[index] = hl.cast(kind, 0)
         found[index] = hl.Expr(found[index]) + (terms[0] + terms[1] + terms[2] + terms[3])
-        out[index] = found[index] * hl.cast(kind, 1 / samples**2)
-    constrain_output(out, desc.outputs[0])
-    return Definition(inputs, [out], {"i": i, "j": j, "c": c, "r": r}, {**functions, "found": found})
+        value = found[index] * hl.cast(kind, 1 / samples**2)
+    return computed(desc, inputs, index, value, {**functions, "found": found})
 
 
 def _places(desc: OpDesc, name: str, corners: tuple[Any, Any], extents: tuple[Any, Any], kind: Any) -> Any:
@@ -82,9 +80,8 @@ def _places(desc: OpDesc, name: str, corners: tuple[Any, Any], extents: tuple[An
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a RoiAlign."""
     (out,) = definition.outputs
-    i, _, c, r = definition.variables.values()
-    buffer = out.output_buffer()
-    parallel_rows(out, [c, r], [buffer.dim(2).extent(), buffer.dim(3).extent()], definition.tasks)
+    i, *_, r = definition.variables.values()
+    parallel_rows(out, 2, definition.tasks)
     for name in "xy":
         definition.functions[name].compute_at(out, r)
     found = definition.functions["found"]

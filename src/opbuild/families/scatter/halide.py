@@ -13,7 +13,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide import rows
-from opbuild.backend.halide.definition import Definition, constrain_output, parameters
+from opbuild.backend.halide.definition import Definition, constrain_output, output_indices, parameters
 from opbuild.backend.halide.division import share
 from opbuild.backend.halide.mathematics import maximum, minimum
 from opbuild.kernel.opdesc import OpDesc
@@ -42,7 +42,7 @@ def define(desc: OpDesc) -> Definition:
     """
     x, indices, updates = parameters(desc)
     out = hl.Func("out")
-    index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]
+    index = output_indices(desc)
     out[index] = x[index]
     domain, place, source, valid = (_rows if desc.attrs["kind"] == "rows" else _elements)(
         desc, x, indices, updates, index

@@ -124,10 +124,8 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
 def _schedule_inner(definition: Definition, desc: OpDesc) -> None:
     out = definition.outputs[0]
     functions = definition.functions
-    i, y, z = (definition.variables[name] for name in ("i", "y", "z"))
-    extents = [out.output_buffer().dim(index).extent() for index in (1, 2)]
-    out.vectorize(i, VECTOR, hl.TailStrategy.GuardWithIf)
-    row = parallel_rows(out, [y, z], extents, definition.tasks)
+    out.vectorize(definition.variables["i"], VECTOR, hl.TailStrategy.GuardWithIf)
+    row = parallel_rows(out, 1, definition.tasks)
     for name in ("maximum", "sum"):
         schedule_lanes(functions[name], out, row)
     functions["row"].compute_at(out, row)

@@ -201,9 +201,7 @@ def _of_chunks(row: _Row, key: Any, extents: tuple[Any, Any], size: int) -> At:
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a TopK."""
     (out,) = definition.outputs
-    rows = [definition.variables[name] for name in ("y", "z")]
-    extents = [out.output_buffer().dim(number).extent() for number in (1, 2)]
-    row = parallel_rows(out, rows, extents, definition.tasks)
+    row = parallel_rows(out, 1, definition.tasks)
     for name, function in definition.functions.items():
         first, kind = function.args()[0], name.rpartition("_")[2]
         if kind == "better":  # kept in a register for the vector of ranks that asks for it

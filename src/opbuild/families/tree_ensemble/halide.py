@@ -35,7 +35,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import TYPES, Definition, computed, parameters, variables
 from opbuild.backend.halide.division import share
 from opbuild.backend.halide.rows import RANGES
 from opbuild.families.tree_ensemble.layout import BELOW, BITS, GROUP, LEAF, MOST
@@ -143,7 +143,7 @@ class _Ensemble:
         (*_, weights, base), output = self.inputs, self.desc.outputs[0]
         kind, aggregate = TYPES[output.dtype], self.desc.attrs["aggregate"]
         w, g, lane, block, row = variables("w g lane block row")
-        total, out = hl.Func("total"), hl.Func("out")
+        total = hl.Func("total")
         most = _literal(MOST[output.dtype], output.dtype)
         neutral = {"sum": hl.cast(kind, 0), "min": most, "max": -most}[aggregate]
         each = hl.RDom([(0, count)], "each")
@@ -160,10 +160,8 @@ class _Ensemble:
         total[w, target, lane, block] = combined[aggregate]()
         found = hl.Expr(total[w, g, row % self.lanes, row // self.lanes])
         found = found if aggregate == "sum" else hl.select(found == neutral, hl.cast(kind, 0), found)
-        out[w, g, row] = found + base[w, g]
-        constrain_output(out, output)
         functions = {"key": self.key, "total": total}
-        return Definition(self.inputs, [out], {"w": w, "g": g, "row": row}, functions, {"each": each})
+        return computed(self.desc, self.inputs, (w, g, row), found + base[w, g], functions, {"each": each})
 
 
 def _key(x: Any, dtype: str, side: Any) -> Any:

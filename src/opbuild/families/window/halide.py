@@ -79,9 +79,8 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     i, j, k, plane = definition.variables.values()
     io, ii = hl.Var("io"), hl.Var("ii")
     out.split(i, io, ii, lanes, hl.TailStrategy.ShiftInwards).reorder(ii, io, j, k, plane).vectorize(ii)
-    buffer = out.output_buffer()
     alone(out, definition.tasks)
-    parallel_rows(out, [k, plane], [buffer.dim(2).extent(), buffer.dim(3).extent()], definition.tasks)
+    parallel_rows(out, 2, definition.tasks)
     taps = [definition.domains["taps"][number] for number in range(3)]
     found.compute_at(out, io).bound_extent(i, lanes).vectorize(i)
     found.update().reorder(i, *taps).vectorize(i)

@@ -26,7 +26,13 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import CHECKED, Definition, constrain_output, named, parameter, variables
+from opbuild.backend.halide.definition import (
+    CHECKED,
+    Definition,
+    computed,
+    parameter,
+    variables,
+)
 from opbuild.backend.halide.division import balance, share
 from opbuild.backend.halide.epilogue import accumulate, apply_epilogue
 from opbuild.kernel.opdesc import OpDesc
@@ -92,9 +98,8 @@ def transformed(
     x, bias = params["x"], params["bias"]
     source = hl.BoundaryConditions.constant_exterior(x, hl.cast(x.type(), 0)) if desc.variant.get(CHECKED) else x
     lane, block, t, cx, cy, a, b, i, j, point, ox, oy = variables("lane block t cx cy a b i j point ox oy")
-    columns, v, acc, product, half, tile, out = (
-        hl.Func(name) for name in ("columns", "v", "acc", "product", "half", "tile", "out")
-    )
+    functions = {name: hl.Func(name) for name in ("columns", "v", "acc", "product", "half", "tile")}
+    columns, v, acc, product, half, tile = functions.values()
     taps = range(n)
     left, top = (cx * across + t % across) * m, (cy * down + t // across) * m
     read = [hl.cast(kind, source[lane, left + i, top + k, block]) for k in taps]
@@ -119,11 +124,9 @@ def transformed(
     total = scaled(tile[lane, block, number, ox % m, oy % m, chunk[0], chunk[1]]) + bias[lane, block]
     result = apply_epilogue(desc, params, total, (lane, ox, oy, block))
     valid = (ox < x.dim(1).extent() - 2) & (oy < x.dim(2).extent() - 2)
-    out[lane, ox, oy, block] = hl.select(valid, result, hl.cast(result.type(), 0))
-    constrain_output(out, desc.outputs[0])
-    functions = {"columns": columns, "v": v, "acc": acc, "product": product, "half": half, "tile": tile}
-    names = named((lane, block, t, cx, cy, a, b, i, j, point, ox, oy))
-    return Definition(list(params.values()), [out], names, functions, {"r": r})
+    value = hl.select(valid, result, hl.cast(result.type(), 0))
+    loops = (t, cx, cy, a, b, i, j, point)
+    return computed(desc, [*params.values()], (lane, ox, oy, block), value, functions, {"r": r}, loops=loops)
 
 
 def combine(coefficients: Sequence[int], values: Sequence[Any]) -> Any:
