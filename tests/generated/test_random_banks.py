@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.families.tuning_query import TuningQuery
+from opbuild.families.family import TuningQuery
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.networks import Answers, answers_from_json, answers_to_json, digest_of
 from opbuild.lowering.context import Options

@@ -11,7 +11,7 @@ from math import prod
 
 from opbuild.families.blocked import BLOCK
 from opbuild.families.family import Dims, moved_bytes
-from opbuild.families.matmul.layouts import registers
+from opbuild.families.layouts import registers
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 

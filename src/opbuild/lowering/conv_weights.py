@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
-from opbuild.families.transforms import TRANSFORMS
+from opbuild.families.layouts import TRANSFORMS
 from opbuild.files.pages import new_pages
 from opbuild.graph.constants import scaled
 from opbuild.graph.types import Array

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from opbuild.errors import OptionError
 from opbuild.families.catalogue import names
-from opbuild.families.tuning_query import TunedVariant, TuningQuery, Variant
+from opbuild.families.family import TunedVariant, TuningQuery, Variant
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.networks import Answered, Answers, digest_of
 from opbuild.kernel.opdesc import OpDesc

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from opbuild.errors import BuildError
-from opbuild.families.tuning_query import TuningQuery
+from opbuild.families.family import TuningQuery
 from opbuild.graph.types import Array
 from opbuild.runtime.accuracy import relative_error
 from opbuild.tuning.forms import Forms, NetworkForm, all_sites, sites_of

@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from opbuild.errors import OptionError, ShapeError
-from opbuild.families.tuning_query import TuningQuery, Variant
+from opbuild.families.family import TuningQuery, Variant
 from opbuild.files.writing import unwritable_folder
 from opbuild.graph.types import Graph
 from opbuild.lowering.tuned import LoweringQuery

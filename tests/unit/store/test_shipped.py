@@ -11,7 +11,7 @@ import pytest
 import opbuild
 from kernels.plan import descriptors, graphs_of
 from opbuild.config import Config
-from opbuild.families.tuning_query import TuningQuery, Variant
+from opbuild.families.family import TuningQuery, Variant
 from opbuild.files.trust import PRIVATE
 from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import OpDesc

@@ -10,7 +10,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, computed
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.families.blocked import BLOCK
-from opbuild.families.matmul.layouts import registers
+from opbuild.families.layouts import registers
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
 from opbuild.target.machine import Machine

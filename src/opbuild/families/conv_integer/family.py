@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from opbuild.families.blocked import BLOCK, CHANNEL_DIMS, LANE, blocks, result
-from opbuild.families.conv_integer.layouts import PAIR, is_flat
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Variant, VariantPart, elements
+from opbuild.families.layouts import PAIR, is_flat
 from opbuild.families.tiles import Pair, Tiles, accumulating, fitting, ranked
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace

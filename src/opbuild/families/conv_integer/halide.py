@@ -35,7 +35,7 @@ from opbuild.backend.halide.definition import Definition, computed, parameter, v
 from opbuild.backend.halide.epilogue import apply_epilogue, stored
 from opbuild.families.blocked import BLOCK
 from opbuild.families.conv.halide import divide_outer
-from opbuild.families.conv_integer.layouts import PAIR, is_flat
+from opbuild.families.layouts import PAIR, is_flat
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 

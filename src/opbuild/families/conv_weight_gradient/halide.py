@@ -4,8 +4,8 @@
 channels as weights have them, ``j = c * taps + ky * KX + kx``. ``dy (16, OW, OH, C1 out, N)``; ``x (16, OW, OH, kx, ky,
 C1 in, N)`` is what each output reads at each tap, as in ``conv``: it overlaps itself in memory, and stride and dilation
 are its strides. ``out (C in * taps, C out)`` has whole blocks of channels, those beyond what is there included; with
-``few``, as many input channels as a block of ``FEW`` holds. With ``blocked``, it lies as ``conv`` reads weights, ``out
-(16 out, 16 in, KX, KY, C1 in, C1 out)``.
+``few``, as many input channels as a block of ``FEW_INPUTS`` holds. With ``blocked``, it lies as ``conv`` reads weights,
+``out (16 out, 16 in, KX, KY, C1 in, C1 out)``.
 
 Sums have one order, whatever the number of tasks: ``held`` says whether those of an image (1) or of a row (2) are added
 up by themselves.
@@ -27,7 +27,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
 from opbuild.backend.halide.division import divide
 from opbuild.families.blocked import BLOCK
-from opbuild.families.conv_weight_gradient.few import FEW, channels
+from opbuild.families.layouts import FEW_INPUTS, inputs_at_once
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 
@@ -60,7 +60,7 @@ def define(desc: OpDesc) -> Definition:
     if desc.attrs.get("blocked"):
         out[lane, channel, kx, ky, inputs, outputs] = acc[places]
     else:
-        taps, count = across * down, channels(desc.attrs)
+        taps, count = across * down, inputs_at_once(desc.attrs)
         tap, number = j % taps, j // taps
         block[lane, j, outputs] = acc[lane, tap % across, tap // across, number % count, number // count, outputs]
         out[j, o] = block[o % BLOCK, j, o // BLOCK]
@@ -79,7 +79,7 @@ def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
     """Schedule by ``variant``: ``outputs`` and ``inputs`` (the register tile), and ``held``."""
     out, functions = definition.outputs[0], definition.functions
     acc, tile = functions["acc"], functions["tile"]
-    wide, count = desc.variant["outputs"], channels(desc.attrs)
+    wide, count = desc.variant["outputs"], inputs_at_once(desc.attrs)
     exact, flat = hl.TailStrategy.RoundUp, hl.Var("flat")
     if "block" in functions:
         _turned(definition, desc, flat)
@@ -113,8 +113,8 @@ def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
 def _turned(definition: Definition, desc: OpDesc, flat: Any) -> None:
     """Store the sums of a block of input channels as rows of the weights."""
     out, block, names = definition.outputs[0], definition.functions["block"], definition.variables
-    wide, run = desc.variant["outputs"], channels(desc.attrs) * desc.attrs["kernel"][0] * desc.attrs["kernel"][1]
-    width, exact = EDGE if run % EDGE == 0 else FEW, hl.TailStrategy.RoundUp
+    wide, run = desc.variant["outputs"], inputs_at_once(desc.attrs) * desc.attrs["kernel"][0] * desc.attrs["kernel"][1]
+    width, exact = EDGE if run % EDGE == 0 else FEW_INPUTS, hl.TailStrategy.RoundUp
     of_block, of_tile, jb, jv = variables("of_block of_tile jb jv")
     j, o = names["j"], names["o"]
     out.split(o, of_block, o, BLOCK, exact).split(of_block, of_tile, of_block, wide, exact)

@@ -20,7 +20,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import TYPES, Definition, computed, parameters, variables
 from opbuild.backend.halide.rows import divide_loops
-from opbuild.families.grid_sample.taps import TAPS
+from opbuild.families.layouts import TAPS
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 

@@ -41,7 +41,7 @@ from opbuild.backend.halide.definition import CHECKED, Definition, computed, par
 from opbuild.backend.halide.division import share
 from opbuild.backend.halide.epilogue import fused
 from opbuild.backend.halide.mathematics import BFLOAT16, FLOAT16, FLOAT32, narrowed, widened
-from opbuild.families.matmul.layouts import LEAST_FETCHED, PACKED, PANEL, fetches, registers, words
+from opbuild.families.layouts import LEAST_FETCHED, PACKED, PANEL, fetches, registers, words
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 

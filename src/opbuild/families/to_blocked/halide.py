@@ -13,13 +13,13 @@ import halide as hl
 
 from opbuild.backend.halide.definition import TYPES, Definition, computed, parameter, variables
 from opbuild.backend.halide.division import divide_plane
-from opbuild.families.to_blocked.few import FEW
+from opbuild.families.layouts import FEW_BYTES
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 
 
 def define(desc: OpDesc) -> Definition:
-    """Define it: ``attrs`` has ``whole``, true where the channels fill all blocks, or ``few``, true up to ``FEW``."""
+    """Define it: ``whole`` is true where the channels fill all blocks, ``few`` of bytes of up to ``FEW_BYTES``."""
     x = parameter(desc.inputs[0])
     lane, ox, oy, block = variables("lane ox oy block")
     channel = block * 16 + lane
@@ -38,7 +38,7 @@ def _few(x: Any, lane: Any, ox: Any, oy: Any) -> Any:
     """Return each channel where it belongs: a vector of one number a channel, not a gathering of 16 numbers."""
     channels = x.dim(2).extent()
     value = hl.cast(x.type(), 0)
-    for channel in reversed(range(FEW)):
+    for channel in reversed(range(FEW_BYTES)):
         there = x[ox, oy, hl.min(channel, channels - 1)]
         value = hl.select((lane == channel) & (channel < channels), there, value)
     return value

@@ -25,7 +25,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
 from opbuild.backend.halide.division import divide
 from opbuild.families.blocked import BLOCK
-from opbuild.families.transforms import TRANSFORMS
+from opbuild.families.layouts import TRANSFORMS
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 
