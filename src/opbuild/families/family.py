@@ -54,8 +54,18 @@ class VariantPart:
 _PLAIN = VariantPart()
 
 
+def only_variant(_machine: Machine) -> Variant:
+    """Return the variant of a family that has one."""
+    return {}
+
+
 def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
     return dim
+
+
+def without_multiples(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
+    """Return a dimension of any extent that its least and greatest one allow, of ``opened`` kernels."""
+    return replace(dim, multiple=1)
 
 
 Dims = Sequence[tuple[int, int]]
@@ -110,6 +120,11 @@ def moved_bytes(desc: OpDesc, shapes: Sequence[Dims], _machine: Machine) -> floa
         )
         / BYTES
     )
+
+
+def moving(times: float) -> Callable[[OpDesc, Sequence[Dims], Machine], float]:
+    """Return the ``work`` of a family that takes so many times as long as reading and writing all operands."""
+    return lambda desc, shapes, machine: times * moved_bytes(desc, shapes, machine)
 
 
 @dataclass(frozen=True, eq=False)

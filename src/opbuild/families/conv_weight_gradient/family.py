@@ -22,6 +22,9 @@ REGISTER_TILES: Mapping[int, tuple[Pair, ...]] = {
 """Register tiles by the registers that a channel block fills: blocks of output channels, and input channels. The first
 that is legal is taken."""
 
+DY = Operand("dy", "float32", (LANE, Dim(stride=BLOCK), Dim(), Dim(), Dim()), "NC1HWC0")
+X = Operand("x", "float32", (LANE, *[Dim()] * 6), "NC1HWC0")
+
 LEAST, MOST = 64, 1024
 """Positions of a partial sum. Fewer, and adding it up in memory takes the time; more, and roundings grow (4,096 in one
 sum: 5 times the error of four sums), and what a tile reads leaves the near caches."""
@@ -85,8 +88,6 @@ def describe(kernel: Pair, inputs: int, variant: Variant, blocked: bool = False)
         blocked: Whether whole blocks are written as convolutions read weights.
     """
     attrs: dict[str, Any] = {"kernel": kernel, "few": True} if is_few(inputs) else {"kernel": kernel}
-    dy = Operand("dy", "float32", (LANE, Dim(stride=BLOCK), Dim(), Dim(), Dim()), "NC1HWC0")
-    x = Operand("x", "float32", (LANE, *[Dim()] * 6), "NC1HWC0")
     run, (kx, ky), area = prod(kernel) * inputs_at_once(attrs), kernel, BLOCK * BLOCK
     out = Operand("out", "float32", (Dim(stride=1, multiple=run), Dim(multiple=BLOCK * variant["outputs"])))
     if blocked:
@@ -95,7 +96,7 @@ def describe(kernel: Pair, inputs: int, variant: Variant, blocked: bool = False)
             Operand("out", "float32", (LANE, Dim(BLOCK, BLOCK), *places), "FRACTAL_Z"),
             {**attrs, "blocked": True},
         )
-    return FAMILY.desc(("ConvWeightGradient",), (dy, x), (out,), attrs, variant)
+    return FAMILY.desc(("ConvWeightGradient",), (DY, X), (out,), attrs, variant)
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:

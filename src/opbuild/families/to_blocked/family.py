@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from opbuild.families.blocked import BLOCK, BLOCKED_DIMS
-from opbuild.families.family import Dims, Family, moved_bytes
+from opbuild.families.family import Family, moving
 from opbuild.families.layouts import FEW_BYTES
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
-from opbuild.target.machine import Machine
 
 BYTES = ("uint8", "int8")
-
-
-def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
-    """Return the nanoseconds on one core: elements of a vector are gathered, which takes twice as long as moving."""
-    return 2 * moved_bytes(desc, shapes, machine)
 
 
 def describe(dtype: str, stride: int, channels: int) -> OpDesc:
@@ -31,4 +23,10 @@ def describe(dtype: str, stride: int, channels: int) -> OpDesc:
     return FAMILY.desc(("ToBlocked",), (x,), (out,), attrs, {})
 
 
-FAMILY = Family("to_blocked", choose=dict, work=work, attributes=("whole", "few"), any_stride=True)
+FAMILY = Family(
+    "to_blocked",
+    choose=dict,
+    work=moving(2),  # elements of a vector are gathered
+    attributes=("whole", "few"),
+    any_stride=True,
+)
