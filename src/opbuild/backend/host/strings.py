@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.backend.host.movement import TEXT, implements
+from opbuild.backend.host.movement import TEXT, implements, implements_each
 from opbuild.backend.host.patterns import RegularExpression
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array, Node
@@ -36,9 +36,13 @@ def _split(node: Node, inputs: Any) -> Sequence[Array]:
     x = inputs[0]
     delimiter, most = node.text("delimiter", "") or None, int(node.attrs.get("maxsplit", -1))
     parts = [text.split(delimiter, most) for text in x.flat]
-    width = max(map(len, parts), default=0)
-    filled = (each for part in parts for each in (*part, *[""] * (width - len(part))))
-    return text_array(filled, (*x.shape, width)), np.array([*map(len, parts)], np.int64).reshape(x.shape)
+    return _filled(parts, x.shape), np.array([*map(len, parts)], np.int64).reshape(x.shape)
+
+
+def _filled(rows: Sequence[Sequence[str]], shape: Sequence[int], pad: str = "") -> Array:
+    """Return lists of text as the last dimension of a tensor, shorter ones filled up."""
+    width = max(map(len, rows), default=0)
+    return text_array((each for row in rows for each in (*row, *[pad] * (width - len(row)))), (*shape, width))
 
 
 @implements("StringNormalizer")
@@ -66,14 +70,13 @@ def _full_match(node: Node, inputs: Any) -> Sequence[Array]:
     return (np.array([pattern.fullmatch(text) for text in x.flat], np.bool_).reshape(x.shape),)
 
 
-@implements("Equal", on_text=True)
-def _equal(node: Node, inputs: Any) -> Sequence[Array]:
-    return (np.asarray(inputs[0] == inputs[1], np.bool_),)
-
-
-@implements("Where", on_text=True)
-def _where(node: Node, inputs: Any) -> Sequence[Array]:
-    return (np.where(*inputs),)
+implements_each(
+    {
+        "Equal": lambda node, inputs: np.asarray(inputs[0] == inputs[1], np.bool_),
+        "Where": lambda node, inputs: np.where(*inputs),
+    },
+    on_text=True,
+)
 
 
 # -- casts -------------------------------------------------------------------------------------------------------------
@@ -161,12 +164,9 @@ def _tokenize(node: Node, inputs: Any) -> Sequence[Array]:
     if x.ndim not in (1, 2):
         raise ValueError(f"its input has the shape {list(x.shape)}, not [C] or [N, C]")
     rows = [*map(_splitter(node), x.flat)]
-    width = max(map(len, rows), default=0)
-    shape = x.shape if x.size else x.shape[:-1]
-    if width and node.attrs.get("mark", 0):
-        rows, width = [[START, *row, END] for row in rows], width + 2
-    pad = node.text("pad_value", "")
-    return (text_array((each for row in rows for each in (*row, *[pad] * (width - len(row)))), (*shape, width)),)
+    if any(rows) and node.attrs.get("mark", 0):
+        rows = [[START, *row, END] for row in rows]
+    return (_filled(rows, x.shape if x.size else x.shape[:-1], node.text("pad_value", "")),)
 
 
 def _splitter(node: Node) -> Callable[[str], list[str]]:
