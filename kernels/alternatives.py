@@ -17,7 +17,7 @@ from opbuild.families.catalogue import find
 from opbuild.families.family import Family, for_machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Chooser
-from opbuild.lowering.pending import Made
+from opbuild.lowering.operands import Made
 from opbuild.lowering.transfer import copy, from_blocked, to_blocked
 from opbuild.program import View
 from opbuild.target.machine import Machine

@@ -14,8 +14,7 @@ from kernels.alternatives import Alternatives, conversions
 from kernels.models import OpenStructure
 from opbuild.backend.evaluate import evaluate
 from opbuild.families.catalogue import find
-from opbuild.families.family import Family
-from opbuild.families.tuning_query import TuningQuery
+from opbuild.families.family import Family, TuningQuery
 from opbuild.files.trust import PRIVATE
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph

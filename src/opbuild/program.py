@@ -17,7 +17,7 @@ from opbuild.target.level import CPU
 if TYPE_CHECKING:
     from opbuild.graph.extents import Extents
     from opbuild.graph.tables import Table
-    from opbuild.kernel.answers import Answers
+    from opbuild.kernel.networks import Answers
     from opbuild.kernel.opdesc import OpDesc
 
 DEVICE_COPY = "DeviceCopy"

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.backend.halide.driver import _compiling, _modules
+from opbuild.backend.halide.driver import _compiling
 from opbuild.errors import DTypeError, OpbuildError
 from opbuild.frontend import operator_examples
 from opbuild.frontend.onnx_model import load_model
@@ -20,6 +20,7 @@ from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import DTYPES
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
+from opbuild.pipeline.tuned import _modules
 from opbuild.program import KernelCall
 from opbuild.target.host import host_level
 from opbuild.target.machine import Machine

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.families.tuning_query import TuningQuery
+from opbuild.families.family import TuningQuery
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.answers import Answers, answers_from_json, answers_to_json, digest_of
+from opbuild.kernel.networks import Answers, answers_from_json, answers_to_json, digest_of
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import LoweringQuery, NoTuning, Tuned

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from opbuild.backend.host.matching import MOST_STEPS, RegularExpression
+from opbuild.backend.host.patterns import MOST_STEPS, RegularExpression
 from support.fuzzing import check_seeds
 from support.line_counter import lines_of
 from support.tiers import spans

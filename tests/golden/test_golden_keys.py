@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opbuild.kernel.key import make_key
-from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.runtime_desc import runtime_desc
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand, runtime_desc
 from support.samples import IDENTITY, LEVEL, conv, entry_of
 
 SQUARE = OpDesc(

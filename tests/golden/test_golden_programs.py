@@ -20,7 +20,7 @@ from opbuild.lowering.lower import lower
 from opbuild.mindspore import context, execution, nn, ops
 from opbuild.mindspore.tensor import Tensor
 from opbuild.program import Program
-from opbuild.target.soc_version import parse_level
+from opbuild.target.host import parse_level
 from support.mindspore_calls import values
 from support.networks import LIGHT, bert, light, mlp
 from support.program_text import described, in_short

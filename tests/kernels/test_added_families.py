@@ -17,14 +17,13 @@ from opbuild.graph.types import Node
 from opbuild.lowering import implementations
 from opbuild.platform.registry import Registry
 
-SCHEDULE = '''"""How it runs: a task is a range of the outermost loop."""
-from opbuild.backend.halide.rows import divide_loops
-
+SCHEDULE = """
 def schedule(definition, desc, machine):
     out = definition.outputs[0]
     place = out.args()[-1]
     divide_loops(out, [(place, out.output_buffer().dim(len(out.args()) - 1).extent(), 1)], definition.tasks)
-'''
+"""
+"""A task is a range of the outermost loop."""
 
 DOUBLED = {
     "family.py": '''"""Doubles and one."""
@@ -37,9 +36,10 @@ def describe(added, variant):
     x, out = (Operand(name, "float32", (Dim(stride=1), Dim())) for name in ("x", "out"))
     return FAMILY.desc(("Doubled",), (x,), (out,), {"added": added}, variant)
 ''',
-    "definition.py": '''"""What it computes: ``2 x + added`` of each element of ``x (I, rows)``."""
+    "halide.py": '''"""What it computes: ``2 x + added`` of each element of ``x (I, rows)``."""
 import halide as hl
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.rows import divide_loops
 
 def define(desc):
     (x,) = parameters(desc)
@@ -48,8 +48,8 @@ def define(desc):
     out[i, y] = 2.0 * x[i, y] + hl.f32(desc.attrs["added"])
     constrain_output(out, desc.outputs[0])
     return Definition([x], [out], {"i": i, "y": y}, {}, {})
-''',
-    "schedule.py": SCHEDULE,
+'''
+    + SCHEDULE,
     "lowering.py": '''"""Lowering of a double and a number more."""
 from opbuild.families.doubled import family
 from opbuild.lowering.implementations import NotServedError, serves
@@ -81,9 +81,10 @@ def describe(variant):
     weights = Operand("w", "float32", (Dim(16, 1), Dim(16, 16), Dim(), Dim()), "FRACTAL_Z")
     return FAMILY.desc(("Conv",), (IMAGE, weights, BIAS), (result(1, 1),), {}, variant)
 ''',
-    "definition.py": '''"""A convolution: ``x (16, W, H, C1)``, ``w (16 out, 16 in, C1 in, C1 out)`` and its bias."""
+    "halide.py": '''"""A convolution: ``x (16, W, H, C1)``, ``w (16 out, 16 in, C1 in, C1 out)`` and its bias."""
 import halide as hl
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.rows import divide_loops
 
 def define(desc):
     x, w, bias = parameters(desc)
@@ -96,8 +97,8 @@ def define(desc):
     constrain_output(out, desc.outputs[0])
     names = {"lane": lane, "ox": ox, "oy": oy, "block": block}
     return Definition([x, w, bias], [out], names, {"total": total}, {"r": r})
-''',
-    "schedule.py": SCHEDULE,
+'''
+    + SCHEDULE,
     "lowering.py": '''"""Lowering of convolutions of 1 x 1."""
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.conv_points import family

@@ -17,7 +17,7 @@ from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Variant
 from opbuild.families.tiles import Pair
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.lowering.integer_weights import WeightSlice, pack_dense
+from opbuild.lowering.conv_weights import WeightSlice, pack_dense
 from opbuild.lowering.lower import lower
 from opbuild.operations.expression import ACC, arg
 from opbuild.program import KernelCall, Program

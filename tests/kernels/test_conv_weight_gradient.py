@@ -172,7 +172,7 @@ def test_random_gradients_are_right(single: bool) -> None:
 def test_every_variant_gives_the_same_sums(inputs: int) -> None:
     """Each register tile that a machine may use, partial sums of images and of rows in memory or not."""
     out, images, channels, taps = (9, 8), 3, 64, 3
-    block = gradient.FEW if inputs <= gradient.FEW else 16
+    block = gradient.FEW_INPUTS if inputs <= gradient.FEW_INPUTS else 16
     x = random(images, -(-inputs // 16), 10, 11, 16)
     dy = random(images, channels // 16, *out[::-1], 16, seed=1)
     steps = x.strides

@@ -22,8 +22,7 @@ from opbuild.config import Config
 from opbuild.errors import RunError
 from opbuild.graph import user_operators
 from opbuild.kernel.debug import LEVELS
-from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.runtime_desc import runtime_desc
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand, runtime_desc
 from opbuild.report import Report
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts

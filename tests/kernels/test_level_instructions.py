@@ -89,8 +89,9 @@ def descriptors(level: Level) -> Iterator[OpDesc]:
 
 def text_of(desc: OpDesc, level: Level, path: Path, kind: hl.OutputFileType) -> str:
     """Return the text that a kernel is compiled to."""
-    definition = import_module(f"opbuild.families.{desc.family}.definition").define(desc)
-    import_module(f"opbuild.families.{desc.family}.schedule").schedule(definition, desc, Machine.of(level))
+    family = import_module(f"opbuild.families.{desc.family}.halide")
+    definition = family.define(desc)
+    family.schedule(definition, desc, Machine.of(level))
     outputs = definition.outputs
     pipeline = outputs[0] if len(outputs) == 1 else hl.Pipeline(outputs)
     features = (*NO_CHECKS, *dot_features(definition, spelled(level)))

@@ -16,9 +16,9 @@ import pytest
 from kernels.harness import HalideBuffer, dims_of, guarded, kernel
 from kernels.test_level_instructions import X86, text_of
 from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.families.layouts import LEAST_FETCHED, PANEL
 from opbuild.families.matmul.family import choose, operands, tiles
-from opbuild.families.matmul.layouts import LEAST_FETCHED, PANEL
-from opbuild.families.matmul.schedule import fetched_element
+from opbuild.families.matmul.halide import fetched_element
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import ACC
 from opbuild.target.host import host_level
@@ -80,7 +80,7 @@ def test_fetching_is_one_instruction_a_step_and_reads_nothing(level: Level, dtyp
 
 
 def _without(desc: OpDesc, symbol: str, level: Level) -> bytes:
-    definition = import_module("opbuild.families.matmul.definition")
+    definition = import_module("opbuild.families.matmul.halide")
     with mock.patch.object(definition, "fetches", return_value=False):
         return HalideCompiler.compile(desc, symbol, level)
 

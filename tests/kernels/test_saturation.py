@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernels.harness import run_program
-from opbuild.backend.halide.saturation import saturation
+from opbuild.backend.halide.conversions import saturation
 from opbuild.graph.passes.quantization import limits, quantized
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.lowering.lower import lower

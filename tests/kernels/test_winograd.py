@@ -17,7 +17,7 @@ from opbuild.families.blocked import blocks
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Variant
 from opbuild.families.winograd import family as winograd
-from opbuild.families.winograd.schedule import division
+from opbuild.families.winograd.halide import division
 from opbuild.lowering import conv_weights
 from opbuild.operations.expression import ACC, arg
 from opbuild.target.level import LEVELS, Level

@@ -15,7 +15,7 @@ from opbuild.families.family import Variant
 from opbuild.families.winograd import family as winograd
 from opbuild.families.winograd_integer import family
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.lowering import integer_weights
+from opbuild.lowering import conv_weights
 from opbuild.lowering.lower import lower
 from opbuild.operations.expression import ACC, arg
 from opbuild.program import KernelCall, Program
@@ -141,7 +141,7 @@ def _check(
     image, w = extremes("uint8", 1, 16 * inputs, rows + 2, columns + 2), extremes("int8", 16 * count, 16 * inputs, 3, 3)
     x = extremes("uint8", inputs, height + 2, width + 2, 16)
     x[:, : rows + 2, : columns + 2] = image[0].reshape(inputs, 16, rows + 2, columns + 2).transpose(0, 2, 3, 1)
-    u = integer_weights.pack_winograd(w.astype(np.int16))
+    u = conv_weights.pack_integer_winograd(w.astype(np.int16))
     out = guarded((count, height, width, 16), "int32")
     bias, residual = extremes("int16", count, 16).astype(np.int32), extremes("uint8", count, height, width, 16)
     epilogue = Epilogue(("sub", ACC, ("cast", "int32", arg(0))), (("residual", "r"),), dtypes=("uint8",))

@@ -30,7 +30,7 @@ from opbuild.cli.compile import show, write_json
 from opbuild.cli.main import main
 from opbuild.cli.run_model import read_inputs
 from opbuild.config import Config
-from opbuild.families.tuning_query import TuningQuery
+from opbuild.families.family import TuningQuery
 from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.trust import PRIVATE, seal, seal_text, unseal
 from opbuild.frontend.wire import delimited, varint

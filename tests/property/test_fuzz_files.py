@@ -14,7 +14,7 @@ from opbuild.cli.compile import _rows, write_json
 from opbuild.errors import OpbuildError
 from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.trust import PRIVATE, seal, seal_text, unseal
-from opbuild.kernel.elf import NotAnObjectError, read_symbols
+from opbuild.kernel.artifact import NotAnObjectError, read_symbols
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.networks import NetworkKey, Weight

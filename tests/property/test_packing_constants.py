@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbuild.dtypes import numpy_dtype
-from opbuild.families.matmul.layouts import PANEL
+from opbuild.families.layouts import PANEL
 from opbuild.families.matmul.lowering import panels
 from opbuild.graph.types import Array, TensorType
 from opbuild.lowering.context import Lowering

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.stored_desc import desc_from_json
+from opbuild.kernel.opdesc import OpDesc, desc_from_json
 from opbuild.runtime.arena import Arena
 from opbuild.runtime.devices.cpu.library import DIMENSION
 from opbuild.runtime.executor import Executor

@@ -18,7 +18,7 @@ from inspect import getsource
 from pathlib import Path
 from typing import Any
 
-from opbuild.backend.halide.driver import EMISSION, PACKAGE, UNDECIDING, HalideCompiler
+from opbuild.backend.halide.driver import EMISSION, PACKAGE, UNDECIDING, HalideCompiler, module_of
 from opbuild.families import catalogue
 from opbuild.files.private import publish
 from opbuild.kernel.artifact import Artifact
@@ -151,7 +151,7 @@ def _compiler() -> CompilerIdentity:
 
 @cache
 def _sources(family: str) -> str:
-    return _MODULES.digest((EMISSION, f"opbuild.families.{family}.definition", f"opbuild.families.{family}.schedule"))
+    return _MODULES.digest((EMISSION, module_of(family)))
 
 
 @cache

@@ -14,8 +14,8 @@ from opbuild.kernel.entry import Entry, make_entry
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.store.operators import operators_in
+from opbuild.target.host import parse_level
 from opbuild.target.level import Level
-from opbuild.target.soc_version import parse_level
 from support.fake_compiler import FakeCompiler, fake_object
 
 LEVEL = parse_level("x86-64-v3")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from opbuild.config import Config
-from opbuild.families.tuning_query import TuningQuery
+from opbuild.families.family import TuningQuery
 from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.tuned import family_sources
 from opbuild.store.machine_class import system_class

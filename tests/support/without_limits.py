@@ -5,7 +5,7 @@ from __future__ import annotations
 from opbuild.families.catalogue import find
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Chooser
-from opbuild.lowering.pending import Made
+from opbuild.lowering.operands import Made
 from opbuild.program import View
 
 

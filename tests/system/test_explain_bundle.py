@@ -163,14 +163,14 @@ def test_an_edit_of_one_operators_source_is_named(built: Path, tmp_path: Path) -
     """Only operators that the edited file defines otherwise are new; of the others it is said that they are not."""
     edited = tmp_path / "edited"
     shutil.copytree(SOURCE / "opbuild", edited / "opbuild", ignore=shutil.ignore_patterns("__pycache__"))
-    with (edited / "opbuild/families/softmax/schedule.py").open("a") as file:
+    with (edited / "opbuild/families/softmax/halide.py").open("a") as file:
         file.write("# not used here\n")
-    with (edited / "opbuild/families/global_pool/definition.py").open("a") as file:
+    with (edited / "opbuild/families/global_pool/halide.py").open("a") as file:
         file.write("# an edit\n")
     (done,) = elsewhere(built, explain("net.onnx"), source=edited)
     assert not missing(done.output)
     assert UNCHANGED in done.output
-    with (edited / "opbuild/families/global_pool/definition.py").open("a") as file:
+    with (edited / "opbuild/families/global_pool/halide.py").open("a") as file:
         file.write(OTHERWISE)
     (done,) = elsewhere(built, explain("net.onnx"), source=edited)
     ((node, why),) = missing(done.output).items()

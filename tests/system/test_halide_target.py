@@ -7,9 +7,8 @@ import pytest
 
 from opbuild.backend.halide.emission import halide_target
 from opbuild.backend.halide.target import spelled
-from opbuild.target.host import host_level
+from opbuild.target.host import host_level, parse_level
 from opbuild.target.level import LEVELS, Level
-from opbuild.target.soc_version import parse_level
 
 
 def test_halide_detects_the_same_machine() -> None:

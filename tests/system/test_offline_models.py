@@ -22,8 +22,7 @@ import opbuild
 from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.offline.format import VERSION
-from opbuild.target.host import runs_here
-from opbuild.target.soc_version import resolve_soc_version
+from opbuild.target.host import resolve_soc_version, runs_here
 from support import commands, networks
 from support.comparison import onnxruntime_output, relative_error
 from support.fuzzing import CAMPAIGN

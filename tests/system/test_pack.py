@@ -103,9 +103,9 @@ NEEDLESS = {
     *("opbuild.families.user.family", "opbuild.families.matmul_integer.family", "opbuild.lowering.rules.conv_product"),
     *("opbuild.frontend.microsoft", "opbuild.frontend.onnx_single"),
     *("opbuild.runtime.symbolic", "opbuild.runtime.symbols", "opbuild.runtime.dynamic", "opbuild.runtime.numbering"),
-    *("opbuild.pipeline.segmented", "opbuild.backend.host.trees"),
+    *("opbuild.pipeline.segmented", "opbuild.backend.host.ml"),
     *(f"opbuild.graph.passes.composite.{name}" for name in ("axes", "einsum", "images", "signal")),
-    *("opbuild.families.conv.definition", "opbuild.families.conv.schedule", "opbuild.backend.halide.emission"),
+    *("opbuild.families.conv.halide", "opbuild.backend.halide.emission"),
 }
 """What a first start of a network of convolutions has no use for; each would make it longer."""
 
@@ -120,7 +120,7 @@ NEEDLESS_AGAIN = NEEDLESS | {
     *(
         "opbuild.kernel.entry",
         "opbuild.kernel.key",
-        "opbuild.kernel.elf",
+        "opbuild.kernel.artifact",
         "opbuild.runtime.devices.cpu.link",
         "opbuild.store.pack",
     ),

@@ -80,12 +80,12 @@ EDITS: dict[str, tuple[Edit, set[str]]] = {
         set(),
     ),
     "a helper function in a schedule": (
-        appended("opbuild.families.conv.schedule", "def _unused():\n    return 1"),
+        appended("opbuild.families.conv.halide", "def _unused():\n    return 1"),
         set(),
     ),
-    "another pipeline of one family": (appended("opbuild.families.softmax.schedule", OTHERWISE % 64), {"softmax"}),
+    "another pipeline of one family": (appended("opbuild.families.softmax.halide", OTHERWISE % 64), {"softmax"}),
     "the first pipeline of that family again": (
-        replaced("opbuild.families.softmax.schedule", "output_buffer().dim(0).set_estimate(0, 64)", "args()"),
+        replaced("opbuild.families.softmax.halide", "output_buffer().dim(0).set_estimate(0, 64)", "args()"),
         set(),
     ),
 }

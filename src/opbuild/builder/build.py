@@ -22,9 +22,8 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState, files_state, identify
 from opbuild.kernel.interfaces import Claims, Compiler, Found, Missing, Release, Store, look_up
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
-from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.opdesc import OpDesc, needs_runtime, runtime_desc
 from opbuild.kernel.reason import Reason
-from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.platform.background import Background
 from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.target.level import Level, Target

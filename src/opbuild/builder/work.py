@@ -17,11 +17,11 @@ from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Event, Observer, Taken, Waiting, Warned
 from opbuild.families.catalogue import find
+from opbuild.kernel.artifact import NotAnArtifactError
 from opbuild.kernel.entry import Entry, make_entry, record_bytes
 from opbuild.kernel.interfaces import Claims, Found, Store, note_origin
 from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.symbols import NotAnArtifactError
 from opbuild.platform.background import Background, without_frames
 from opbuild.platform.records import replace
 from opbuild.text.plural import counted, verb

@@ -21,9 +21,8 @@ from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import CompilerIdentity, file_op_type
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
-from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.opdesc import OpDesc, runtime_desc
 from opbuild.kernel.reason import Reason
-from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.models.endpoints import signature_of
 from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.setup import set_up
@@ -40,8 +39,8 @@ from opbuild.store.inventory import forget_size
 from opbuild.store.networks import NetworkFiles, networks_in, read_network
 from opbuild.store.operators import entry_in, entry_of, operators_in
 from opbuild.store.weights import weights_file, weights_in
+from opbuild.target.host import parse_level
 from opbuild.target.level import Level
-from opbuild.target.soc_version import parse_level
 from opbuild.text.plural import listed
 
 _RUNTIME = file_op_type(runtime_desc().op_types)

@@ -31,9 +31,8 @@ from opbuild.platform.records import dataclass, replace
 from opbuild.report import Clock, Report
 from opbuild.runtime.reports import make_report
 from opbuild.session import Session
-from opbuild.target.host import runs_here
+from opbuild.target.host import parse_level, runs_here
 from opbuild.target.level import Level
-from opbuild.target.soc_version import parse_level
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:

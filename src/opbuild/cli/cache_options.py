@@ -62,7 +62,7 @@ def locate(
 ) -> tuple[Config, Level]:
     """Return the settings of a cache, and the level that the options name, or this machine's."""
     from opbuild.config import Config
-    from opbuild.target.soc_version import resolve_soc_version
+    from opbuild.target.host import resolve_soc_version
 
     if cache_path is not None and op_compiler_cache_dir is not None:
         raise OptionError("--cache_path and --op_compiler_cache_dir name two caches", "give one of them")

@@ -41,7 +41,7 @@ from opbuild.frontend.input_shape import Shape, format_input_shape, open_axes, p
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass
-from opbuild.target.soc_version import BUILDABLE, resolve_soc_version
+from opbuild.target.host import BUILDABLE, resolve_soc_version
 from opbuild.text.plural import counted
 
 MOST = 100

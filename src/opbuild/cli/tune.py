@@ -67,7 +67,7 @@ def tune(
     goes on.
     """
     from opbuild.files.kinds import ONNX, require_kind
-    from opbuild.target.soc_version import resolve_soc_version
+    from opbuild.target.host import resolve_soc_version
     from opbuild.tuning.tuner import tune_model
 
     if not paths:

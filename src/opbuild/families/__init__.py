@@ -1,5 +1,5 @@
-"""Kernel families, a folder each: the record for lowering and the builder, the algorithm, and the schedule.
+"""Kernel families, a folder each: the record, the algorithm with its schedule, and the lowering.
 
-``family.py`` is the record, which knows no compiler. ``definition.py`` (what) and ``schedule.py`` (how) are Halide's;
-only the compile server loads them. This file and those of the folders stay empty: they are in the key of every kernel.
+``family.py`` is the record, which knows no compiler. ``halide.py`` (what, and how) is Halide's; only the compile server
+loads it. This file and those of the folders stay empty: they are in the key of every kernel.
 """

@@ -6,13 +6,13 @@ A family computes one thing in several *variants*. ``choose`` returns the varian
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import log2, prod
-from typing import Any
+from typing import Any, Protocol
 
 from opbuild.dtypes import itemsize
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
-from opbuild.platform.records import dataclass, field, replace
+from opbuild.platform.records import NamedTuple, dataclass, field, replace
 from opbuild.target.machine import Machine
 
 Variant = dict[str, Any]
@@ -54,8 +54,18 @@ class VariantPart:
 _PLAIN = VariantPart()
 
 
+def only_variant(_machine: Machine) -> Variant:
+    """Return the variant of a family that has one."""
+    return {}
+
+
 def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
     return dim
+
+
+def without_multiples(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
+    """Return a dimension of any extent that its least and greatest one allow, of ``opened`` kernels."""
+    return replace(dim, multiple=1)
 
 
 Dims = Sequence[tuple[int, int]]
@@ -110,6 +120,11 @@ def moved_bytes(desc: OpDesc, shapes: Sequence[Dims], _machine: Machine) -> floa
         )
         / BYTES
     )
+
+
+def moving(times: float) -> Callable[[OpDesc, Sequence[Dims], Machine], float]:
+    """Return the ``work`` of a family that takes so many times as long as reading and writing all operands."""
+    return lambda desc, shapes, machine: times * moved_bytes(desc, shapes, machine)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,3 +244,36 @@ class Family:
         if self.any_stride and (number == 0 or self.any_rank) and operand.format != "NC1HWC0":
             dim = replace(dim, stride=FREE)
         return self.opened(desc, operand, number, dim)
+
+
+class TuningQuery(NamedTuple):
+    """A query of a family's choice: one distinct call of a network, as far as its variant depends on it.
+
+    Attributes:
+        family: The family's name.
+        arguments: What its ``choose`` is called with but for the machine, as canonical JSON.
+    """
+
+    family: str
+    arguments: str
+
+
+class TunedVariant(NamedTuple):
+    """The answer of a tuning database.
+
+    Attributes:
+        variant: The variant; None: another family.
+        said: Where it is from, for readers.
+        is_shipped: Whether the release's bank says so.
+    """
+
+    variant: Variant | None
+    said: str
+    is_shipped: bool = False
+
+
+class TuningSource(Protocol):
+    """The results of tuning."""
+
+    def answers(self, question: TuningQuery, default: Variant | None) -> Iterable[TunedVariant]:
+        """Return the variants known to be faster than ``default``, the family's own answer, the best known first."""

@@ -6,12 +6,12 @@ Every extent has a legal tile: that of one position by one block has no least ex
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from opbuild.families.blocked import BLOCK
-from opbuild.families.family import Dims, moved_bytes
-from opbuild.families.matmul.layouts import registers
+from opbuild.families.family import Dims, Variant, moved_bytes
+from opbuild.families.layouts import registers
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 
@@ -89,6 +89,36 @@ def computed(tile: Tile, width: int, count: int) -> float:
 def round_up(value: int, multiple: int) -> int:
     """Return the least multiple that is not below ``value``."""
     return -(-value // multiple) * multiple
+
+
+def along_rows(tiles: Mapping[int, Tiles]) -> tuple[Callable[..., Variant], Callable[..., list[Variant]]]:
+    """Return ``choose`` and ``candidates`` of a family whose register tile is so many positions of a row."""
+
+    def candidates(width: int, machine: Machine) -> list[Variant]:
+        return [{"width": tile[0]} for tile in ranked(fitting(tiles, machine), width, 1)]
+
+    return lambda width, machine: candidates(width, machine)[0], candidates
+
+
+def accumulating_taps(
+    first: int, last: int, slower: float = 1, *, overlaps: bool = False
+) -> Callable[[OpDesc, Sequence[Dims], Machine], float]:
+    """Return the ``work`` of a convolution: an output has the products that its weights' dimensions hold.
+
+    Args:
+        first: The first of these dimensions.
+        last: The one behind the last of them.
+        slower: How many times as long they take as at the full rate.
+        overlaps: Whether the input has the elements that each output reads at each tap, and so many of them twice.
+    """
+
+    def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+        x, weights, *others = shapes
+        read = (*x[:3], *x[5:]) if overlaps else x
+        products = slower * prod(extent for extent, _ in weights[first:last])
+        return accumulating(desc, [read, weights, *others], machine, products)
+
+    return work
 
 
 def accumulating(desc: OpDesc, shapes: Sequence[Dims], machine: Machine, products: float) -> float:

@@ -16,7 +16,7 @@ from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 
 if TYPE_CHECKING:
-    from opbuild.kernel.answers import Answers
+    from opbuild.kernel.networks import Answers
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,16 @@ nodes, paths, weights' values, ranks, devices or times. Extents and strides that
 what is left as a number is compiled in. Each dimension states the extents for which the schedule is legal (``min``,
 ``max``, ``multiple``): kernels are compiled without checks, so ``OpDesc.check`` on the real views, once when a
 signature is bound, is what keeps an extent below a tile from writing outside a buffer.
+
+The compiler's runtime library has one too (``runtime_desc``), for objects that call more of it than a network has by
+itself: those with checks or messages, to be debugged. It is compiled by the same compiler for the same level, and
+stored and keyed like an operator, but it is nobody's operator: it has no operands and no kernel symbol, and networks
+link it once beside all their kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from opbuild.kernel.free import FREE
@@ -213,3 +218,59 @@ def _operand(operand: Operand) -> dict[str, Any]:
 
 def _from_operand(parts: Mapping[str, Any]) -> Operand:
     return Operand(parts["name"], parts["dtype"], tuple(Dim(*dim) for dim in parts["dims"]), parts["format"])
+
+
+_LIMIT = 2**63
+_TEXTS = ("family", "impl_mode", "source", "target")
+
+
+def desc_from_json(parts: Any) -> OpDesc:
+    """Return the descriptor whose ``components()`` were stored.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    try:
+        desc = OpDesc.from_components(parts)
+        sound = (
+            all(isinstance(getattr(desc, name), str) for name in _TEXTS)
+            and all(isinstance(each, dict) for each in (desc.attrs, desc.variant))
+            and all(isinstance(each, str) for each in desc.op_types)
+            and all(map(_is_operand, desc.operands))
+        )
+        desc.canonical()  # which is kept with it; what is nested too deeply has none
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"not a descriptor: {error!s:.200}") from error
+    if not sound:
+        raise ValueError("not a descriptor")
+    return desc
+
+
+def _is_operand(operand: Operand) -> bool:
+    texts = (operand.name, operand.dtype, operand.format)
+    return all(isinstance(each, str) for each in texts) and all(map(_is_dim, operand.dims))
+
+
+def _is_dim(dim: Dim) -> bool:
+    numbers = (dim.extent, dim.stride, dim.min, dim.max, dim.multiple)
+    return all(type(each) is int and -_LIMIT <= each < _LIMIT for each in numbers) and dim.multiple > 0
+
+
+RUNTIME_FAMILY = "runtime"
+
+_RUNTIME_PREFIX = "halide_"
+
+
+def runtime_desc() -> OpDesc:
+    """Return the descriptor of the compiler's runtime library."""
+    return OpDesc(op_types=("HalideRuntime",), family=RUNTIME_FAMILY, inputs=(), outputs=())
+
+
+def needs_runtime(undefined: Iterable[str], provided: Collection[str] = ()) -> bool:
+    """Return whether an object must be linked with the runtime library.
+
+    Args:
+        undefined: The object's undefined symbols.
+        provided: Symbols that networks have without it.
+    """
+    return any(symbol.startswith(_RUNTIME_PREFIX) and symbol not in provided for symbol in undefined)

@@ -12,13 +12,23 @@ from opbuild.families.blocked import blocks
 from opbuild.families.catalogue import find
 from opbuild.families.family import Dims, Family
 from opbuild.graph.constants import ConstantValues
-from opbuild.graph.extents import always_equal, example_value, is_open, same_shape
+from opbuild.graph.extents import ClosedError, SymbolicExtent, always_equal, example_value, is_open, same_shape
 from opbuild.graph.tables import Table, numbers_of
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
-from opbuild.lowering.operands import Blocked, Gate, OperandRef, OperandStorage, Plain, dense_strides, new_dense
-from opbuild.lowering.pending import Made, MakeCall, Pending, PendingHost
-from opbuild.lowering.repetition import Repetitions
+from opbuild.lowering.operands import (
+    Blocked,
+    Gate,
+    Made,
+    MakeCall,
+    OperandRef,
+    OperandStorage,
+    Pending,
+    PendingHost,
+    Plain,
+    dense_strides,
+    new_dense,
+)
 from opbuild.lowering.strided import dense_as, transposed
 from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, is_large, to_blocked
 from opbuild.lowering.updates import update_in_place
@@ -169,8 +179,7 @@ class Lowering:
     def _numbers(self, name: str) -> Plain:
         kind = self.type(name)
         made = Table("numbers", (numbers_of(self.graph.constants[name], kind.dtype), kind.dtype))
-        storage = OperandStorage("constant", kind.dtype, kind.shape, pack=made.example_value, table=made)
-        self._plain[name] = Plain(storage, kind.shape, dense_strides(kind.shape))
+        self._plain[name] = self._of_table(made, kind.shape, kind.dtype)
         return self._plain[name]
 
     def dense(self, name: str) -> Plain:
@@ -260,6 +269,24 @@ class Lowering:
             storage = OperandStorage("constant", dtype, shape, pack=pack, source=source)
             self._constants[known] = Plain(storage, shape, dense_strides(shape))
         return self._constants[known]
+
+    def table(self, name: str, arguments: tuple[Any, ...], shape: tuple[int, ...], dtype: str) -> Plain:
+        """Return a constant that is worked out from numbers, for each size where those are open.
+
+        Args:
+            name: The table's name (``graph.tables``).
+            arguments: What it is made of, open extents among it.
+            shape: Its shape.
+            dtype: Its element type.
+        """
+        made = Table(name, arguments)
+        if not made.is_open:
+            return self.packed((), f"{name} {arguments}", shape, dtype, made.example_value)
+        return self._of_table(made, shape, dtype)
+
+    def _of_table(self, made: Table, shape: tuple[int, ...], dtype: str) -> Plain:
+        storage = OperandStorage("constant", dtype, shape, pack=made.example_value, table=made)
+        return Plain(storage, shape, dense_strides(shape))
 
     def choose(self, family: Family, *extents: Any) -> Any:
         """Return the variant that a family chooses for these extents on machines of the level, or None."""
@@ -455,3 +482,61 @@ class Lowering:
         make = partial(chosen, dtype=value.storage.dtype)
         for n in self.images(value.shape[0]):
             self.emit(make, (source.window(n), value.image(n)), (name,))
+
+
+class Repetitions:
+    """Which of the calls of a lowering are repeated.
+
+    Args:
+        calls: The calls, which grow.
+
+    Attributes:
+        is_elsewhere: Whether what is emitted now is run at other sizes than that at hand.
+    """
+
+    def __init__(self, calls: Sequence[object]) -> None:
+        self._calls = calls
+        self._of: dict[int, Repeated] = {}
+        self.is_elsewhere = False
+
+    def images(self, count: int) -> Iterator[int]:
+        """Yield the number of each image; one that stands for all if ``count`` is open.
+
+        The calls that are emitted until the next one is asked for are then repeated. What they read of the number is
+        where an image begins.
+
+        Raises:
+            ClosedError: If repetitions are nested.
+        """
+        if not isinstance(count, SymbolicExtent):
+            yield from range(count)
+            return
+        first = len(self._calls)
+        yield count.owner.index()
+        own = [place for place in range(first, len(self._calls)) if place not in self._of]
+        if own and own != list(range(own[0], len(self._calls))):  # the first of them brought values to another layout
+            raise ClosedError("a repetition lies in another one")
+        repeated = Repeated(count)
+        self._of.update(dict.fromkeys(own, repeated))
+
+    @contextmanager
+    def where(self, flag: int) -> Iterator[None]:
+        """Let the calls that are emitted meanwhile be run only where a flag, which may be open, is 1.
+
+        Nothing that they write may be read elsewhere, but what other calls write where it is 0.
+        """
+        first, before = len(self._calls), self.is_elsewhere
+        self.is_elsewhere = before or not example_value(flag)
+        yield
+        self.is_elsewhere = before
+        if isinstance(flag, SymbolicExtent):
+            made: dict[Repeated | None, Repeated] = {}
+            for place in range(first, len(self._calls)):
+                own = self._of.get(place)
+                if own not in made:
+                    made[own] = Repeated(flag if own is None else own.count * flag)
+                self._of[place] = made[own]
+
+    def of(self, place: int) -> Repeated | None:
+        """Return the repetition that the call at a place is a part of, if it is repeated."""
+        return self._of.get(place)

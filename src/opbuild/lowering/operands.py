@@ -23,7 +23,8 @@ from typing import Any
 from opbuild.families.blocked import BLOCK
 from opbuild.graph.extents import SymbolicExtent, always_equal, is_open, same_shape
 from opbuild.graph.tables import Table
-from opbuild.graph.types import Array, TensorType
+from opbuild.graph.types import Array, Node, TensorType
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import dataclass, field
 from opbuild.program import BufferKind, View
 
@@ -296,3 +297,28 @@ def enough(one: Any, other: Any) -> Any:
         if owner.always(partial(operator.ge, greater, less)):
             return greater
     return one + other
+
+
+Made = tuple[OpDesc, tuple[View, ...]]
+"""A call of a kernel."""
+
+MakeCall = Callable[[tuple[View, ...]], Made]
+"""Makes the descriptor once the views are known; it may collapse or reorder dimensions of the views."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """A call of a kernel: its descriptor or what makes it, its operands, and the nodes that it computes."""
+
+    make: MakeCall | OpDesc
+    operands: tuple[OperandRef, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PendingHost:
+    """A call of the host backend: a node, and where what it has lies; or what refuses indices (``graph.indices``)."""
+
+    node: Node
+    inputs: tuple[Plain | None, ...]
+    outputs: tuple[Plain | None, ...]

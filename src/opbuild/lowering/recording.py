@@ -10,7 +10,7 @@ from opbuild.families.family import Family
 from opbuild.graph.extents import SymbolicExtent, example_value, typical_value
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.context import Chooser
-from opbuild.lowering.pending import Made
+from opbuild.lowering.operands import Made
 from opbuild.platform.records import replace
 from opbuild.program import VariantChoice, View
 

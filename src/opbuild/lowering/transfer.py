@@ -16,8 +16,8 @@ from opbuild.families.family import Choose
 from opbuild.graph.extents import always_equal, is_at_least, is_one
 from opbuild.graph.types import Array
 from opbuild.lowering.implementations import call_of
-from opbuild.lowering.loops import Dims
-from opbuild.lowering.pending import Made
+from opbuild.lowering.operands import Made
+from opbuild.lowering.strided import Dims
 from opbuild.program import View
 
 LARGE = 512

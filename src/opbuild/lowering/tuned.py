@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from opbuild.families.family import Family, Variant
-from opbuild.families.tuning_query import TunedVariant, TuningQuery, TuningSource
-from opbuild.kernel.answers import Answered
+from opbuild.families.family import Family, TunedVariant, TuningQuery, TuningSource, Variant
+from opbuild.kernel.networks import Answered
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Chooser
 from opbuild.platform.locks import lazy_property

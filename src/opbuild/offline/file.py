@@ -36,9 +36,8 @@ from opbuild.runtime.devices.cpu.library import element_type
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.runtime.record import ALIGNMENT, Constant, ConstantPieces, KernelStep, Places, Record
 from opbuild.runtime.record_json import from_json, to_json
-from opbuild.target.host import needed_of_machine
+from opbuild.target.host import needed_of_machine, parse_level
 from opbuild.target.level import Level
-from opbuild.target.soc_version import parse_level
 from opbuild.text.canonical import canonical_json
 
 MOST_ARGUMENTS = 32

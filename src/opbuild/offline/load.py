@@ -13,8 +13,7 @@ from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, ModelError, ShapeError, TargetError
 from opbuild.files.trust import make_trust, parse_json
 from opbuild.graph.types import TensorType
-from opbuild.kernel.opdesc import FREE
-from opbuild.kernel.stored_desc import desc_from_json
+from opbuild.kernel.opdesc import FREE, desc_from_json
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.offline.file import UNSOUND, OfflineModel, read_offline

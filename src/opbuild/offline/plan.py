@@ -27,7 +27,7 @@ from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.session import Session
-from opbuild.target.soc_version import resolve_soc_version
+from opbuild.target.host import resolve_soc_version
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:

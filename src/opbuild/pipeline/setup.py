@@ -208,7 +208,7 @@ def _device(target: str) -> Target | None:
 
 
 def _named(target: str) -> Level:
-    from opbuild.target.soc_version import parse_level  # most builds are for this machine
+    from opbuild.target.host import parse_level  # most builds are for this machine
 
     return parse_level(target)
 

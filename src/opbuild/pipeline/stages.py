@@ -14,7 +14,7 @@ from opbuild.program import HostCall, Program
 from opbuild.report import OperatorReport
 
 if TYPE_CHECKING:
-    from opbuild.kernel.answers import Answers
+    from opbuild.kernel.networks import Answers
     from opbuild.runtime.memory_plan import MemoryPlan
     from opbuild.runtime.record import Record
     from opbuild.runtime.weights import PackedConstants

@@ -38,10 +38,9 @@ from opbuild.version import __version__
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder, LowerLevel
     from opbuild.builder.job import BuildResult
-    from opbuild.kernel.answers import Answers
     from opbuild.kernel.interfaces import Claims, Looks, Store
     from opbuild.kernel.key import CompilerIdentity
-    from opbuild.kernel.networks import StoredNetwork
+    from opbuild.kernel.networks import Answers, StoredNetwork
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.pipeline.remote import Remote
     from opbuild.pipeline.source import Source
@@ -607,7 +606,7 @@ class BuildNetworks:
 
 
 def _digest_of(answers: Answers) -> str:
-    from opbuild.kernel.answers import digest_of  # a start without banks never needs it
+    from opbuild.kernel.networks import digest_of  # a start without banks never needs it
 
     return digest_of(answers)
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from opbuild.errors import OptionError
 from opbuild.families.catalogue import names
-from opbuild.families.tuning_query import TunedVariant, TuningQuery, Variant
+from opbuild.families.family import TunedVariant, TuningQuery, Variant
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.answers import Answered, Answers, digest_of
+from opbuild.kernel.networks import Answered, Answers, digest_of
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.locks import lazy_property
@@ -204,8 +204,9 @@ def family_sources(name: str) -> str:
 
     How the family chooses is none of it: what it would choose, and among what, is compared with each record.
     """
-    modules = [f"opbuild.families.{name}.{part}" for part in ("definition", "schedule")]
-    return str(_modules().digest(tuple(modules)))
+    from opbuild.backend.halide.driver import module_of
+
+    return str(_modules().digest((module_of(name),)))
 
 
 def is_current(record: TuningRecord, setup: Setup) -> bool | None:
@@ -242,10 +243,9 @@ def was_measured(record: TuningRecord, file: PackFile | Reason | None) -> bool:
 @lru_cache(maxsize=64)
 def _emitted(name: str) -> str:
     """Return the digest that a release has of all that defines and emits a family's kernels."""
-    from opbuild.backend.halide.driver import EMISSION
+    from opbuild.backend.halide.driver import EMISSION, module_of
 
-    modules = [f"opbuild.families.{name}.{part}" for part in ("definition", "schedule")]
-    return str(_modules().digest((EMISSION, *modules)))
+    return str(_modules().digest((EMISSION, module_of(name))))
 
 
 def database_problem(setup: Setup) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from opbuild.errors import BuildError
 from opbuild.events import Warned, ignore
-from opbuild.families.tuning_query import TuningQuery, Variant
+from opbuild.families.family import TuningQuery, Variant
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.setup import Setup, release_pack
 from opbuild.pipeline.tuned import applicable_records, database_problem

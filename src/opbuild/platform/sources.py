@@ -108,7 +108,7 @@ def own_sources() -> str:
 def only_compiles(name: str) -> bool:
     """Return whether a module, or the file of one, is loaded to compile a kernel and for nothing else."""
     parts = name.removesuffix(".py").replace("/", ".").removeprefix("opbuild.").split(".")
-    return parts[:2] == ["backend", "halide"] or (parts[0] == "families" and parts[-1] in ("definition", "schedule"))
+    return parts[:2] == ["backend", "halide"] or (parts[0] == "families" and parts[-1] == "halide")
 
 
 def own_packing_sources() -> str:

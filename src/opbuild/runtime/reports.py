@@ -11,7 +11,7 @@ from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.record import CHECKED_ORDER, CHOICES, KERNELS, Record
 
 if TYPE_CHECKING:
-    from opbuild.kernel.answers import Answers
+    from opbuild.kernel.networks import Answers
     from opbuild.kernel.opdesc import OpDesc
 
 

@@ -14,8 +14,8 @@ from opbuild.runtime.record import ConstantPieces, Places, Record
 from opbuild.runtime.record_json import from_json, to_json
 
 if TYPE_CHECKING:
-    from opbuild.kernel.answers import Answers
     from opbuild.kernel.interfaces import NetworkStore, WeightStore
+    from opbuild.kernel.networks import Answers
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.runtime.weights import PackedConstants, Packer
 
@@ -118,7 +118,7 @@ class StoredNetworks:
         stored = self._lookup(key)
         if isinstance(stored, Reason):
             return stored
-        from opbuild.kernel.stored_desc import desc_from_json  # a start never needs it
+        from opbuild.kernel.opdesc import desc_from_json  # a start never needs it
 
         try:
             record = from_json(stored.record)
@@ -149,7 +149,7 @@ class StoredNetworks:
         Raises:
             ValueError: If the network cannot be stored, or its weights could not.
         """
-        from opbuild.kernel.answers import answers_to_json  # a start never needs it
+        from opbuild.kernel.networks import answers_to_json  # a start never needs it
 
         packer.finish()
         packer.remember()

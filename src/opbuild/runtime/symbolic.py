@@ -17,7 +17,7 @@ import numpy as np
 from opbuild.graph.formulas import Formulas
 from opbuild.graph.tables import Table
 from opbuild.graph.types import Array, TensorType
-from opbuild.kernel.stored_desc import desc_from_json
+from opbuild.kernel.opdesc import desc_from_json
 from opbuild.program import HostCall, View
 from opbuild.runtime.record import CHECKS, Dims, Record
 from opbuild.runtime.soundness import Soundness

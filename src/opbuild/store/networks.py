@@ -27,7 +27,7 @@ from opbuild.store.items import REFUSED, FileForm, Item, read_quietly, reason_of
 from opbuild.text.canonical import canonical_json
 
 if TYPE_CHECKING:
-    from opbuild.kernel.answers import Answers
+    from opbuild.kernel.networks import Answers
 
 _STEM = r"[a-z0-9_]+_[0-9]+"
 

@@ -16,11 +16,10 @@ from opbuild.config import Config
 from opbuild.files.private import private_path
 from opbuild.files.private import replace as put_in_place
 from opbuild.files.writing import make_folder
-from opbuild.kernel.answers import Answers
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, Looks, Missing, Store, look_up, note_origin, origins
 from opbuild.kernel.key import Key
-from opbuild.kernel.networks import NetworkKey, StoredNetwork
+from opbuild.kernel.networks import Answers, NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
 from opbuild.platform.records import replace

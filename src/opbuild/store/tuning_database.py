@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from opbuild.errors import OptionError
-from opbuild.families.tuning_query import Variant
+from opbuild.families.family import Variant
 from opbuild.files.trust import SignatureError, Trust, parse_json
 from opbuild.files.writing import append, make_folder
 from opbuild.kernel.reason import Reason

@@ -98,7 +98,7 @@ def _record(folder: Path, name: str, trust: Trust) -> None:
 
 def _is_runtime(name: str) -> bool:
     from opbuild.kernel.key import file_op_type
-    from opbuild.kernel.runtime_desc import runtime_desc
+    from opbuild.kernel.opdesc import runtime_desc
 
     return name.startswith(f"{file_op_type(runtime_desc().op_types)}_")
 

@@ -13,7 +13,7 @@ import numpy as np
 from opbuild.backend.evaluate import evaluate
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, RunError
-from opbuild.families.tuning_query import TuningQuery, Variant
+from opbuild.families.family import TuningQuery, Variant
 from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array, Graph
 from opbuild.kernel.opdesc import OpDesc

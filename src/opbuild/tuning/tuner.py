@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opbuild.errors import OptionError, ShapeError
-from opbuild.families.tuning_query import TuningQuery, Variant
+from opbuild.families.family import TuningQuery, Variant
 from opbuild.files.writing import unwritable_folder
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.lowering.tuned import LoweringQuery

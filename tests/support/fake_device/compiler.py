@@ -9,9 +9,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from opbuild.kernel.artifact import Artifact
+from opbuild.kernel.artifact import Artifact, GlobalSymbols, NotAnArtifactError
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.symbols import GlobalSymbols, NotAnArtifactError
 from opbuild.platform.digest import sha256
 from opbuild.target.level import Target
 from support.fake_device import kernels

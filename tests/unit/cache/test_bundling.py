@@ -22,7 +22,7 @@ from opbuild.platform.digest import blake3_of
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.networks import networks_in
 from opbuild.store.operators import operators_in
-from opbuild.target.soc_version import parse_level
+from opbuild.target.host import parse_level
 from support import stored_network
 from support.samples import IDENTITY, LEVEL, conv, entry_of, key_of
 

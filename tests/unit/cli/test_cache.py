@@ -20,8 +20,7 @@ from opbuild.kernel.entry import make_entry
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
 from opbuild.pipeline.setup import set_up
 from opbuild.store.operators import operators_in
-from opbuild.target.host import host_level
-from opbuild.target.soc_version import parse_level
+from opbuild.target.host import host_level, parse_level
 from opbuild.text.plural import size
 from support.fake_compiler import fake_object
 from support.samples import conv, key_of, stored

@@ -1,4 +1,4 @@
-"""Kernel families: a folder is a family, and has all four parts; a record says what its descriptors may hold."""
+"""Kernel families: a folder is a family, and has all three parts; a record says what its descriptors may hold."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from opbuild.graph.passes import fuse
 
 FOLDER = Path(opbuild.families.__file__).parent
 
-PARTS = {"family.py": "FAMILY", "definition.py": "define", "schedule.py": "schedule", "lowering.py": "serves"}
-"""The files of a family, and the name that each must have."""
+PARTS = {"family.py": ("FAMILY",), "halide.py": ("define", "schedule"), "lowering.py": ("serves",)}
+"""The files of a family, and the names that each must have."""
 
 
 def missing(folder: Path) -> list[str]:
     """Return the parts that a family's folder lacks, in words."""
     found = []
-    for file, name in PARTS.items():
+    for file, names in PARTS.items():
         path = folder / file
         if not path.is_file():
             found.append(f"families/{folder.name} has no {file}")
-        elif name not in names_of(path):
-            found.append(f"families/{folder.name}/{file} has no {name}")
+        else:
+            known = names_of(path)
+            found += [f"families/{folder.name}/{file} has no {name}" for name in names if name not in known]
     return found
 
 
@@ -49,12 +50,12 @@ def test_a_familys_folder_has_a_record_a_definition_a_schedule_and_its_lowering(
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_that_is_left_out_is_named(tmp_path: Path, part: str) -> None:
-    """A family without one of its four files, or with an empty one, is told by the name of both."""
+    """A family without one of its three files, or with an empty one, is told by the name of both."""
     folder = tmp_path / "softmin"
     shutil.copytree(FOLDER / "softmax", folder, ignore=shutil.ignore_patterns("__pycache__"))
     assert not missing(folder)
     (folder / part).write_text("", encoding="utf-8")
-    assert missing(folder) == [f"families/softmin/{part} has no {PARTS[part]}"]
+    assert missing(folder) == [f"families/softmin/{part} has no {name}" for name in PARTS[part]]
     (folder / part).unlink()
     assert missing(folder) == [f"families/softmin has no {part}"]
 
@@ -79,7 +80,7 @@ def test_a_part_that_only_some_variants_have_is_not_in_the_one_without_limits() 
 
 def test_a_name_that_is_no_family_loads_nothing() -> None:
     """Names come from files too: one with dots or of another module is no family, and knows nothing."""
-    for name in ("catalogue", "..errors", "conv.definition", "", "runtime"):
+    for name in ("catalogue", "..errors", "conv.halide", "", "runtime"):
         assert not catalogue.find(name).variant
     assert catalogue.with_implied({"family": ["winograd"]}) == {"family": ["winograd"]}
     assert catalogue.with_implied({"family": "winograd", "attrs": 3}) == {"family": "winograd", "attrs": 3}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from opbuild.families.layouts import registers
 from opbuild.families.matmul.family import choose, tiles
-from opbuild.families.matmul.layouts import registers
 from opbuild.target.level import LEVELS, Level
 from opbuild.target.machine import Machine
 

@@ -24,7 +24,7 @@ from opbuild.lowering.lower import lower
 from opbuild.models.memory import ModelMemory
 from opbuild.models.source import ModelSource, open_model
 from opbuild.report import Clock
-from opbuild.target.soc_version import parse_level
+from opbuild.target.host import parse_level
 from support.forked import in_fork
 from support.small_network import SHAPE, SmallNetwork, small_model
 

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, parser
 
 import opbuild
 from opbuild import onnxruntime as own_runtime
-from opbuild.backend.host.coupling import FEW
 from opbuild.backend.host.evaluate import evaluate, is_native
+from opbuild.backend.host.ml import FEW
 from opbuild.errors import OpbuildError, RunError
 from opbuild.frontend.onnx_functions import with_common_versions
 from opbuild.frontend.rewritten import REWRITES

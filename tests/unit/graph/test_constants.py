@@ -18,7 +18,7 @@ from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.lowering import conv_weights
 from opbuild.lowering.lower import lower
 from opbuild.program import Buffer
-from opbuild.target.soc_version import parse_level
+from opbuild.target.host import parse_level
 
 LEVEL = parse_level("x86-64-linux-avx-avx2-f16c-fma-sse41")
 

@@ -11,7 +11,7 @@ import pytest
 from opbuild.graph.extents import ClosedError, Extents, example_value, parts
 from opbuild.graph.formulas import Numbers
 from opbuild.graph.tables import TABLES, Table
-from opbuild.lowering.repetition import Repetitions
+from opbuild.lowering.context import Repetitions
 
 
 def test_an_offset_is_where_it_begins_and_what_each_further_image_adds() -> None:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from opbuild.kernel.artifact import OBJECT, Artifact, kind_of
+from opbuild.kernel.artifact import OBJECT, Artifact, NotAnArtifactError, kind_of
 from opbuild.kernel.entry import Entry, make_entry, read_entry
 from opbuild.kernel.reason import Reason
-from opbuild.kernel.symbols import NotAnArtifactError
 from support import fake_device
 from support.fake_compiler import fake_object
 from support.fake_device.compiler import KIND

@@ -10,7 +10,7 @@ from opbuild.families.catalogue import with_implied
 from opbuild.kernel.difference import distance, fields, first_change
 from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.target.soc_version import parse_level
+from opbuild.target.host import parse_level
 from support.samples import IDENTITY, conv, key_of
 
 OLD = key_of(conv())

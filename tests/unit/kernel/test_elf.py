@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opbuild.kernel.elf import NotAnObjectError, read_symbols
+from opbuild.kernel.artifact import NotAnObjectError, read_symbols
 from support.fake_compiler import fake_object
 
 

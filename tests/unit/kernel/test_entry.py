@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from opbuild.kernel.artifact import Artifact
+from opbuild.kernel.artifact import Artifact, NotAnArtifactError
 from opbuild.kernel.entry import make_entry, read_entry
+from opbuild.kernel.opdesc import needs_runtime, runtime_desc
 from opbuild.kernel.reason import Reason
-from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
-from opbuild.kernel.symbols import NotAnArtifactError
 from opbuild.platform.digest import sha256
 from support.fake_compiler import fake_object
 from support.samples import conv, entry_of, key_of

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from opbuild import native
-from opbuild.kernel.elf import read_symbols
+from opbuild.kernel.artifact import read_symbols
 from opbuild.runtime.devices.cpu.link import find_linker, link, provided_symbols, support_objects, support_parts
 
 SUPPORT = Path(native.__file__).parent / "support"

@@ -17,9 +17,8 @@ from opbuild.offline import format as offline_format
 from opbuild.offline.file import read_offline
 from opbuild.offline.format import ABOUT, LIBRARY, MACHINE, PLAN, PROGRAM, WEIGHTS, Section, open_container
 from opbuild.offline.load import load
-from opbuild.target.host import host_level, needed_of_machine, runs_here
+from opbuild.target.host import host_level, needed_of_machine, parse_level, resolve_soc_version, runs_here
 from opbuild.target.level import BY_NAME, LEVELS
-from opbuild.target.soc_version import parse_level, resolve_soc_version
 from support.forked import in_fork
 from support.handmade import expected_chain, write_chain
 from support.old_records import to_old_json

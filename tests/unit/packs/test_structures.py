@@ -19,8 +19,8 @@ from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
 from opbuild.store.pack import Pack, PackFile
+from opbuild.target.host import parse_level
 from opbuild.target.level import BY_NAME, Level
-from opbuild.target.soc_version import parse_level
 from support.networks import bert
 
 LEVEL = parse_level("x86-64-v4")

@@ -150,7 +150,7 @@ def test_weights_are_packed_again_for_edits_of_all_but_what_only_compiles(packag
     """A definition and a schedule decide kernels, which are asked for by their pipelines; a family may decide more."""
 
     def packing(**edits: str) -> str:
-        names = {"families.conv.definition": "one", "families.conv.family": "one", "backend.halide.rows": "one"}
+        names = {"families.conv.halide": "one", "families.conv.family": "one", "backend.halide.rows": "one"}
         for name, text in (names | {key.replace("__", "."): text for key, text in edits.items()}).items():
             path = (package / name.replace(".", "/")).with_suffix(".py")
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,7 @@ def test_weights_are_packed_again_for_edits_of_all_but_what_only_compiles(packag
         return SourceFiles(package).packing
 
     first = packing()
-    assert packing(families__conv__definition="two", backend__halide__rows="two") == first
+    assert packing(families__conv__halide="two", backend__halide__rows="two") == first
     assert packing(families__conv__family="two") != first
 
 

@@ -89,7 +89,7 @@ ATTRIBUTES = {
 METHODS = {"expanduser", "expandvars", "home"}
 
 REVIEWED = {
-    ("backend/host/search_scores.py", "time.time_ns"): "what is drawn at a call by a search without a seed",
+    ("backend/host/search.py", "time.time_ns"): "what is drawn at a call by a search without a seed",
     ("builder/build.py", "time.perf_counter"): "how long a build took",
     ("builder/server.py", "sys.platform"): "whether a child can be told to end with its parent",
     ("builder/client.py", "os.getpid"): "a fork leaves its parent's server alone",

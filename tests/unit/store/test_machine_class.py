@@ -9,7 +9,7 @@ import pytest
 
 from opbuild.cli.main import main
 from opbuild.config import Config
-from opbuild.families.tuning_query import TuningQuery
+from opbuild.families.family import TuningQuery
 from opbuild.files.private import publish
 from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.setup import set_up

@@ -24,7 +24,7 @@ from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators, operators_in
 from opbuild.store.pack import FamilySources, Object, Pack, PackFile, pack_bytes, read_pack
 from opbuild.store.tiers import TieredStore
-from opbuild.target.soc_version import parse_level
+from opbuild.target.host import parse_level
 from support.fake_compiler import FakeCompiler, fake_object
 from support.samples import LEVEL, conv, key_of, needed
 

@@ -11,7 +11,7 @@ import pytest
 import opbuild
 from kernels.plan import descriptors, graphs_of
 from opbuild.config import Config
-from opbuild.families.tuning_query import TuningQuery, Variant
+from opbuild.families.family import TuningQuery, Variant
 from opbuild.files.trust import PRIVATE
 from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import OpDesc
@@ -243,7 +243,7 @@ def test_what_the_user_tuned_is_taken_whatever_the_pack_has(monkeypatch: pytest.
 def test_the_sources_of_a_record_are_those_of_a_release() -> None:
     """A bank that is made in a checkout counts where the release that is made of it is installed, without comments."""
     modules = tuned_pipeline._modules()
-    names = ("opbuild.families.conv.definition", "opbuild.families.conv.schedule")
+    names = ("opbuild.families.conv.halide",)
     assert tuned_pipeline.family_sources("conv") == Modules(without=modules._without, digested=code).digest(names)
     assert "opbuild.families.conv.family" not in modules.closure(names)
     assert "opbuild.errors" not in modules.closure(names)

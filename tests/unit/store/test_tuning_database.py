@@ -20,7 +20,7 @@ from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.families.catalogue import find, names
-from opbuild.families.tuning_query import TuningQuery
+from opbuild.families.family import TuningQuery
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.key import make_key

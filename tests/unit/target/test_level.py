@@ -12,9 +12,17 @@ from hypothesis import given
 
 from opbuild.errors import OptionError, TargetError
 from opbuild.target import host
-from opbuild.target.host import compared, flags_in, host_level, needed_of_machine, runs_here
+from opbuild.target.host import (
+    BUILDABLE,
+    compared,
+    flags_in,
+    host_level,
+    needed_of_machine,
+    parse_level,
+    resolve_soc_version,
+    runs_here,
+)
 from opbuild.target.level import LEVELS, Level, best_level
-from opbuild.target.soc_version import BUILDABLE, parse_level, resolve_soc_version
 from support.samples import conv, key_of
 
 X86, ARM = "x86-64-linux", "arm-64-linux"

@@ -12,7 +12,7 @@ import pytest
 
 from opbuild.config import Config
 from opbuild.errors import CompileError, OptionError, ShapeError, TargetError
-from opbuild.families.tuning_query import TuningQuery, Variant
+from opbuild.families.family import TuningQuery, Variant
 from opbuild.graph.types import Array, Graph
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import FixedAnswers, LoweringQuery, Tuned

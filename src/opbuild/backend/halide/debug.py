@@ -26,7 +26,7 @@ _EXPRESSION = re.compile(r"<halide\.Expr of type \S+: (.*)>", re.DOTALL)
 
 
 def compile_debug(
-    desc: OpDesc, symbol: str, level: HalideLevel, options: Collection[str], *, modules: tuple[str, str], folder: Path
+    desc: OpDesc, symbol: str, level: HalideLevel, options: Collection[str], *, module: str, folder: Path
 ) -> dict[str, bytes]:
     """Compile one operator with debug options.
 
@@ -35,7 +35,7 @@ def compile_debug(
         symbol: The kernel's symbol.
         level: What to compile for.
         options: Of ``kernel.debug.OPTIONS``, and ``dump_compute``.
-        modules: The modules that define and that schedule its family.
+        module: The module that defines and schedules its family.
         folder: Where the compiler may write.
 
     Returns:
@@ -45,7 +45,7 @@ def compile_debug(
     if "oom" in options:
         desc = _checkable(desc)
     with _checked_promises("oom" in options):
-        definition: Definition = import_module(modules[0]).define(desc)
+        definition: Definition = import_module(module).define(desc)
     if "ccec_O0" in options:
         _leave_unscheduled(definition)
     else:
@@ -54,7 +54,7 @@ def compile_debug(
             # Halide derives what is touched before the loops run, and of work that is divided by extents too much: it
             # would refuse sound calls.
             definition.tasks = hl.Expr(1)
-        import_module(modules[1]).schedule(definition, desc, Machine.of(level))
+        import_module(module).schedule(definition, desc, Machine.of(level))
         definition.tasks = tasks
     wanted = {".o": hl.OutputFileType.object}
     if "dump_cce" in options:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import halide as hl
@@ -71,6 +72,11 @@ def named(names: Iterable[Any]) -> dict[str, Any]:
     return {variable.name(): variable for variable in names}
 
 
+def output_indices(desc: OpDesc) -> list[Any]:
+    """Return a variable for each dimension of the output, innermost first: ``i0``, ``i1``, ..."""
+    return [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]
+
+
 def parameter(operand: Operand) -> Any:
     """Return an input operand's parameter; numbers that the descriptor fixes become constants of the code."""
     param = hl.ImageParam(TYPES[operand.dtype], len(operand.dims), operand.name)
@@ -89,6 +95,35 @@ def constrain_output(function: Any, operand: Operand) -> None:
     for index, dim in enumerate(operand.dims):
         if dim.extent != FREE:
             function.bound(function.args()[index], 0, dim.extent)
+
+
+def computed(
+    desc: OpDesc,
+    inputs: Sequence[Any],
+    index: Sequence[Any],
+    value: Any,
+    functions: Mapping[str, Any] = MappingProxyType({}),
+    domains: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    loops: Iterable[Any] = (),
+    dots: bool = False,
+) -> Definition:
+    """Return the definition of a kernel whose only output, ``out``, has a value at each index.
+
+    Args:
+        desc: The operator.
+        inputs: Parameters in argument order.
+        index: The output's variables, innermost first.
+        value: What it has there.
+        functions: As in ``Definition``.
+        domains: As there.
+        loops: Variables of other functions that the schedule asks for.
+        dots: As in ``Definition``.
+    """
+    out = hl.Func("out")
+    out[tuple(index)] = value
+    constrain_output(out, desc.outputs[0])
+    return Definition([*inputs], [out], named((*index, *loops)), {**functions}, {**domains}, dots=dots)
 
 
 def _constrain(buffer: Any, operand: Operand) -> None:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from opbuild.errors import CompileError, OpbuildError
@@ -67,7 +66,7 @@ class HalideCompiler:
         They are read once in the life of this object. From one that has loaded them (``prepare``) comes no digest of
         sources that are not what was loaded any more.
         """
-        modules = (EMISSION,) if desc.family == "runtime" else (EMISSION, *_modules(desc))
+        modules = (EMISSION,) if desc.family == "runtime" else (EMISSION, _module(desc))
         self._modules = self._modules or self.new_modules()
         if not self._is_loaded:
             return self._modules.digest(modules)
@@ -85,7 +84,7 @@ class HalideCompiler:
         library = self.library()
         if library is not None and library.name.startswith("libHalide"):
             ctypes.CDLL(str(library))  # this one, whatever the search path for libraries says
-        for module in (EMISSION, f"{PACKAGE}.object_file", *chain.from_iterable(map(_of_family, catalogue.names()))):
+        for module in (EMISSION, f"{PACKAGE}.object_file", *map(module_of, catalogue.names())):
             import_module(module)
 
     @staticmethod
@@ -128,8 +127,7 @@ class HalideCompiler:
         from opbuild.backend.halide.target import spelled
 
         with _compiling(desc), tempfile.TemporaryDirectory(prefix="opbuild-") as folder:
-            modules, own = _modules(desc), spelled(level)
-            return compile_debug(desc, symbol, own, options, modules=modules, folder=Path(folder))
+            return compile_debug(desc, symbol, spelled(level), options, module=_module(desc), folder=Path(folder))
 
 
 class HalidePipeline:
@@ -154,7 +152,7 @@ class HalidePipeline:
         self._desc, own = desc, spelled(level)
         with _compiling(desc):
             is_runtime = desc.family == "runtime"
-            self._made = RuntimePipeline(own) if is_runtime else OperatorPipeline(desc, own, _modules(desc))
+            self._made = RuntimePipeline(own) if is_runtime else OperatorPipeline(desc, own, (_module(desc),) * 2)
             self.digest = self._made.digest()
         self.symbol = ""
 
@@ -181,17 +179,18 @@ def _compiling(desc: OpDesc) -> Iterator[None]:
         raise CompileError(f"halide cannot compile {desc.op_type} (family {desc.family}): {error}") from error
 
 
-def _modules(desc: OpDesc) -> tuple[str, str]:
-    """Return the modules that define and that schedule a descriptor's family."""
+def _module(desc: OpDesc) -> str:
+    """Return the module that defines and schedules a descriptor's family."""
     from opbuild.families import catalogue
 
     if desc.family not in catalogue.names():
         raise CompileError(f"{desc.op_type}: there is no kernel family {desc.family!r}")
-    return _of_family(desc.family)
+    return module_of(desc.family)
 
 
-def _of_family(name: str) -> tuple[str, str]:
-    return f"opbuild.families.{name}.definition", f"opbuild.families.{name}.schedule"
+def module_of(family: str) -> str:
+    """Return the name of the module that defines and schedules a family."""
+    return f"opbuild.families.{family}.halide"
 
 
 def _installed() -> tuple[Path, ...]:

@@ -21,9 +21,8 @@ import halide as hl
 
 from opbuild.backend.halide import codes, floats, integers, precise
 from opbuild.backend.halide import mathematics as m
-from opbuild.backend.halide.conversions import convert
+from opbuild.backend.halide.conversions import convert, saturated, saturation
 from opbuild.backend.halide.definition import TYPES
-from opbuild.backend.halide.saturation import saturated, saturation
 from opbuild.dtypes import CODED, NARROW_FLOATS, is_float
 from opbuild.errors import CompileError
 from opbuild.operations.expression import Expression, children, dtype_of

@@ -12,7 +12,6 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.exponential import cosh, exp, expm1, sigmoid, sinh
 from opbuild.backend.halide.integers import unsigned
 from opbuild.backend.halide.mathematics import (
     absolute,
@@ -34,8 +33,22 @@ from opbuild.backend.halide.mathematics import (
     widened,
     zero,
 )
-from opbuild.backend.halide.powers import power, remainder
-from opbuild.backend.halide.trigonometry import acos, asin, atan, atan2, cos, sin, tan
+from opbuild.backend.halide.transcendental import (
+    acos,
+    asin,
+    atan,
+    atan2,
+    cos,
+    cosh,
+    exp,
+    expm1,
+    power,
+    remainder,
+    sigmoid,
+    sin,
+    sinh,
+    tan,
+)
 
 Expr = Any
 BOOL, BYTE = hl.UInt(1), hl.UInt(8)

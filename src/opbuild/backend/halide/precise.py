@@ -33,8 +33,7 @@ from opbuild.backend.halide.mathematics import (
     with_sign,
     zero,
 )
-from opbuild.backend.halide.powers import exp2_double, log2_double, split_power
-from opbuild.backend.halide.trigonometry import atan_parts, is_in, quadrant
+from opbuild.backend.halide.transcendental import atan_parts, exp2_double, is_in, log2_double, quadrant, split_power
 
 Function = Callable[[Expr], Expr]
 

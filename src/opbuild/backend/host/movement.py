@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,8 @@ Inputs = Sequence[Array | None]
 Implementation = Callable[[Node, Any], Sequence[Array]]
 
 _OTHERS = (
-    *("arithmetic", "coupling", "hashes", "images", "maps", "microsoft", "ml", "normalization", "pooling"),
-    *("quantization", "random", "recurrent", "reduction", "sampling", "search", "selection", "sequences"),
-    *("strings", "terms", "tokenizer", "trees"),
+    *("arithmetic", "microsoft", "ml", "pooling", "random", "recurrent", "reduction", "sampling"),
+    *("search", "selection", "sequences", "strings"),
 )
 """Modules that are loaded when this one does not serve: what most networks have folded moves elements only."""
 
@@ -38,12 +37,49 @@ def implements(*op_types: str, domain: str = "", on_text: bool = False) -> Calla
     return (ON_TEXT if on_text else IMPLEMENTATIONS).register(*op_types, domain=domain)
 
 
+def implements_each(table: Mapping[str, Callable[[Node, Any], Any]], domain: str = "", on_text: bool = False) -> None:
+    """Register what computes the only output of operators, by their type."""
+
+    def alone(compute: Callable[[Node, Any], Any]) -> Implementation:
+        return lambda node, inputs: (compute(node, inputs),)
+
+    for op_type, compute in table.items():
+        implements(op_type, domain=domain, on_text=on_text)(alone(compute))
+
+
 def _ints(value: Array) -> list[int]:
     return [int(item) for item in value.reshape(-1)]
 
 
 def _given(inputs: Inputs, index: int) -> Array | None:
     return inputs[index] if index < len(inputs) else None
+
+
+def _axes(inputs: Inputs, index: int) -> tuple[int, ...] | None:
+    axes = _given(inputs, index)
+    return None if axes is None else tuple(_ints(axes))
+
+
+implements_each(
+    {
+        "Identity": lambda node, inputs: inputs[0],
+        "Squeeze": lambda node, inputs: np.squeeze(inputs[0], _axes(inputs, 1)),
+        "Unsqueeze": lambda node, inputs: np.expand_dims(inputs[0], _axes(inputs, 1) or ()),
+        "Transpose": lambda node, inputs: inputs[0].transpose(node.attrs.get("perm") or None),
+        "Concat": lambda node, inputs: np.concatenate(
+            [value for value in inputs if value is not None], int(node.attrs.get("axis", 0))
+        ),
+        "Gather": lambda node, inputs: np.take(inputs[0], inputs[1], int(node.attrs.get("axis", 0))),
+        "Expand": lambda node, inputs: np.broadcast_to(
+            inputs[0], np.broadcast_shapes(inputs[0].shape, tuple(_ints(inputs[1])))
+        ),
+        "Tile": lambda node, inputs: np.tile(inputs[0], _ints(inputs[1])),
+        "Shape": lambda node, inputs: np.array(
+            inputs[0].shape[node.attrs.get("start", 0) : node.attrs.get("end")], np.int64
+        ),
+        "Size": lambda node, inputs: np.array(inputs[0].size, np.int64),
+    }
+)
 
 
 @implements("BitCast")
@@ -53,11 +89,6 @@ def _bit_cast(node: Node, inputs: Any) -> Sequence[Array]:
     dtype = wanted if isinstance(wanted, str) else ONNX_DTYPES[int(wanted)]
     x = x.view(np.uint8) & 1 if dtype == "bool" else x
     return (x.view(numpy_dtype(dtype)).reshape(inputs[0].shape),)
-
-
-@implements("Identity")
-def _identity(node: Node, inputs: Any) -> Sequence[Array]:
-    return (inputs[0],)
 
 
 @implements("Reshape")
@@ -74,27 +105,6 @@ def _flatten(node: Node, inputs: Any) -> Sequence[Array]:
     axis = axis + x.ndim if axis < 0 else axis
     rows = int(np.prod(x.shape[:axis], dtype=np.int64))
     return (x.reshape(rows, int(np.prod(x.shape[axis:], dtype=np.int64))),)
-
-
-@implements("Squeeze")
-def _squeeze(node: Node, inputs: Any) -> Sequence[Array]:
-    axes = _given(inputs, 1)
-    return (np.squeeze(inputs[0], None if axes is None else tuple(_ints(axes))),)
-
-
-@implements("Unsqueeze")
-def _unsqueeze(node: Node, inputs: Any) -> Sequence[Array]:
-    return (np.expand_dims(inputs[0], tuple(_ints(inputs[1]))),)
-
-
-@implements("Transpose")
-def _transpose(node: Node, inputs: Any) -> Sequence[Array]:
-    return (inputs[0].transpose(node.attrs.get("perm") or None),)
-
-
-@implements("Concat")
-def _concat(node: Node, inputs: Any) -> Sequence[Array]:
-    return (np.concatenate([value for value in inputs if value is not None], int(node.attrs.get("axis", 0))),)
 
 
 @implements("Split")
@@ -137,12 +147,6 @@ def _pad(node: Node, inputs: Any) -> Sequence[Array]:
     return (np.pad(x, widths, mode=modes[mode]),)
 
 
-@implements("Gather")
-def _gather(node: Node, inputs: Any) -> Sequence[Array]:
-    x, indices, axis = inputs[0], inputs[1], int(node.attrs.get("axis", 0))
-    return (np.take(x, indices, axis),)
-
-
 @implements("InRange", domain="opbuild")
 def _in_range(node: Node, inputs: Any) -> Sequence[Array]:
     """Give the indices; the numbers of elements are an attribute, or where a network runs the shape of an input."""
@@ -159,28 +163,6 @@ def _gather_elements(node: Node, inputs: Any) -> Sequence[Array]:
     grid = list(np.ogrid[tuple(slice(extent) for extent in indices.shape)])
     grid[axis] = indices
     return (x[tuple(grid)],)
-
-
-@implements("Expand")
-def _expand(node: Node, inputs: Any) -> Sequence[Array]:
-    shape = np.broadcast_shapes(inputs[0].shape, tuple(_ints(inputs[1])))
-    return (np.broadcast_to(inputs[0], shape),)
-
-
-@implements("Tile")
-def _tile(node: Node, inputs: Any) -> Sequence[Array]:
-    return (np.tile(inputs[0], _ints(inputs[1])),)
-
-
-@implements("Shape")
-def _shape(node: Node, inputs: Any) -> Sequence[Array]:
-    chosen = slice(node.attrs.get("start", 0), node.attrs.get("end"))
-    return (np.array(inputs[0].shape[chosen], np.int64),)
-
-
-@implements("Size")
-def _size(node: Node, inputs: Any) -> Sequence[Array]:
-    return (np.array(inputs[0].size, np.int64),)
 
 
 @implements("ConstantOfShape")

@@ -1,7 +1,8 @@
-"""Resampling in numpy: Resize by tables, GridSample by neighbours."""
+"""Resampling in numpy: Resize by tables, GridSample by neighbours; ImageDecoder, by Pillow."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from itertools import product
 from math import prod
@@ -11,6 +12,7 @@ import numpy as np
 
 from opbuild.backend.host.movement import implements
 from opbuild.dtypes import NARROW_FLOATS
+from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.indices import out_of_range, outside
 from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_movement import resize
@@ -154,3 +156,26 @@ def _bins(first: int, last: int, count: int, extent: int) -> list[slice]:
     width = max(last - first + 1, 1) / count
     edges = [(int(np.floor(index * width)), int(np.ceil((index + 1) * width))) for index in range(count)]
     return [slice(min(max(low + first, 0), extent), min(max(high + first, 0), extent)) for low, high in edges]
+
+
+_MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
+
+
+@implements("ImageDecoder")
+def _decode(node: Node, inputs: Any) -> Sequence[Array]:
+    """Return the pixels of an image file, ``[height, width, channels]``."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise UnsupportedOperatorError(
+            f"ImageDecoder node {node.name!r} needs the Pillow package, which is not installed",
+            "install it (pip install pillow), or decode images before the network",
+        ) from error
+    pixel_format = node.text("pixel_format", "RGB")
+    try:
+        with Image.open(io.BytesIO(inputs[0].tobytes())) as image:
+            pixels = np.asarray(image.convert(_MODES[pixel_format]), np.uint8)
+    except OSError as error:
+        raise ValueError(f"it is not given the contents of an image file: {error}") from error
+    pixels = pixels.reshape(*pixels.shape[:2], -1)
+    return (np.ascontiguousarray(pixels[..., ::-1]) if pixel_format == "BGR" else pixels,)

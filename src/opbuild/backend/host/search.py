@@ -6,14 +6,13 @@ behind the decoder. What they choose is what ONNX Runtime's kernels for CPUs cho
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from opbuild.backend.host.movement import implements
-from opbuild.backend.host.search_beams import Beams
-from opbuild.backend.host.search_scores import begun, processed, sampled
 from opbuild.graph.types import Array, Node
 
 DOMAIN = "opbuild"
@@ -191,3 +190,272 @@ def _end_beams(node: Node, inputs: Any) -> Sequence[Array]:
     steps = np.zeros((most - inputs[9].shape[1], *every.shape[1:]), np.float32)
     steps[: len(every)] = every
     return *best, steps.reshape(len(steps), len(beams.ended), beams.count, size)
+
+
+class Beams:
+    """The state of a beam search.
+
+    Args:
+        node: The operator, whose attributes are the search's.
+        tokens: The best sequences that ended, ``(batch, beams, most tokens)``, best first.
+        lengths: Their lengths; 0 where there is none yet.
+        scores: Their scores.
+        ended: Which of the batch have enough.
+        penalty: The exponent of a length by whose power a score is divided.
+    """
+
+    def __init__(
+        self, node: Node, tokens: Array, lengths: Array, scores: Array, ended: Array, *, penalty: float
+    ) -> None:
+        self._eos, self._pad = (int(node.attrs[name]) for name in ("eos_token_id", "pad_token_id"))
+        self._ends_early = bool(node.attrs.get("early_stopping", 0))
+        self._tokens, self._lengths, self._scores = tokens.copy(), lengths.copy(), scores.copy()
+        self.ended, self._penalty = ended.copy(), np.float32(penalty)
+
+    @staticmethod
+    def nothing(batch: int, beams: int, most: int) -> tuple[Array, ...]:
+        """Return the state in which nothing was found."""
+        tokens = np.zeros((batch, beams, most), np.int32)
+        return tokens, np.zeros((batch, beams), np.int32), np.zeros((batch, beams), np.float32), np.zeros(batch, bool)
+
+    @property
+    def state(self) -> tuple[Array, Array, Array, Array]:
+        """The state in which the next turn begins."""
+        return self._tokens, self._lengths, self._scores, self.ended
+
+    @property
+    def count(self) -> int:
+        """Beams of a sequence."""
+        return int(self._lengths.shape[1])
+
+    def advance(self, sequences: Array, scores: Array) -> tuple[Array, Array, Array]:
+        """Take the scores of all tokens behind all beams; return which beams go on, with which tokens and scores."""
+        batch, count, size = len(self.ended), self.count, scores.shape[1]
+        every = scores.reshape(batch, count * size)
+        places = np.stack([_largest(row, 2 * count) for row in every])
+        best = np.take_along_axis(every, places, axis=1)
+        rows, tokens = np.zeros((batch, count), np.int64), np.full((batch, count), self._pad, np.int32)
+        following = np.zeros((batch, count), np.float32)
+        for index in map(int, np.flatnonzero(~self.ended)):
+            chosen = []
+            for rank, (place, score) in enumerate(zip(places[index], best[index], strict=True)):
+                beam, token = index * count + place // size, place % size
+                if token != self._eos:
+                    chosen.append((beam, token, score))
+                elif rank < count:
+                    self._add(index, sequences[beam], score)
+                if len(chosen) == count:
+                    break
+            rows[index], tokens[index], following[index] = zip(*chosen, strict=True)
+            self.ended[index] = self._is_over(index, best, sequences.shape[1])
+        return rows.reshape(-1), tokens.reshape(-1), following.reshape(-1)
+
+    def _add(self, index: int, sequence: Array, total: np.float32) -> None:
+        """Take a sequence among the best, behind those that are as good."""
+        length = len(sequence)
+        score = np.float32(total / np.float32(length) ** self._penalty)
+        used = int((self._lengths[index] > 0).sum())
+        if used == self.count and score <= self._scores[index, -1]:
+            return
+        at = int((self._scores[index, :used] >= score).sum())
+        for array in (self._tokens, self._lengths, self._scores):
+            array[index, at + 1 :] = array[index, at:-1].copy()
+        self._tokens[index, at, :length], self._lengths[index, at], self._scores[index, at] = sequence, length, score
+
+    def _is_over(self, index: int, best: Array, length: int) -> bool:
+        """Return whether nothing that follows can be better than the worst that was found."""
+        if not self._lengths[index].all():
+            return False
+        if self._ends_early:
+            return True
+        # ONNX Runtime compares with candidates from this place on, of whichever sequence of the batch.
+        first = index * self.count
+        reachable = best.reshape(-1)[first : first + 2 * self.count].max() / np.float32(length) ** self._penalty
+        return bool(self._scores[index, -1] >= reachable)
+
+    def end(self, sequences: Array, scores: Array) -> None:
+        """Take the sequences that are still followed."""
+        for index in map(int, np.flatnonzero(~self.ended)):
+            for beam in range(index * self.count, (index + 1) * self.count):
+                self._add(index, sequences[beam], scores[beam])
+
+    def best(self, wanted: int, pad: int) -> tuple[Array, Array]:
+        """Return so many sequences of each of the batch, and their scores."""
+        tokens, lengths = self._tokens[:, :wanted], self._lengths[:, :wanted, None]
+        return np.where(np.arange(tokens.shape[2]) < lengths, tokens, pad).astype(np.int32), self._scores[:, :wanted]
+
+
+def _largest(values: Array, count: int) -> Sequence[int] | Array:
+    """Return the places of the largest values, from the largest on; of equal ones the first come first."""
+    least = np.partition(values, -count)[-count]
+    places = np.flatnonzero(values >= least)
+    return places[np.argsort(-values[places], kind="stable")][:count]
+
+
+TIMESTAMPS = 1
+"""The value of ``logits_processor`` that lets Whisper's timestamps come in pairs."""
+
+LOWEST = np.finfo(np.float32).min
+
+OPTIONS = (
+    *("min_length", "repetition_penalty", "vocab_mask", "prefix_vocab_mask", "presence_mask", "temperature"),
+    "logits_processor",
+)
+"""The inputs that decide, in order."""
+
+
+def processed(node: Node, scores: Array, sequences: Array, options: Sequence[Array | None], step: int) -> None:
+    """Change the scores of all tokens behind some sequences, in place, in the order in which ONNX Runtime does.
+
+    Args:
+        node: The operator, whose attributes are the search's.
+        scores: ``(sequences, vocabulary)``.
+        sequences: The tokens so far.
+        options: Values of ``OPTIONS``, None for one that is not given.
+        step: How many tokens were chosen before.
+    """
+    given = dict.fromkeys(OPTIONS) | dict(zip(OPTIONS, options, strict=False))
+    number = {name: None if value is None else value.reshape(-1)[0] for name, value in given.items()}
+    penalty = number["repetition_penalty"]
+    if penalty is not None and float(penalty) <= 0:
+        raise ValueError(f"repetition_penalty is {float(penalty)}, not more than 0")
+    if penalty is not None and penalty != 1:
+        _repeated(scores, sequences, np.float32(penalty))
+    _block_ngrams(scores, sequences, int(node.attrs.get("no_repeat_ngram_size", 0)))
+    for name in ("vocab_mask", "prefix_vocab_mask")[: 2 if step == 0 else 1]:
+        if given[name] is not None:
+            _hide(scores, given[name], name)
+    if number["min_length"] is not None and sequences.shape[1] < number["min_length"]:
+        scores[:, int(node.attrs["eos_token_id"])] = LOWEST
+    temperature = number["temperature"] if number["temperature"] is not None else node.attrs.get("temperature", 1.0)
+    if temperature > 0 and temperature != 1:
+        scores /= np.float32(temperature)
+    if given["presence_mask"] is not None:
+        scores -= given["presence_mask"].astype(np.float32) * np.float32(node.attrs.get("presence_penalty", 0.0))
+    if number["logits_processor"] == TIMESTAMPS:
+        keep_timestamps_in_order(node, scores, sequences)
+
+
+def _repeated(scores: Array, sequences: Array, penalty: np.float32) -> None:
+    """Make tokens that were there before less likely."""
+    for row, sequence in zip(scores, sequences, strict=True):
+        places = np.unique(sequence)
+        found = row[places]
+        row[places] = np.where(found < 0, found * penalty, found / penalty)
+
+
+def _block_ngrams(scores: Array, sequences: Array, size: int) -> None:
+    """Hide tokens with which the last ones would be some that were there before."""
+    length = sequences.shape[1]
+    if not 0 < size <= length:
+        return
+    last = sequences[:, length - size + 1 :]
+    for row, sequence, end in zip(scores, sequences, last, strict=True):
+        grams = np.lib.stride_tricks.sliding_window_view(sequence, size)
+        row[grams[(grams[:, :-1] == end).all(axis=1), -1]] = LOWEST
+
+
+def _hide(scores: Array, mask: Any, name: str) -> None:
+    """Hide tokens whose mask is 0; a mask may have a row for each of the batch."""
+    if mask.shape[-1] != scores.shape[1]:
+        raise ValueError(f"{name} has {mask.shape[-1]} tokens, the vocabulary {scores.shape[1]}")
+    rows = mask.reshape(-1, mask.shape[-1])
+    scores[np.repeat(rows == 0, len(scores) // len(rows), axis=0)] = LOWEST
+
+
+MODULUS, FACTOR = 2**31 - 1, 16807
+
+
+def begun(seed: Array | None) -> int:
+    """Return the state of random numbers for a seed; each time another one if there is none."""
+    number = int(seed.reshape(-1)[0]) if seed is not None else time.time_ns()
+    return number % 2**32 % MODULUS or 1
+
+
+def _uniform(state: int) -> tuple[float, int]:
+    """Return a number from 0 to 1, and the next state of the generator of C++'s library."""
+    first = state * FACTOR % MODULUS
+    second = first * FACTOR % MODULUS
+    span = MODULUS - 1
+    return ((first - 1) + (second - 1) * float(span)) / float(span * span), second
+
+
+def sampled(node: Node, scores: Array, state: int) -> tuple[Array, int]:
+    """Return a token for each row, at random among the likeliest, and the next state of the random numbers."""
+    _keep_likely(node, scores)
+    tokens = []
+    for row in scores:
+        finite = np.isfinite(row)
+        likely = np.where(finite, np.exp(row.astype(np.float64) - float(row[finite].max(initial=LOWEST))), 0)
+        sums = np.cumsum(likely)
+        number, state = _uniform(state)
+        tokens.append(int(np.searchsorted(sums, number * sums[-1], side="right")))
+    return np.array(tokens), state
+
+
+def _keep_likely(node: Node, scores: Array) -> None:
+    """Give ``filter_value`` to the least likely tokens, without which the others have the probability ``top_p``."""
+    top_p, least = np.float32(node.attrs.get("top_p", 0.0)), int(node.attrs.get("min_tokens_to_keep", 0))
+    is_custom, size = bool(node.attrs.get("custom", 0)), scores.shape[1]
+    filtered = np.float32(node.attrs.get("filter_value", -1e20))
+    for row in scores:
+        order = np.argsort(-row if is_custom else row, kind="stable")
+        likely = np.exp(row[order] - row.max())
+        sums = np.cumsum(likely / likely.sum(dtype=np.float32), dtype=np.float32)
+        if is_custom:
+            row[order[1:][sums[:-1] > top_p]] = filtered
+        else:
+            hidden = sums <= np.float32(1) - top_p
+            hidden[max(size - least, 1) :] = False
+            row[order[hidden]] = filtered
+
+
+LATEST_FIRST = 50
+"""How far above the least the first timestamp may be."""
+
+
+def keep_timestamps_in_order(node: Node, scores: Array, sequences: Array) -> None:
+    """Hide the tokens that may not follow each sequence, in place."""
+    first = int(node.attrs["beginning_timestamp_token_id"])
+    for row, sequence in zip(scores, sequences, strict=True):
+        stamps = np.flatnonzero(sequence >= first)
+        begun = int(stamps[0]) + 1 if len(stamps) else len(sequence)
+        _hide_special(node, row, is_later=len(sequence) > begun)
+        _keep_pairs(node, row, sequence, first, begun=begun)
+        if len(sequence) == begun:
+            row[first + LATEST_FIRST + 1 :] = LOWEST
+        if _are_likely(row[first:], row[:first]):
+            row[:first] = LOWEST
+
+
+def _are_likely(stamps: Array, others: Array) -> bool:
+    """Return whether all timestamps together are likelier than any other token."""
+    if not len(stamps) or not len(others):
+        return False
+    most = stamps.max()
+    return bool(most + np.log(np.exp(stamps - most).sum()) > others.max())
+
+
+def _hide_special(node: Node, row: Array, *, is_later: bool) -> None:
+    """Hide tokens that are for prompts only; some of them from the second token on."""
+    names = ["no_timestamps_token_id", "start_of_lm_token_id"]
+    if is_later:
+        names += ["decoder_start_token_id", "translate_token_id", "transcribe_token_id"]
+    for name in names:
+        token = int(node.attrs.get(name, -1))
+        if 0 <= token < len(row):
+            row[token] = LOWEST
+
+
+def _keep_pairs(node: Node, row: Array, sequence: Array, first: int, *, begun: int) -> None:
+    """Hide timestamps behind a pair, text behind one alone, and timestamps before the last."""
+    was_stamp = sequence[-1] >= first
+    was_before = len(sequence) <= begun or sequence[-2] >= first
+    if was_stamp and was_before:
+        row[first:] = LOWEST
+    elif was_stamp:
+        row[: int(node.attrs["eos_token_id"])] = LOWEST
+    stamps = sequence[sequence >= first]
+    if len(stamps):
+        alone = was_stamp and not was_before
+        row[first : int(stamps[-1]) + (0 if alone else 1)] = LOWEST

@@ -7,29 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.backend.host.movement import implements
+from opbuild.backend.host.movement import implements, implements_each
 from opbuild.graph.types import Array, Node
 
-
-@implements("SequenceConstruct")
-def _construct(node: Node, inputs: Any) -> Sequence[Any]:
-    return ([value for value in inputs if value is not None],)
-
-
-@implements("SequenceEmpty")
-def _empty(node: Node, inputs: Any) -> Sequence[Any]:
-    return ([],)
-
-
-@implements("SequenceLength")
-def _length(node: Node, inputs: Any) -> Sequence[Any]:
-    return (np.array(len(inputs[0]), np.int64),)
-
-
-@implements("SequenceAt")
-def _at(node: Node, inputs: Any) -> Sequence[Any]:
-    values, place = inputs[0], _place(inputs[1], len(inputs[0]))
-    return (values[place],)
+implements_each(
+    {
+        "SequenceConstruct": lambda node, inputs: [value for value in inputs if value is not None],
+        "SequenceEmpty": lambda node, inputs: [],
+        "SequenceLength": lambda node, inputs: np.array(len(inputs[0]), np.int64),
+        "SequenceAt": lambda node, inputs: inputs[0][_place(inputs[1], len(inputs[0]))],
+        "Optional": lambda node, inputs: inputs[0] if inputs else None,
+        "OptionalHasElement": lambda node, inputs: np.array(bool(inputs) and inputs[0] is not None),
+    }
+)
 
 
 @implements("SequenceErase")
@@ -82,16 +72,6 @@ def _split(node: Node, inputs: Any) -> Sequence[Any]:
     if given is None and not node.attrs.get("keepdims", 1):
         pieces = [np.squeeze(each, axis) for each in pieces]
     return (pieces,)
-
-
-@implements("Optional")
-def _optional(node: Node, inputs: Any) -> Sequence[Any]:
-    return (inputs[0] if inputs else None,)
-
-
-@implements("OptionalHasElement")
-def _has_element(node: Node, inputs: Any) -> Sequence[Any]:
-    return (np.array(bool(inputs) and inputs[0] is not None),)
 
 
 @implements("OptionalGetElement")

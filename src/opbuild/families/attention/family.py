@@ -6,14 +6,23 @@ from collections.abc import Sequence
 from math import inf, prod
 from typing import Any
 
-from opbuild.families.family import Dims, Family, Variant, VariantPart, elements, moved_bytes, rounded, zeroed
+from opbuild.families.family import (
+    Dims,
+    Family,
+    Variant,
+    VariantPart,
+    elements,
+    moved_bytes,
+    rounded,
+    without_multiples,
+    zeroed,
+)
 from opbuild.families.matmul.family import RATE
 from opbuild.families.softmax.family import VECTOR_TIME
 from opbuild.families.tiles import round_up
 from opbuild.graph.extents import is_at_least
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import Expression, arg, operations, substitute
-from opbuild.platform.records import replace
 from opbuild.target.machine import Machine
 
 BATCH_RANK = 3
@@ -115,10 +124,6 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     return max(arithmetic, moved_bytes(desc, shapes, machine))
 
 
-def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
-    return replace(dim, multiple=1)
-
-
 def _products(dims: Sequence[Dims], _out: Dims) -> int:
     (size, _stride), (rows, _stride), *batch = dims[0]
     return rows * dims[1][0][0] * elements(batch) * (size + dims[2][0][0])
@@ -138,7 +143,7 @@ FAMILY = Family(
     types=("float32",),
     milliseconds=200,
     least_extent=1,
-    opened=_opened,
+    opened=without_multiples,
     work=work,
     candidates=candidates,
     products=_products,

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Variant, VariantPart, products_of
+from opbuild.families.family import Family, Variant, VariantPart, products_of
 from opbuild.families.tiles import (
     SPLIT_TILES,
     Pair,
     Tile,
     Tiles,
-    accumulating,
+    accumulating_taps,
     computed,
     fitting,
     legal,
@@ -186,14 +186,6 @@ def _opened(_desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
     return replace(dim, stride=FREE) if operand.name == "x" and number > 0 else dim
 
 
-def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
-    """Return the nanoseconds that a convolution takes on one core."""
-    x, weights, *others = shapes
-    read = (*x[:3], *x[5:])  # each element of the input once, not for each tap that reads it
-    products = prod(extent for extent, _ in weights[1:5])  # of pairs, as many as there are instructions
-    return accumulating(desc, [read, weights, *others], machine, products)
-
-
 FAMILY = Family(
     "conv",
     choose,
@@ -207,7 +199,7 @@ FAMILY = Family(
     types=("float32",),
     milliseconds=120,
     opened=_opened,
-    work=work,
+    work=accumulating_taps(1, 5, overlaps=True),  # of pairs, as many as there are instructions
     candidates=candidates,
     products=products_of(1, 5),
 )

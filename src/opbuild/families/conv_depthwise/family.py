@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Mapping
+from functools import partial
 
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Variant, VariantPart, products_of
-from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting, op_type, ranked
+from opbuild.families.family import Family, Variant, VariantPart, products_of
+from opbuild.families.tiles import Pair, Tiles, accumulating_taps, along_rows, fitting, op_type
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.target.machine import Machine
 
 _SPLIT: Tiles = ((4, 1, 1.0), (2, 1, 1.08), (3, 1, 1.08), (1, 1, 1.5))
 
@@ -22,20 +21,10 @@ TILES: Mapping[int, Tiles] = {
 """Register tiles by the registers that a channel block fills. With AVX2 on Sapphire Rapids, 5 and
 more positions take 1.2 to 1.4 of the time."""
 
+tiles = partial(fitting, TILES)
+"""Returns the register tiles that a machine may use, with their costs."""
 
-def tiles(machine: Machine) -> Tiles:
-    """Return the register tiles that a machine may use, with their costs."""
-    return fitting(TILES, machine)
-
-
-def choose(width: int, machine: Machine) -> Variant:
-    """Return the variant for rows of ``width`` positions: how many of them are a register tile."""
-    return {"width": cheapest(tiles(machine), width, 1)[0]}
-
-
-def candidates(width: int, machine: Machine) -> list[Variant]:
-    """Return the variants among which tuning searches."""
-    return [{"width": tile[0]} for tile in ranked(tiles(machine), width, 1)]
+choose, candidates = along_rows(TILES)
 
 
 def describe(kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, variant: Variant, step: int = 1) -> OpDesc:
@@ -48,11 +37,6 @@ def describe(kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, var
     return FAMILY.desc((op_type(step), *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
 
 
-def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
-    """Return the nanoseconds that a convolution takes on one core."""
-    return accumulating(desc, shapes, machine, prod(extent for extent, _ in shapes[1][1:3]))
-
-
 FAMILY = Family(
     "conv_depthwise",
     choose,
@@ -60,7 +44,7 @@ FAMILY = Family(
     variant={"width": VariantPart(least=1)},
     types=("float32",),
     milliseconds=160,
-    work=work,
+    work=accumulating_taps(1, 3),
     candidates=candidates,
     products=products_of(1, 3),
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Mapping
+from functools import partial
 
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Variant, VariantPart, products_of
-from opbuild.families.tiles import SPLIT_TILES, Pair, Tiles, accumulating, cheapest, fitting, ranked
+from opbuild.families.family import Family, Variant, VariantPart, products_of
+from opbuild.families.tiles import SPLIT_TILES, Pair, Tiles, accumulating_taps, fitting, ranked
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
 
@@ -33,16 +33,13 @@ TILES: Mapping[int, Tiles] = {
 }
 """Register tiles by the registers that a channel block fills."""
 
-
-def tiles(machine: Machine) -> Tiles:
-    """Return the register tiles that a machine may use, with their costs."""
-    return fitting(TILES, machine)
+tiles = partial(fitting, TILES)
+"""Returns the register tiles that a machine may use, with their costs."""
 
 
 def choose(width: int, outputs: int, machine: Machine) -> Variant:
     """Return the variant for rows of ``width`` positions: register tile, rows taken at a time."""
-    tile = cheapest(tiles(machine), width, blocks(outputs))
-    return {"width": tile[0], "blocks": tile[1], "rows": 8}
+    return candidates(width, outputs, machine)[0]
 
 
 def candidates(width: int, outputs: int, machine: Machine) -> list[Variant]:
@@ -62,11 +59,6 @@ def describe(kernel: Pair, stride: Pair, dilation: Pair, before: Pair, epilogue:
     return FAMILY.desc(("Conv", *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
 
 
-def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
-    """Return the nanoseconds that a convolution takes on one core; copying rows is a third of it."""
-    return accumulating(desc, shapes, machine, 1.5 * prod(extent for extent, _ in shapes[1][1:4]))
-
-
 FAMILY = Family(
     "conv_first",
     choose,
@@ -74,7 +66,7 @@ FAMILY = Family(
     variant={"width": VariantPart(least=1), "blocks": VariantPart(least=1), "rows": VariantPart()},
     types=("float32",),
     milliseconds=120,
-    work=work,
+    work=accumulating_taps(1, 4, 1.5),  # copying rows is a third of it
     candidates=candidates,
     products=products_of(1, 4),
 )

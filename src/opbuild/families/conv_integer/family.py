@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from math import prod
 
 from opbuild.families.blocked import BLOCK, CHANNEL_DIMS, LANE, blocks, result
-from opbuild.families.conv_integer.layouts import PAIR, is_flat
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Variant, VariantPart, elements
-from opbuild.families.tiles import Pair, Tiles, accumulating, fitting, ranked
+from opbuild.families.family import Family, Variant, VariantPart, elements
+from opbuild.families.layouts import PAIR, is_flat
+from opbuild.families.tiles import Pair, Tiles, accumulating_taps, fitting, ranked
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace
 from opbuild.target.machine import Machine
@@ -65,10 +66,8 @@ quantisation for machines without such an instruction for more reduces them."""
 MOST_PRODUCTS = 2**31 // (255 * 255) - 1
 """Products that a sum may have: the sum of so many cannot leave int32, whatever the numbers."""
 
-
-def tiles(machine: Machine) -> Tiles:
-    """Return the register tiles that a machine may use, with their costs."""
-    return fitting(TILES, machine)
+tiles = partial(fitting, TILES)
+"""Returns the register tiles that a machine may use, with their costs."""
 
 
 def choose(out: Pair, outputs: int, steps: int, machine: Machine) -> Variant:
@@ -159,14 +158,6 @@ def _opened(_desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
     return replace(dim, stride=FREE) if operand.name == "x" and number > 0 else dim
 
 
-def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
-    """Return the nanoseconds that a convolution takes on one core."""
-    x, weights, *others = shapes
-    read = (*x[:3], *x[5:])  # each element of the input once, not for each tap that reads it
-    steps = prod(extent for extent, _ in weights[2:6])
-    return accumulating(desc, [read, weights, *others], machine, steps)
-
-
 FAMILY = Family(
     "conv_integer",
     choose,
@@ -175,7 +166,7 @@ FAMILY = Family(
     types=("uint8",),
     milliseconds=150,
     opened=_opened,
-    work=work,
+    work=accumulating_taps(2, 6, overlaps=True),
     candidates=candidates,
     products=lambda dims, out: elements(out) * dims[1][0][0] * elements(dims[1][2:6]),
 )

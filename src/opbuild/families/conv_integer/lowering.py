@@ -7,10 +7,10 @@ from math import prod
 
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.conv_integer import family as dense
-from opbuild.lowering import integer_weights as packing
+from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.context import Lowering
+from opbuild.lowering.conv_weights import WeightSlice
 from opbuild.lowering.implementations import NotServedError, serves
-from opbuild.lowering.integer_weights import WeightSlice
 from opbuild.lowering.operands import BlockedTaps, Plain
 from opbuild.lowering.rules.conv_integer import ChannelBlocks, IntegerConvolution, begin, operands_of, result_of
 

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-
 from opbuild.families.blocked import BLOCK, BLOCKED_DIMS, CHANNEL_DIMS, LANE, result
 from opbuild.families.conv_depthwise import family as depthwise
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Variant, VariantPart, products_of
-from opbuild.families.tiles import Pair, accumulating, cheapest
+from opbuild.families.family import Family, Variant, VariantPart, products_of
+from opbuild.families.tiles import Pair, accumulating_taps
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.target.machine import Machine
 
 MOST_TAPS = 2**24 // (255 * 255) - 1
 """Taps of the largest kernel whose sums float32 holds exactly, whatever the numbers."""
-
-
-def choose(width: int, machine: Machine) -> Variant:
-    """Return the variant for rows of ``width`` positions: how many of them are a register tile."""
-    return {"width": cheapest(depthwise.tiles(machine), width, 1)[0]}
 
 
 def describe(kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, out: str, variant: Variant) -> OpDesc:
@@ -37,19 +28,14 @@ def describe(kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, out
     return FAMILY.desc(("ConvInteger", *epilogue.op_types), inputs, (target,), attrs, variant, epilogue.impl_mode)
 
 
-def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
-    """Return the nanoseconds that a convolution takes on one core; widening the numbers is half of it."""
-    return accumulating(desc, shapes, machine, 2 * prod(extent for extent, _ in shapes[1][1:3]))
-
-
 FAMILY = Family(
     "conv_integer_depthwise",
-    choose,
+    depthwise.choose,
     attributes=("kernel", "stride", "dilation", "epilogue"),
     variant={"width": VariantPart(least=1)},
     types=("uint8",),
     milliseconds=180,
-    work=work,
+    work=accumulating_taps(1, 3, 2),  # widening the numbers is half of it
     candidates=depthwise.candidates,
     products=products_of(1, 3),
 )

@@ -6,7 +6,7 @@ from math import prod
 
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.conv_integer_depthwise import family as depthwise
-from opbuild.lowering import integer_weights as packing
+from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import serves
 from opbuild.lowering.rules.conv_integer import ChannelBlocks, IntegerConvolution, begin, operands_of, result_of
@@ -25,7 +25,7 @@ def lower_depthwise(lowering: Lowering, conv: IntegerConvolution) -> None:
     desc = depthwise.describe(window.kernel, window.stride, window.dilation, conv.epilogue, out, variant)
     shape = (blocks(conv.outputs), window.kernel[1], window.kernel[0], BLOCK)
     weights = lowering.packed(
-        conv.made_of, "integer depthwise", shape, "int16", lambda: packing.pack_depthwise(conv.weights)
+        conv.made_of, "integer depthwise", shape, "int16", lambda: packing.pack_depthwise(conv.weights, dtype="int16")
     )
     extra, target, bias = operands_of(lowering, conv, padding)
     place = ChannelBlocks(0, 0, True)

@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 from opbuild.families.blocked import BLOCK, LANE, blocks
-from opbuild.families.conv_weight_gradient.few import FEW, channels
 from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_images
+from opbuild.families.layouts import FEW_INPUTS, inputs_at_once
 from opbuild.families.tiles import RATE, Pair
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.platform.records import replace
@@ -21,6 +21,9 @@ REGISTER_TILES: Mapping[int, tuple[Pair, ...]] = {
 }
 """Register tiles by the registers that a channel block fills: blocks of output channels, and input channels. The first
 that is legal is taken."""
+
+DY = Operand("dy", "float32", (LANE, Dim(stride=BLOCK), Dim(), Dim(), Dim()), "NC1HWC0")
+X = Operand("x", "float32", (LANE, *[Dim()] * 6), "NC1HWC0")
 
 LEAST, MOST = 64, 1024
 """Positions of a partial sum. Fewer, and adding it up in memory takes the time; more, and roundings grow (4,096 in one
@@ -52,7 +55,7 @@ def candidates(out: Pair, images: int, inputs: int, outputs: int, machine: Machi
 def _fits(tile: Pair, inputs: int, outputs: int, machine: Machine) -> bool:
     """Return whether a tile is legal, and registers hold its sums, a vector of outputs and one input."""
     wide, count = tile
-    most = FEW if is_few(inputs) else BLOCK
+    most = FEW_INPUTS if is_few(inputs) else BLOCK
     each = machine.vectors(BLOCK)
     return count <= most and blocks(outputs) % wide == 0 and (count + 1) * wide * each + 1 <= machine.registers
 
@@ -67,12 +70,12 @@ def sums(out: Pair, images: int) -> list[int]:
 
 def is_few(inputs: int) -> bool:
     """Return whether input channels are so few that no whole block of them is computed."""
-    return inputs <= FEW
+    return inputs <= FEW_INPUTS
 
 
 def rounded(inputs: int, outputs: int) -> tuple[int, int]:
     """Return the input and output channels that are written: whole blocks."""
-    return FEW if is_few(inputs) else blocks(inputs) * BLOCK, blocks(outputs) * BLOCK
+    return FEW_INPUTS if is_few(inputs) else blocks(inputs) * BLOCK, blocks(outputs) * BLOCK
 
 
 def describe(kernel: Pair, inputs: int, variant: Variant, blocked: bool = False) -> OpDesc:
@@ -85,9 +88,7 @@ def describe(kernel: Pair, inputs: int, variant: Variant, blocked: bool = False)
         blocked: Whether whole blocks are written as convolutions read weights.
     """
     attrs: dict[str, Any] = {"kernel": kernel, "few": True} if is_few(inputs) else {"kernel": kernel}
-    dy = Operand("dy", "float32", (LANE, Dim(stride=BLOCK), Dim(), Dim(), Dim()), "NC1HWC0")
-    x = Operand("x", "float32", (LANE, *[Dim()] * 6), "NC1HWC0")
-    run, (kx, ky), area = prod(kernel) * channels(attrs), kernel, BLOCK * BLOCK
+    run, (kx, ky), area = prod(kernel) * inputs_at_once(attrs), kernel, BLOCK * BLOCK
     out = Operand("out", "float32", (Dim(stride=1, multiple=run), Dim(multiple=BLOCK * variant["outputs"])))
     if blocked:
         places = (Dim(kx, area), Dim(ky, area * kx), Dim(stride=area * kx * ky), Dim(multiple=variant["outputs"]))
@@ -95,7 +96,7 @@ def describe(kernel: Pair, inputs: int, variant: Variant, blocked: bool = False)
             Operand("out", "float32", (LANE, Dim(BLOCK, BLOCK), *places), "FRACTAL_Z"),
             {**attrs, "blocked": True},
         )
-    return FAMILY.desc(("ConvWeightGradient",), (dy, x), (out,), attrs, variant)
+    return FAMILY.desc(("ConvWeightGradient",), (DY, X), (out,), attrs, variant)
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:

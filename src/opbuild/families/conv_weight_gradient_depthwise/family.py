@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
-from opbuild.families.blocked import BLOCK, LANE
-from opbuild.families.conv_weight_gradient.family import sums
-from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_images
-from opbuild.families.tiles import RATE, Pair
+from opbuild.families.blocked import BLOCK
+from opbuild.families.conv_weight_gradient.family import DY, X, sums, work
+from opbuild.families.family import Family, Variant, VariantPart, products_of_images
+from opbuild.families.tiles import Pair
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
 
@@ -42,19 +41,9 @@ def _fits(tile: Pair, machine: Machine) -> bool:
 
 def describe(kernel: Pair, variant: Variant) -> OpDesc:
     """Return the descriptor for taps (x, y), of a variant as ``choose`` returned it; operands dy, x, out."""
-    dy = Operand("dy", "float32", (LANE, Dim(stride=BLOCK), Dim(), Dim(), Dim()), "NC1HWC0")
-    x = Operand("x", "float32", (LANE, *[Dim()] * 6), "NC1HWC0")
     taps = prod(kernel)
     out = Operand("out", "float32", (Dim(taps, 1), Dim(stride=taps, multiple=BLOCK)))
-    return FAMILY.desc(("ConvWeightGradient",), (dy, x), (out,), {"kernel": kernel}, variant)
-
-
-def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
-    """Return the nanoseconds that a gradient takes on one core."""
-    dy, x, out = shapes
-    positions = prod(extent for extent, _ in (*dy[1:3], dy[4]))
-    arithmetic = positions * prod(extent for extent, _ in out) / (RATE * machine.lanes)
-    return max(arithmetic, moved_bytes(desc, [dy, (*x[:3], *x[5:]), out], machine))
+    return FAMILY.desc(("ConvWeightGradient",), (DY, X), (out,), {"kernel": kernel}, variant)
 
 
 FAMILY = Family(

@@ -9,8 +9,8 @@ from opbuild.families.copy import family as copies
 from opbuild.families.family import Choose
 from opbuild.graph.extents import is_one, is_step, may_reach
 from opbuild.lowering.implementations import serves
-from opbuild.lowering.loops import Loops, collapse
-from opbuild.lowering.pending import Made
+from opbuild.lowering.operands import Made
+from opbuild.lowering.strided import Loops, collapse
 from opbuild.program import View
 
 

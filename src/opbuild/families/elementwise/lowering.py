@@ -20,10 +20,8 @@ from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import CHANNEL_FILL, is_per_channel, pack_channels, pack_scalar
 from opbuild.lowering.gates import fold_gate_into_weights
 from opbuild.lowering.implementations import NotServedError, serves
-from opbuild.lowering.loops import Loops, collapse
-from opbuild.lowering.operands import OperandRef, Plain
-from opbuild.lowering.pending import MakeCall
-from opbuild.lowering.strided import broadcast
+from opbuild.lowering.operands import MakeCall, OperandRef, Plain
+from opbuild.lowering.strided import Loops, broadcast, collapse
 from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import Expression, canonical, is_refined, operations, walk
 from opbuild.operations.table import BY_TYPE

@@ -8,7 +8,7 @@ from opbuild.families.family import Choose
 from opbuild.families.from_blocked import family as from_blocks
 from opbuild.graph.extents import is_one, may_reach
 from opbuild.lowering.implementations import serves
-from opbuild.lowering.pending import Made
+from opbuild.lowering.operands import Made
 from opbuild.lowering.strided import constant_step
 from opbuild.lowering.transfer import copy, merged_rows
 from opbuild.program import View

@@ -1,7 +1,7 @@
 """Lowering of Gather, GatherElements and GatherND.
 
 Indices may be negative. Kernels have no way to fail: an index that is out of range reads the nearest element of its
-axis, so that nothing outside the tensor is ever read. Whether one is, is looked at before (``rules.indices``).
+axis, so that nothing outside the tensor is ever read. Whether one is, is looked at before (``rules.movement``).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.families.family import FLOATS, Dims, Family, Variant, moved_bytes, products_of_rows
+from opbuild.families.family import FLOATS, Dims, Family, moved_bytes, only_variant, products_of_rows
 from opbuild.families.matmul.family import epilogue_work
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
@@ -20,11 +20,6 @@ def operands(dtype: str) -> tuple[Operand, Operand]:
     return matrix, Operand("vector", dtype, (Dim(stride=1), Dim(), Dim()))
 
 
-def choose(machine: Machine) -> Variant:
-    """Return the variant: there is one."""
-    return {}
-
-
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     """Return the nanoseconds that a product takes on one core: to read the matrix, and for each of its rows."""
     rows = prod(extent for extent, _ in shapes[-1])
@@ -33,7 +28,7 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
 
 FAMILY = Family(
     "gemv",
-    choose,
+    only_variant,
     attributes=("epilogue",),
     types=FLOATS,
     milliseconds=90,

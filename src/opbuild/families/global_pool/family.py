@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from opbuild.families.blocked import CHANNEL_DIMS, IMAGE
-from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes
+from opbuild.families.family import Family, Variant, VariantPart, moving
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc, Operand
 from opbuild.target.machine import Machine
 
@@ -23,11 +21,6 @@ def candidates(_machine: Machine) -> list[Variant]:
     return [{"partials": partials} for partials in PARTIALS]
 
 
-def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
-    """Return the nanoseconds on one core: reading takes half as long as moving."""
-    return moved_bytes(desc, shapes, machine) / 2
-
-
 def describe(kind: str, variant: Variant, impl_mode: str = HIGH_PERFORMANCE) -> OpDesc:
     """Return the descriptor of a pool of a kind, ``max`` or ``average``; operands x ``(16, W, H, C1)``, out."""
     out = Operand("out", "float32", CHANNEL_DIMS, "NC1HWC0")
@@ -41,7 +34,7 @@ FAMILY = Family(
     attributes=("kind",),
     variant={"partials": VariantPart()},
     types=("float32",),
-    work=work,
+    work=moving(0.5),  # only read
     milliseconds=65,
     candidates=candidates,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.families.family import FLOATS, Dims, Family, Variant, VariantPart, elements
-from opbuild.families.grid_sample.taps import TAPS
+from opbuild.families.layouts import TAPS
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
 

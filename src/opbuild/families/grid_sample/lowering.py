@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from opbuild.families.grid_sample import family as grid_samples
-from opbuild.families.grid_sample.taps import TAPS
+from opbuild.families.layouts import TAPS
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, serves

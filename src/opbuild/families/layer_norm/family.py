@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import Dims, Family, Variant, rounded
+from opbuild.families.family import Dims, Family, Variant, only_variant, rounded
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
 
 ROW, VECTOR_TIME = 10, 2
 """Nanoseconds that a row takes, and a vector of it: three passes over it."""
-
-
-def choose(machine: Machine) -> Variant:
-    """Return the variant: there is one."""
-    return {}
 
 
 def describe(
@@ -45,7 +40,7 @@ def work(_desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
 
 FAMILY = Family(
     "layer_norm",
-    choose,
+    only_variant,
     attributes=("centered", "bias", "rounds"),
     types=("float32",),
     milliseconds=105,

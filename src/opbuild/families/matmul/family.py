@@ -10,7 +10,7 @@ from typing import Any
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.families.dims import VECTOR
 from opbuild.families.family import FLOATS, Dims, Family, Variant, VariantPart, moved_bytes, products_of_rows
-from opbuild.families.matmul.layouts import PACKED, PANEL, registers, words
+from opbuild.families.layouts import PACKED, PANEL, registers, words
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import cost, from_json, walk
 from opbuild.operations.record import Cost

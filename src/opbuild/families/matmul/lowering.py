@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from opbuild.families.dims import VECTOR
+from opbuild.families.layouts import PANEL
 from opbuild.families.matmul import family as matmul
-from opbuild.families.matmul.layouts import PANEL
 from opbuild.files.held import new_pages
 from opbuild.graph.extents import always_equal, is_at_least, is_one
 from opbuild.graph.types import Array, TensorType

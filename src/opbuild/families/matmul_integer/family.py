@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_rows
+from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_rows, without_multiples
 from opbuild.families.matmul.family import epilogue_work, tiles
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.platform.records import replace
 from opbuild.target.machine import Machine
 
 VECTORS = 2
@@ -71,10 +70,6 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     return max(arithmetic, moved_bytes(desc, shapes, machine)) + epilogue_work(desc, shapes, machine)
 
 
-def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
-    return replace(dim, multiple=1)
-
-
 FAMILY = Family(
     "matmul_integer",
     choose,
@@ -83,7 +78,7 @@ FAMILY = Family(
     types=("uint8",),
     milliseconds=110,
     least_extent=1,
-    opened=_opened,
+    opened=without_multiples,
     work=work,
     candidates=candidates,
     products=products_of_rows,

@@ -13,8 +13,8 @@ from opbuild.graph.extents import always_equal, is_one
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import Dim, Operand
 from opbuild.lowering.context import Lowering
+from opbuild.lowering.conv_weights import largest
 from opbuild.lowering.implementations import serves
-from opbuild.lowering.integer_weights import largest
 from opbuild.lowering.matrix import Product, as_rows, batches_of, dense_copy, epilogue_inputs
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import constant_step, viewed_as, with_inner_stride

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_rows
+from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_rows, without_multiples
 from opbuild.families.matmul.family import epilogue_work
+from opbuild.families.matmul_integer.family import VECTORS, panel
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.platform.records import replace
 from opbuild.target.machine import Machine
-
-VECTORS = 2
-"""Vectors of columns in a panel of the weights."""
 
 _TILES = ((4, 1), (3, 1), (2, 1), (1, 2), (1, 1))
 """Rows and panels of tiles, whose sums of a block and of blocks fill twice as many registers."""
@@ -22,11 +19,6 @@ _OTHERS = ((2, 2), (1, 4))
 
 RATE = 2
 """Products of a lane in a nanosecond with a tile of one row; weights become float32 once for all rows."""
-
-
-def panel(machine: Machine) -> int:
-    """Return the columns in a panel."""
-    return VECTORS * machine.lanes
 
 
 def choose(m: int, n: int, machine: Machine) -> Variant:
@@ -70,10 +62,6 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     return max(arithmetic, moved_bytes(desc, shapes, machine)) + epilogue_work(desc, shapes, machine)
 
 
-def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
-    return replace(dim, multiple=1)
-
-
 FAMILY = Family(
     "matmul_nbits",
     choose,
@@ -82,7 +70,7 @@ FAMILY = Family(
     types=("float32",),
     milliseconds=150,
     least_extent=1,
-    opened=_opened,
+    opened=without_multiples,
     work=work,
     candidates=candidates,
     products=products_of_rows,

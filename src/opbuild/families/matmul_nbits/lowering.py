@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from opbuild.families.matmul_integer.family import panel
 from opbuild.families.matmul_nbits import family
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import Dim, Operand
@@ -57,7 +58,7 @@ def _panels(lowering: Lowering, name: str, shape: tuple[int, int], what: str, bi
 
     Of numbers of less than 8 bits several lie in each byte of a row, the first one in its lowest bits.
     """
-    width, (n, count) = family.panel(lowering.machine), shape
+    width, (n, count) = panel(lowering.machine), shape
     panels, dtype = -(-n // width), lowering.type(name).dtype
 
     def pack() -> Array:

@@ -17,7 +17,6 @@ from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.movement import integers, known
 from opbuild.lowering.strided import dense_as, viewed_as
-from opbuild.lowering.tables import table
 
 
 @serves("Resize", "Upsample")
@@ -51,12 +50,12 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: ResampledAxis,
     outer, inner = prod(shape[: axis.index]), prod(shape[axis.index + 1 :])
     x, out = dense_as(value, (outer, axis.extent, inner)), dense_as(target, (outer, axis.wanted, inner))
     arguments, taps = (tuple(way), axis.extent, axis.wanted, *axis.scale), TAPS[way.mode]
-    index = table(lowering, "resize places", arguments, (axis.wanted, taps), "int32")
+    index = lowering.table("resize places", arguments, (axis.wanted, taps), "int32")
     if taps == 1:
         rows = viewed_as(index, (axis.wanted,), (1,))
         ask(lowering, (ASKED, "Gather"), node, (x, rows, out), {"kind": "rows"}, "Resize")
         return target
-    factors = table(lowering, "resize weights", arguments, (axis.wanted, taps), "float32")
+    factors = lowering.table("resize weights", arguments, (axis.wanted, taps), "float32")
     if is_one(inner):
         x, out = dense_as(value, (outer, axis.extent)), dense_as(target, (outer, axis.wanted))
     variant = lowering.choose(resizes.FAMILY, out.shape[-1])

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import FLOATS, Dims, Family, Variant, elements
+from opbuild.families.family import FLOATS, Dims, Family, elements, only_variant
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
-
-
-def choose(_machine: Machine) -> Variant:
-    """Return the only variant."""
-    return {}
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
@@ -42,5 +37,5 @@ def describe(mode: str, half_pixel: bool, samples: int, dtype: str) -> OpDesc:
 
 
 FAMILY = Family(
-    "roi_align", choose, attributes=("mode", "half_pixel", "samples"), types=FLOATS, least_extent=1, work=work
+    "roi_align", only_variant, attributes=("mode", "half_pixel", "samples"), types=FLOATS, least_extent=1, work=work
 )

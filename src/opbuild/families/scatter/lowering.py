@@ -1,7 +1,7 @@
 """Lowering of ScatterElements and ScatterND.
 
 Indices may be negative. Kernels have no way to fail: an update whose index is out of range changes nothing. Whether one
-is, is looked at before (``rules.indices``).
+is, is looked at before (``rules.movement``).
 """
 
 from __future__ import annotations

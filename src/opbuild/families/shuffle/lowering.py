@@ -5,7 +5,7 @@ from __future__ import annotations
 from opbuild.families.family import Choose
 from opbuild.families.shuffle import family as shuffle
 from opbuild.lowering.implementations import serves
-from opbuild.lowering.pending import Made
+from opbuild.lowering.operands import Made
 from opbuild.program import View
 
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from opbuild.families.blocked import BLOCK, BLOCKED_DIMS
-from opbuild.families.family import Dims, Family, moved_bytes
-from opbuild.families.to_blocked.few import FEW
+from opbuild.families.family import Family, moving
+from opbuild.families.layouts import FEW_BYTES
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
-from opbuild.target.machine import Machine
 
 BYTES = ("uint8", "int8")
-
-
-def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
-    """Return the nanoseconds on one core: elements of a vector are gathered, which takes twice as long as moving."""
-    return 2 * moved_bytes(desc, shapes, machine)
 
 
 def describe(dtype: str, stride: int, channels: int) -> OpDesc:
@@ -23,12 +15,18 @@ def describe(dtype: str, stride: int, channels: int) -> OpDesc:
 
     Kernels differ by whether the ``channels`` fill all blocks, and for bytes by whether there are few of them.
     """
-    whole, few = channels % BLOCK == 0, 0 < channels <= FEW and dtype in BYTES
-    most = FEW if few else FREE
+    whole, few = channels % BLOCK == 0, 0 < channels <= FEW_BYTES and dtype in BYTES
+    most = FEW_BYTES if few else FREE
     dims = (Dim(stride=stride), Dim(), Dim(min=0 if whole else 1, max=most, multiple=BLOCK if whole else 1))
     x, out = Operand("x", dtype, dims, "NCHW"), Operand("out", dtype, BLOCKED_DIMS, "NC1HWC0")
     attrs = {"whole": whole, "few": True} if few else {"whole": whole}
     return FAMILY.desc(("ToBlocked",), (x,), (out,), attrs, {})
 
 
-FAMILY = Family("to_blocked", choose=dict, work=work, attributes=("whole", "few"), any_stride=True)
+FAMILY = Family(
+    "to_blocked",
+    choose=dict,
+    work=moving(2),  # elements of a vector are gathered
+    attributes=("whole", "few"),
+    any_stride=True,
+)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from opbuild.families.blocked import BLOCK, LANE
-from opbuild.families.family import Dims, Family, moved_bytes
+from opbuild.families.family import Family, moving
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.target.machine import Machine
 
 LEAST_POSITIONS = 64
 """Positions of all images from which on transforming weights in each call is worth it: 0.7 to 0.85 of the time of the
@@ -36,16 +33,11 @@ def describe(taps: int, turned: bool, tile: int = 0, blocked: bool = False) -> O
     return FAMILY.desc(("WeightBlocks",), (w,), (Operand("out", "float32", dims, "FRACTAL_Z"),), attrs, {})
 
 
-def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
-    """Return the nanoseconds on one core: elements pass through the first-level cache once more than they are moved."""
-    return 2 * moved_bytes(desc, shapes, machine)
-
-
 FAMILY = Family(
     "weight_blocks",
     choose=dict,
     attributes=("taps", "turned", "tile", "blocked"),
     types=("float32",),
     milliseconds=60,
-    work=work,
+    work=moving(2),  # elements pass through the first-level cache once more
 )

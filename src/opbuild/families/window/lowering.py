@@ -11,9 +11,8 @@ from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.lowering.sliding import axes_of, slid, what_is_read
 from opbuild.lowering.strided import dense_as, viewed_as
-from opbuild.lowering.tables import table
+from opbuild.lowering.windows import axes_of, slid, what_is_read
 
 
 @serves("LpPool")
@@ -52,13 +51,13 @@ def _pool(lowering: Lowering, node: Node, kind: str) -> None:
 def _counts(lowering: Lowering, axes: Sequence[PooledAxis], padded: bool, dtype: str) -> Plain:
     """Return the number of elements that each output is the average of, 1 where there are none."""
     shape = tuple(axis.out for axis in axes)
-    return table(lowering, "window counts", (tuple(map(tuple, axes)), padded, dtype), shape, dtype)
+    return lowering.table("window counts", (tuple(map(tuple, axes)), padded, dtype), shape, dtype)
 
 
 def _places(lowering: Lowering, axes: Sequence[PooledAxis], columns_first: bool) -> Plain:
     """Return the place in its plane of the element that each output reads at each tap, -1 in the padding."""
     extents = tuple(axis.reach for axis in axes)
-    own = table(lowering, "window places", (tuple(map(tuple, axes)), columns_first), extents, "int64")
+    own = lowering.table("window places", (tuple(map(tuple, axes)), columns_first), extents, "int64")
     seen = slid(viewed_as(own, (1, *extents), (0, *dense_strides(extents))), axes)
     return viewed_as(seen, seen.shape[1:], seen.strides[1:])
 
@@ -66,7 +65,7 @@ def _places(lowering: Lowering, axes: Sequence[PooledAxis], columns_first: bool)
 def _starts(lowering: Lowering, axes: Sequence[PooledAxis], type_: TensorType) -> Plain:
     """Return the place of each plane's first element."""
     planes, plane = type_.shape[0] * type_.shape[1], prod(axis.size for axis in axes)
-    return table(lowering, "window starts", (planes, plane), (planes,), "int64")
+    return lowering.table("window starts", (planes, plane), (planes,), "int64")
 
 
 def _emit(lowering: Lowering, node: Node, output: str, kind: str, source: Plain, extra: Sequence[Plain]) -> None:

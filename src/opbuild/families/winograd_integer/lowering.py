@@ -5,7 +5,7 @@ from __future__ import annotations
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.winograd.family import KERNEL, rounded
 from opbuild.families.winograd_integer import family as winograd
-from opbuild.lowering import integer_weights as packing
+from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import serves
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
@@ -36,7 +36,7 @@ def lower_by_tiles(lowering: Lowering, conv: IntegerConvolution) -> bool:
     source.storage.grow_halo(left, top, *over)
     shape = (winograd.POINTS, blocks(conv.outputs), blocks(conv.inputs), BLOCK // 2, BLOCK, 2)
     weights = lowering.packed(
-        conv.made_of, "integer winograd", shape, "int16", lambda: packing.pack_winograd(conv.weights)
+        conv.made_of, "integer winograd", shape, "int16", lambda: packing.pack_integer_winograd(conv.weights)
     )
     extra, target, bias = operands_of(lowering, conv, padding)
     for image in lowering.images(source.shape[0]):

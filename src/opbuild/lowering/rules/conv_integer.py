@@ -1,4 +1,8 @@
-"""ConvInteger: a convolution of 8-bit numbers with its fused operations, as the families are asked."""
+"""ConvInteger: a convolution of 8-bit numbers with its fused operations, as the families are asked.
+
+Padding is the zero point. A halo of zeros costs nothing (``OperandStorage``); any other is written by who is about to
+read it, each time.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,14 @@ import numpy as np
 
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.epilogue import Epilogue
+from opbuild.graph.extents import at_most
 from opbuild.graph.types import Array, Node
-from opbuild.lowering import integer_weights as packing
+from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import CHANNEL_FILL, epilogue_of, pack_channels, pack_scalar
-from opbuild.lowering.halo import with_halo
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
-from opbuild.lowering.operands import Blocked, OperandRef, Plain
+from opbuild.lowering.operands import ZEROS, Blocked, BlockedPhase, OperandRef, OperandStorage, Plain
+from opbuild.lowering.transfer import copy
 from opbuild.lowering.windows import Window, image_shape, window_of
 from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, Expression, arg, canonical, substitute, walk
@@ -228,3 +233,62 @@ def _lane_value(lowering: Lowering, epilogue: Epilogue, unknown: float) -> float
             known = lowering.constant(name)
             args.append(unknown if known is None else float(known.reshape(-1)[0]))
     return evaluate_scalar(epilogue.expression, args, epilogue.dtypes, np.asarray(0, np.int32))
+
+
+Sides = tuple[int, int, int, int]
+
+
+def with_halo(
+    lowering: Lowering, value: Blocked, sides: Sides, filling: Plain, known: int | None, name: str
+) -> Blocked:
+    """Return a value that lies in a halo of one number: the value itself, or a copy if its halo has another number.
+
+    Args:
+        lowering: What the calls are emitted to.
+        value: The value.
+        sides: Width of the halo: left, top, right, bottom.
+        filling: One element of the value's type: the number.
+        known: The number if it is known.
+        name: The value's name, for reports.
+    """
+    left, top, right, bottom = map(at_most, sides)  # one that follows from the size is filled as far as any reaches
+    sides = left, top, right, bottom
+    if not any(sides):
+        return value
+    owner, _ = value.storage.root()
+    wanted = f"of {id(filling.storage)}" if known is None else str(known)
+    if owner.halo_value not in (None, wanted):
+        value = _copied(lowering, value, name)
+        owner = value.storage
+    owner.halo_value = wanted
+    value.storage.grow_halo(*sides)
+    if wanted != ZEROS:
+        _fill(lowering, value, sides, filling, name)
+    return value
+
+
+def _copied(lowering: Lowering, value: Blocked, name: str) -> Blocked:
+    dtype, count = value.storage.dtype, value.shape[0]
+    target = Blocked(OperandStorage("temporary", dtype, value.shape, blocked=True), value.channels, value.padding_value)
+    make = partial(copy, dtype=dtype, choose=lowering.choose)
+    for image in lowering.images(count):
+        lowering.emit(make, (value.window(image), target.window(image)), (name,))
+    return target
+
+
+def _fill(lowering: Lowering, value: Blocked, sides: Sides, filling: Plain, name: str) -> None:
+    left, top, right, bottom = sides
+    images, count, height, width = value.shape
+    strips = (
+        ((-left, -top), (left + width + right, top)),
+        ((-left, height), (left + width + right, bottom)),
+        ((-left, 0), (left, height)),
+        ((width, 0), (right, height)),
+    )
+    make = partial(copy, dtype=value.storage.dtype, choose=lowering.choose)
+    for image in lowering.images(images):
+        for start, extents in strips:
+            if all(extents):
+                shape = (count, extents[1], extents[0], 16)
+                source = Plain(filling.storage, shape, (0, 0, 0, 0), filling.offset)
+                lowering.emit(make, (source, BlockedPhase(value, image, start, extents)), (name,))

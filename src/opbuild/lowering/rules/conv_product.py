@@ -12,8 +12,8 @@ from opbuild.lowering.implementations import NotServedError
 from opbuild.lowering.matrix import Product, emit_product
 from opbuild.lowering.operands import Plain, dense_strides
 from opbuild.lowering.rows import fused_with
-from opbuild.lowering.sliding import axes_of, what_is_read
 from opbuild.lowering.strided import broadcast, dense_as, viewed_as
+from opbuild.lowering.windows import axes_of, what_is_read
 from opbuild.operations.expression import ACC, arg, substitute
 
 DTYPE = "float64"

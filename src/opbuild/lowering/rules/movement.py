@@ -1,4 +1,7 @@
-"""Lowering of operators that move elements: most only see them otherwise, the rest copy between strided places."""
+"""Lowering of operators that move elements: most only see them otherwise, the rest copy between strided places.
+
+Checks of indices see theirs only, too; numbers that follow from extents and are read as data are constants of one size.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,17 @@ from math import prod
 import numpy as np
 
 from opbuild.dtypes import numpy_dtype
+from opbuild.errors import InvalidModelError
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.graph.extents import as_extent, is_one, is_open
+from opbuild.graph.indices import HINT, outside
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.symbolic_numbers import greater
 from opbuild.graph.types import Array, Node
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.lowering.strided import broadcast, dense_as, narrowed, reshaped, transposed
+from opbuild.lowering.strided import broadcast, dense_as, narrowed, reshaped, transposed, viewed_as
 
 
 def integers(lowering: Lowering, node: Node, index: int) -> tuple[int, ...] | None:
@@ -323,3 +328,43 @@ def _repeated(mode: str, current: Plain, axis: int, first: int, extent: int, wid
     if mode == "reflect":
         return narrowed(current, axis, first + count if width > 0 else last - 1, count, -1)
     return narrowed(current, axis, last - count + 1 if width > 0 else first, count)
+
+
+@serves("opbuild.Table")
+def numbers(lowering: Lowering, node: Node) -> None:
+    """Lower Table, which is known when a size is bound."""
+    kind = lowering.type(node.outputs[0])
+    arguments = (*node.attrs["arguments"], kind.dtype)
+    lowering.bind(node.outputs[0], lowering.table(node.text("table", ""), arguments, kind.shape, kind.dtype))
+
+
+@serves("opbuild.InRange")
+def in_range(lowering: Lowering, node: Node) -> None:
+    """Lower InRange, whose result is its operand, as it lies.
+
+    Raises:
+        InvalidModelError: If an index is known, and out of range.
+    """
+    name, counts, negative = node.inputs[0], tuple(node.attrs["counts"]), bool(node.attrs["negative"])
+    known = lowering.constant(name)
+    found = None if known is None else outside(known, counts, negative=negative)
+    if found:
+        raise InvalidModelError(f"node {node.name!r}: {found}", HINT)
+    value = lowering.plain(name)
+    lowering.bind(node.outputs[0], value)
+    if known is not None or not prod(value.shape):
+        return
+    indices = _once(value) if len(counts) == 1 else value
+    indices = indices if indices.dense else lowering.dense(name)
+    zero = lowering.packed((), "zero int32", (), "int32", lambda: np.zeros((), np.int32))
+    bare = node.with_(outputs=(), attrs={"negative": negative})
+    lowering.host(bare, (dense_as(indices, (prod(indices.shape),)), broadcast(zero, counts)))
+
+
+def _once(value: Plain) -> Plain:
+    """Return a value without repetitions, its dimensions in the order in which they lie."""
+    if value.dense or is_open((*value.shape, *value.strides)):
+        return value
+    dims = sorted(zip(value.strides, value.shape, strict=True), reverse=True)
+    kept = [(stride, extent) for stride, extent in dims if stride and extent > 1]
+    return viewed_as(value, [extent for _, extent in kept], [stride for stride, _ in kept])

@@ -13,9 +13,8 @@ from typing import Any
 
 from opbuild.files.mapping import anonymous
 from opbuild.files.trust import NETWORK
-from opbuild.kernel.answers import Answers
 from opbuild.kernel.interfaces import NetworkStore
-from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork, Weight
+from opbuild.kernel.networks import Answers, Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import is_digest
 from opbuild.store.blobs import Folder

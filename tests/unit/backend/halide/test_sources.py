@@ -16,11 +16,10 @@ from pathlib import Path
 import pytest
 
 from opbuild.backend.halide import driver
-from opbuild.backend.halide.driver import EMISSION, UNDECIDING, HalideCompiler
+from opbuild.backend.halide.driver import EMISSION, UNDECIDING, HalideCompiler, module_of
 from opbuild.builder.client import server_environment
 from opbuild.families import catalogue
-from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.runtime_desc import runtime_desc
+from opbuild.kernel.opdesc import OpDesc, runtime_desc
 from opbuild.platform.imports import Modules
 from opbuild.platform.sources import SourceFiles
 
@@ -55,10 +54,9 @@ def edit(path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8") + "\n# edited\n", encoding="utf-8")
 
 
-@pytest.mark.parametrize("part", ["definition", "schedule"])
-def test_editing_one_family_changes_its_digest_alone(package: Path, part: str) -> None:
+def test_editing_one_family_changes_its_digest_alone(package: Path) -> None:
     """An edit of the softmax rebuilds softmaxes, not convolutions (F30, F46)."""
-    assert changed_by(lambda: edit(families(package) / "softmax" / f"{part}.py")) == {"softmax"}
+    assert changed_by(lambda: edit(families(package) / "softmax" / "halide.py")) == {"softmax"}
 
 
 def test_editing_what_chooses_variants_changes_no_digest(package: Path) -> None:
@@ -83,7 +81,7 @@ def test_editing_a_shared_module_changes_all_that_import_it(package: Path) -> No
 def test_a_module_that_appears_where_an_import_looks_for_one_is_noticed(package: Path) -> None:
     """A package that comes to stand where a plain name was imported from belongs to the sources (F33)."""
     before = digests()["softmax"]
-    softmax = families(package) / "softmax" / "definition.py"
+    softmax = families(package) / "softmax" / "halide.py"
     imported = softmax.read_text(encoding="utf-8")
     softmax.write_text(imported + "\nfrom opbuild.kernel import shadow\n", encoding="utf-8")
     with_import = digests()["softmax"]
@@ -118,7 +116,7 @@ def test_how_objects_are_written_belongs_to_every_operator(package: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("helper", ["lanes", "epilogue", "rows"])
+@pytest.mark.parametrize("helper", ["rows", "epilogue"])
 def test_a_helper_module_reaches_exactly_those_that_import_it(package: Path, helper: str) -> None:
     """The families are found apart from the code under test: by parsing, not by the form of lines (F30, F46)."""
     path = package / f"{helper}.py"
@@ -128,16 +126,11 @@ def test_a_helper_module_reaches_exactly_those_that_import_it(package: Path, hel
     assert changed_by(lambda: edit(path)) == dependants
 
 
-def modules_of(family: str) -> tuple[str, str]:
-    """Return the modules that define and that schedule a family."""
-    return f"opbuild.families.{family}.definition", f"opbuild.families.{family}.schedule"
-
-
 def parsed_closure(package: Path, family: str) -> set[Path]:
     """Return the files of the copied package that a family's modules import, by their syntax trees."""
     root = package.parents[1]
     seen: set[Path] = set()
-    waiting = [*modules_of(family)]
+    waiting = [module_of(family)]
     while waiting:
         path = root.joinpath(*waiting.pop().split(".")[1:]).with_suffix(".py")
         if path in seen or not path.is_file():
@@ -159,7 +152,7 @@ def imported(source: str) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("shadow", ["definition/__init__.py", f"definition{EXTENSION_SUFFIXES[0]}"])
+@pytest.mark.parametrize("shadow", ["halide/__init__.py", f"halide{EXTENSION_SUFFIXES[0]}"])
 def test_what_python_would_load_instead_of_a_module_is_noticed(package: Path, shadow: str) -> None:
     """A package or an extension module that appears beside a file of the same name takes its place (F33)."""
 
@@ -184,7 +177,7 @@ def test_sources_edited_after_they_were_loaded_have_no_digest(package: Path) -> 
     compiler.prepare()
     softmax = OpDesc(op_types=("X",), family="softmax", inputs=(), outputs=())
     assert compiler.sources_digest(softmax) == HalideCompiler().sources_digest(softmax)
-    path = families(package) / "softmax" / "schedule.py"
+    path = families(package) / "softmax" / "halide.py"
     stat = path.stat()
     path.write_bytes(path.read_bytes().swapcase())
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
@@ -220,8 +213,7 @@ for module in json.loads(sys.argv[1]):
     read, write = os.pipe()
     if os.fork() == 0:
         import_module("opbuild.backend.halide.emission")
-        for part in ("definition", "schedule"):
-            import_module(f"opbuild.families.{module}.{part}")
+        import_module(f"opbuild.families.{module}.halide")
         os.write(write, json.dumps([n for n in sys.modules if n.startswith("opbuild")]).encode())
         os._exit(0)
     os.close(write)
@@ -243,7 +235,7 @@ def test_everything_that_is_loaded_to_compile_is_in_the_digest() -> None:
     )
     sources = Modules()
     for family, loaded in json.loads(ran.stdout).items():
-        inside = sources.closure((EMISSION, *modules_of(family)))
+        inside = sources.closure((EMISSION, module_of(family)))
         outside = set(loaded) - set(inside) - UNDECIDING
         assert outside == {"opbuild", "opbuild.version"}, family
 
@@ -253,7 +245,7 @@ def test_nothing_is_imported_where_the_digest_does_not_look() -> None:
     sources = Modules()
     paths: dict[str, str] = {}
     for family in FAMILIES:
-        closure = sources.closure((EMISSION, *modules_of(family)))
+        closure = sources.closure((EMISSION, module_of(family)))
         paths |= {name: found.path for name, found in closure.items()}
     found = set()
     for name, path in paths.items():

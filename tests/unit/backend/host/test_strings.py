@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 from opbuild.backend.host.evaluate import evaluate
-from opbuild.backend.host.matching import RegularExpression
+from opbuild.backend.host.patterns import RegularExpression
 from opbuild.errors import RunError
 from opbuild.frontend import onnx_node
 from opbuild.frontend.onnx_model import load_model

@@ -1,0 +1,137 @@
+"""Products of matrices of bytes.
+
+``out[n, m] = epilogue(sum over k of lhs[k, m] * rhs[k, n])``, as many times as there are batches: uint8 by int8, the
+sum in int32, which wraps. Other types and zero points are for who makes the operands and the epilogue.
+
+``rhs`` lies as ``(group, panel, K/group, N/panel)``: panels of columns, in which a group of neighbours along K, four or
+two, are adjacent, as the instructions take them; one matrix for all batches or one each. With the attribute ``halves``
+groups are of four, and sums of two products fit 16 bits: they are added up so first. What lies beyond K and N is never
+looked at. The ``epilogue`` is an expression over the sum and the operands after ``rhs``, each of the output's rank; a
+stride of 0 repeats.
+
+Schedule: as ``matmul`` computes those of float32.
+
+A tile of ``rows`` by so many ``panels`` of sums stays in registers while K passes, a group of products of a lane at a
+time: four by one instruction (VPDPBUSD) where the level has it, else two, widened to 16 bits (VPMADDWD). The left
+operand is widened once, before all tiles. Where numbers on the right are so small that two products fit 16 bits, bytes
+are multiplied (VPMADDUBSW) and the sums of two added up (VPMADDWD).
+
+Limits: ``rows`` <= M.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition, computed, parameters, variables
+from opbuild.backend.halide.division import share
+from opbuild.backend.halide.epilogue import fused
+from opbuild.families.matmul.halide import divide_tiles
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
+
+PAIR = 2
+"""A group of numbers of 16 bits, to which the left operand is widened first; bytes are in groups of four."""
+
+
+def define(desc: OpDesc) -> Definition:
+    """Return the definition of a batched matrix product of bytes."""
+    inputs = parameters(desc)
+    lhs, rhs, *others = inputs
+    n, m = variables("n m")
+    batch = variables("b0 b1")[: len(desc.outputs[0].dims) - 2]
+    place = (n, m, *batch)
+    own = batch[: rhs.dimensions() - 4]
+    extent = lhs.dim(0).extent()
+    group, panel = (dim.extent for dim in desc.inputs[1].dims[:2])
+    halves = bool(desc.attrs.get("halves"))
+    acc = hl.Func("acc")
+    functions = {"acc": acc}
+
+    left = lhs
+    if group == PAIR:
+        functions["left"] = left = hl.Func("left")
+        (j,) = variables("j")
+        left[(j, m, *batch)] = hl.i16(lhs[(j, m, *batch)])
+
+    def product(number: Any, byte: Any, wide: Any = hl.i32) -> Any:
+        right = rhs[(byte, n % panel, number, n // panel, *own)]
+        right = hl.i16(right) if group == PAIR else right  # what the instruction for pairs multiplies
+        return wide(left[(number * group + byte, m, *batch)]) * wide(right)
+
+    k = hl.RDom([(0, group // PAIR if halves else group), (0, extent // group)], "k")
+    rest = hl.RDom([(0, extent % group)], "rest")
+    acc[place] = hl.i32(0)
+    if halves:
+        pair, number, byte = hl.Var("pair"), hl.Var("number"), hl.RDom([(0, PAIR)], "byte")
+        functions["halves"] = sums = hl.Func("halves")
+        at = (pair, number, *place)
+        sums[at] = hl.i16(0)
+        # That the addition saturates names the instruction: these sums fit.
+        sums[at] = hl.saturating_add(sums[at], product(number, byte.x + PAIR * pair, hl.i16))
+        acc[place] += hl.i32(sums[(k.x, k.y, *place)])
+    else:
+        acc[place] += product(k.y, k.x)
+    acc[place] += product(extent // group, rest.x)
+    value = fused(desc, others, place, acc[place])
+    return computed(desc, inputs, place, value, functions, {"k": k, "rest": rest}, dots=True)
+
+
+LEAST_WIDENED = 32
+"""Rows of the left operand from which on it pays to wake another thread to widen some of them."""
+
+
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
+    """Schedule a matrix product of bytes."""
+    out, lanes = definition.outputs[0], machine.lanes
+    n, m = definition.variables["n"], definition.variables["m"]
+    rows, columns = desc.variant["rows"], desc.variant["panels"] * desc.inputs[1].dims[1].extent
+    no, ni, mo, mi = variables("no ni mo mi")
+    out.split(n, no, ni, columns, hl.TailStrategy.GuardWithIf).split(m, mo, mi, rows, hl.TailStrategy.ShiftInwards)
+    divide_tiles(definition, (rows, columns), (ni, mi, mo, no))
+    out.vectorize(ni, lanes).unroll(ni).unroll(mi)
+    out.never_partition_all()
+    _sum(definition, mo, (rows, columns), lanes)
+    if "left" in definition.functions:
+        _left(definition, 2 * lanes)
+    if "halves" in definition.functions:
+        _halves(definition, columns, lanes)
+
+
+def _sum(definition: Definition, at: Any, tile: tuple[int, int], lanes: int) -> None:
+    """Keep a tile of sums in registers while K passes."""
+    out, acc = definition.outputs[0], definition.functions["acc"]
+    n, m, *_ = acc.args()
+    acc.compute_at(out, at).bound_extent(n, tile[1]).bound_extent(m, tile[0])
+    acc.vectorize(n, lanes).unroll(n).unroll(m)
+    k, rest = definition.domains["k"], definition.domains["rest"]
+    ko, ki = variables("ko ki")
+    group = acc.update(0).reorder(k.x, n, m, k.y).split(n, ko, ki, lanes).reorder(k.x, ki, ko, m, k.y)
+    group.atomic().vectorize(k.x).vectorize(ki).unroll(ko).unroll(m)
+    acc.update(1).reorder(n, m, rest.x).vectorize(n, lanes).unroll(n).unroll(m)
+    acc.never_partition_all()
+
+
+def _left(definition: Definition, lanes: int) -> None:
+    """Widen the left operand, each task some of its rows."""
+    left, task = definition.functions["left"], hl.Var("left_task")
+    j, m, *_ = left.args()
+    rows = definition.outputs[0].output_buffer().dim(1).extent()
+    left.compute_root().vectorize(j, lanes, hl.TailStrategy.GuardWithIf)
+    left.split(m, task, m, hl.max(LEAST_WIDENED, share(rows, definition.tasks)), hl.TailStrategy.GuardWithIf)
+    left.parallel(task).never_partition_all()
+
+
+def _halves(definition: Definition, columns: int, lanes: int) -> None:
+    """Keep sums of two products of a row in registers."""
+    acc, halves = definition.functions["acc"], definition.functions["halves"]
+    pair, number, n, m, *batch = halves.args()
+    (byte,) = halves.rvars(0)
+    halves.compute_at(acc, m).reorder_storage(pair, n, number, m, *batch)
+    halves.bound_extent(pair, 2).bound_extent(n, columns)
+    halves.vectorize(pair).vectorize(n, lanes).unroll(n)
+    # Sums that saturate have an order; these do not saturate.
+    update = halves.update().atomic(True).reorder(byte, pair, n, number, m, *batch)
+    update.vectorize(byte).vectorize(pair).vectorize(n, lanes).unroll(n)

@@ -1,0 +1,29 @@
+"""Channels of a blocked value in another order.
+
+``x (16, W, H, C1)``, ``channel (16 * C1)``, the channel of ``x`` that each one of ``out (16, W, H, C1)`` is.
+"""
+
+from __future__ import annotations
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition, computed, parameters, variables
+from opbuild.backend.halide.division import divide_plane
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
+
+
+def define(desc: OpDesc) -> Definition:
+    """Define it; there are no attributes."""
+    x, channel = parameters(desc)
+    lane, ox, oy, block = variables("lane ox oy block")
+    wanted = hl.unsafe_promise_clamped(block * 16 + lane, 0, channel.dim(0).extent() - 1)
+    place = hl.unsafe_promise_clamped(channel[wanted], 0, x.dim(3).extent() * 16 - 1)
+    return computed(desc, [x, channel], (lane, ox, oy, block), x[place % 16, ox, oy, place // 16])
+
+
+def schedule(definition: Definition, _desc: OpDesc, _machine: Machine) -> None:
+    """Schedule it, divided as convolutions are; a vector is the 16 lanes of one position, gathered."""
+    out, names = definition.outputs[0], definition.variables
+    out.vectorize(names["lane"])
+    divide_plane(out, names["oy"], names["block"], definition.tasks)
