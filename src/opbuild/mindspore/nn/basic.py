@@ -446,5 +446,4 @@ def _activation(name: Any, alpha: float) -> Any:
     return get_activation(name) if isinstance(name, str) else name
 
 
-names.call_rows(vars(), __name__)
-__all__ = names.public(vars(), Cell)
+names.export(vars())

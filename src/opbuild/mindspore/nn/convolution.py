@@ -21,17 +21,7 @@ from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops import pooling
 from opbuild.mindspore.ops.normalization import batch_norm_of_ranks, instance_norm
-from opbuild.mindspore.ops.pooling import (
-    PAD_MODES,
-    Padding,
-    averaged,
-    conv,
-    conv_transpose,
-    only_nchw,
-    pads_of,
-    per_axis,
-    pool,
-)
+from opbuild.mindspore.ops.pooling import Padding
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
@@ -53,16 +43,16 @@ class _Conv(Cell):
         name = type(self).__name__
         self.in_channels = positive(in_channels, f"in_channels of {name}")
         self.out_channels = positive(out_channels, f"out_channels of {name}")
-        self.kernel_size = per_axis(kernel_size, self.rank, f"kernel_size of {name}")
-        self.stride = per_axis(stride, self.rank, f"stride of {name}")
-        self.dilation = per_axis(dilation, self.rank, f"dilation of {name}")
-        self.pad_mode = one_of(pad_mode, PAD_MODES, f"pad_mode of {name}")
+        self.kernel_size = pooling.per_axis(kernel_size, self.rank, f"kernel_size of {name}")
+        self.stride = pooling.per_axis(stride, self.rank, f"stride of {name}")
+        self.dilation = pooling.per_axis(dilation, self.rank, f"dilation of {name}")
+        self.pad_mode = one_of(pad_mode, pooling.PAD_MODES, f"pad_mode of {name}")
         self.padding = padding
-        pads_of(pad_mode, padding, (1,) * self.rank, (1,) * self.rank, (1,) * self.rank, (1,) * self.rank, name)
+        pooling.pads_of(pad_mode, padding, (1,) * self.rank, (1,) * self.rank, (1,) * self.rank, (1,) * self.rank, name)
         self.group = positive(group, f"group of {name}")
         self.has_bias = bool(has_bias)
         self.data_format = data_format
-        only_nchw(data_format)
+        pooling.only_nchw(data_format)
         if in_channels % group or out_channels % group:
             raise ArgumentValueError(
                 f"{name} of {in_channels} to {out_channels} channels in {group} groups",
@@ -87,12 +77,10 @@ class _Conv(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """Return the convolution of a tensor of shape (N, in_channels, ...)."""
         weight = reshaped(self.weight, (*self._channels(), *self.kernel_size)) if self.rank == 1 else self.weight
+        window = (self.bias, self.stride, self.pad_mode, self.padding)
         if self.transposed:
-            return conv_transpose(x, weight, self.bias, self.stride, self.pad_mode, self.padding, 0, self.dilation,
-                                  self.group, self.rank)  # fmt: skip
-        return conv(
-            x, weight, self.bias, self.stride, self.pad_mode, self.padding, self.dilation, self.group, self.rank
-        )
+            return pooling.conv_transpose(x, weight, *window, 0, self.dilation, self.group, self.rank)
+        return pooling.conv(x, weight, *window, self.dilation, self.group, self.rank)
 
     def _take_output_padding(self, output_padding: Any) -> None:
         given = (output_padding,) * self.rank if isinstance(output_padding, int) else tuple(output_padding)
@@ -189,7 +177,7 @@ class Conv3dTranspose(_Conv, rank=3, transposed=True):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the transposed convolution of a tensor of shape (N, in_channels, depth, height, width)."""
-        return conv_transpose(x, self.weight, self.bias, self.stride, self.pad_mode, self.padding,
+        return pooling.conv_transpose(x, self.weight, self.bias, self.stride, self.pad_mode, self.padding,
                               self.output_padding, self.dilation, self.group, 3)  # fmt: skip
 
 
@@ -201,11 +189,11 @@ class _Pool(Cell):
 
     def _prepare(self, kernel_size: Any, stride: Any, pad_mode: str, padding: Padding, ceil_mode: bool) -> None:
         name = type(self).__name__
-        per_axis(kernel_size, self.rank, f"kernel_size of {name}")
-        per_axis(stride, self.rank, f"stride of {name}")
+        pooling.per_axis(kernel_size, self.rank, f"kernel_size of {name}")
+        pooling.per_axis(stride, self.rank, f"stride of {name}")
         self.kernel_size = kernel_size
         self.stride = stride
-        self.pad_mode = one_of(str(pad_mode).lower(), PAD_MODES, f"pad_mode of {name}")
+        self.pad_mode = one_of(str(pad_mode).lower(), pooling.PAD_MODES, f"pad_mode of {name}")
         self.padding = padding
         self.ceil_mode = ceil_mode
         if self.pad_mode != "pad" and (padding != 0 or ceil_mode):
@@ -235,8 +223,8 @@ class _MaxPool(_Pool):
             return pooling.with_indices(
                 x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.rank
             )
-        return pool("MaxPool", x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode, self.rank,
-                    dilation=self.dilation)  # fmt: skip
+        return pooling.pool("MaxPool", x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode,
+                            self.rank, dilation=self.dilation)  # fmt: skip
 
 
 class MaxPool1d(_MaxPool, rank=1):
@@ -260,7 +248,7 @@ class MaxPool2d(_MaxPool):
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
                  dilation: Any = 1, return_indices: bool = False, ceil_mode: bool = False,
                  data_format: str = "NCHW") -> None:  # fmt: skip
-        only_nchw(data_format)
+        pooling.only_nchw(data_format)
         super().__init__(kernel_size, stride, pad_mode, padding, dilation, return_indices, ceil_mode)
 
 
@@ -278,7 +266,7 @@ class _AvgPool(_Pool):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the pooled tensor, of shape (N, C, ...) or (C, ...)."""
-        return averaged(x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode,
+        return pooling.averaged(x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode,
                         self.count_include_pad, self.divisor_override, self.rank)  # fmt: skip
 
 
@@ -307,7 +295,7 @@ class AvgPool2d(_AvgPool):
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
                  ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
                  data_format: str = "NCHW") -> None:  # fmt: skip
-        only_nchw(data_format)
+        pooling.only_nchw(data_format)
         super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -402,7 +390,7 @@ class _BatchNorm(_ChannelNorm):
                  moving_var_init: Any = "ones", use_batch_statistics: bool | None = None,
                  data_format: str = "NCHW", dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
-        only_nchw(data_format)
+        pooling.only_nchw(data_format)
         self.eps, self.momentum = eps, 1.0 - momentum
         self.use_batch_statistics = use_batch_statistics
         self._make_parameters(num_features, momentum, affine, gamma_init, beta_init, moving_mean_init, moving_var_init,
@@ -560,5 +548,4 @@ class GroupNorm(Cell, _shown="num_groups num_channels"):
         return ops.group_norm(x, self.num_groups, self.gamma, self.beta, self.eps)
 
 
-names.call_rows(vars(), __name__)
-__all__ = names.public(vars(), Cell)
+names.export(vars())

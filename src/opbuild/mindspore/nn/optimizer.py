@@ -532,14 +532,4 @@ class RMSProp(Optimizer):
         return ops.assign(state, ops.add(ops.mul(state, self.decay), ops.mul(value, 1.0 - self.decay)))
 
 
-names.call_rows(vars(), __name__)
-__all__ = names.public(vars(), Cell)
-__all__ += [
-    "cosine_decay_lr",
-    "exponential_decay_lr",
-    "inverse_decay_lr",
-    "natural_exp_decay_lr",
-    "piecewise_constant_lr",
-    "polynomial_decay_lr",
-    "warmup_lr",
-]
+names.export(vars())

@@ -646,5 +646,4 @@ def _activation(given: Any) -> Any:
     raise ArgumentValueError(f"activation of a transformer layer is {given!r}", "give 'relu' or 'gelu'")
 
 
-names.call_rows(vars(), __name__)
-__all__ = names.public(vars(), Cell)
+names.export(vars())

@@ -342,5 +342,4 @@ def changed_where(condition: Tensor, change: Callable[[], Any]) -> None:
             states.write(parameter, kept.symbol)  # type: ignore[arg-type]
 
 
-names.call_rows(vars(), __name__)
-__all__ = names.public(vars(), Cell)
+names.export(vars(), but="all_finite changed_scale changed_where combining")
