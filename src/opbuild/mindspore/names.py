@@ -200,7 +200,7 @@ def _nearest(owner: str, name: str, there: Iterable[str]) -> str:
     found = difflib.get_close_matches(name, public, n=1, cutoff=_CLOSE) or [
         folded[each] for each in difflib.get_close_matches(name.lower(), folded, n=1, cutoff=_CLOSE)
     ]
-    return f"the nearest name here is {_short(owner)}.{found[0]}" if found else ""
+    return f"the nearest name here is {owner.removeprefix('mindspore.')}.{found[0]}" if found else ""
 
 
 def _elsewhere(owner: str, name: str) -> str:
@@ -210,10 +210,6 @@ def _elsewhere(owner: str, name: str) -> str:
         if there is not None and module != owner and not name.startswith("_") and name in vars(there):
             return f"there is {module}.{name}"
     return ""
-
-
-def _short(owner: str) -> str:
-    return owner.removeprefix("mindspore.")
 
 
 def _imports(frame: FrameType) -> bool:

@@ -184,15 +184,12 @@ def matrix_norm(A: Any, ord: Any = "fro", axis: Any = (-2, -1), keepdims: bool =
         first, second = (row, column) if ord in (1, -1) else (column, row)
         sums = reduce("ReduceSum", abs(tensor), (first,), True)
         high = reduce("ReduceMax" if ord > 0 else "ReduceMin", sums, (second,), True)
-        return high if keepdims else reshaped(high, _without(tensor.shape, (row, column)))
+        kept = (extent for place, extent in enumerate(tensor.shape) if place not in (row, column))
+        return high if keepdims else reshaped(high, tuple(kept))
     if ord not in ("nuc", 2, -2):
         raise ArgumentValueError(f"a matrix norm of order {ord!r}", "use 'fro', 'nuc', 1, -1, 2, -2, inf or -inf")
     result: Tensor = _singular_norm(tensor, ord, (row, column), keepdims)
     return result
-
-
-def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
 @in_floats
