@@ -17,6 +17,7 @@ from opbuild.mindspore.context import is_graph_mode
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.networks import Networks
+from opbuild.mindspore.ops.control import with_own_gradient
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
 from opbuild.mindspore.tensor import Tensor
 
@@ -134,8 +135,6 @@ class Cell:
             with trace.scope(self._scope), trace.region() if self._recomputes else nullcontext():
                 if not hasattr(self, "bprop"):
                     return computed(self, self.construct, args, kwargs)
-                from opbuild.mindspore.functions import with_own_gradient  # few cells have one
-
                 return with_own_gradient(
                     trace, self, lambda *args, **kwargs: computed(self, self.construct, args, kwargs), args, kwargs
                 )
