@@ -18,8 +18,7 @@ from opbuild.graph.types import Array, Attribute, Graph
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, TensorTypeError
 from opbuild.mindspore.context import build_config
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.parameter import Parameter
-from opbuild.mindspore.states import current_states
+from opbuild.mindspore.parameter import Parameter, current_states
 from opbuild.mindspore.tensor import Tensor
 from opbuild.platform.locks import Lock
 

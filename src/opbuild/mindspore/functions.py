@@ -15,8 +15,7 @@ from opbuild.mindspore.context import get_context
 from opbuild.mindspore.execution import emit, symbol_of
 from opbuild.mindspore.networks import Networks
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.parameter import Parameter
-from opbuild.mindspore.states import need_states
+from opbuild.mindspore.parameter import Parameter, need_states
 from opbuild.mindspore.tensor import Tensor
 from opbuild.version import __version__
 

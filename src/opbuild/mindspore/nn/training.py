@@ -19,8 +19,7 @@ from opbuild.mindspore.functions import value_and_grad
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.optimizer import Optimizer
 from opbuild.mindspore.ops.shaping import reshaped
-from opbuild.mindspore.parameter import Parameter
-from opbuild.mindspore.states import need_states
+from opbuild.mindspore.parameter import Parameter, need_states
 from opbuild.mindspore.tensor import Tensor
 
 BUCKET = 25 << 20

@@ -41,8 +41,7 @@ from opbuild.mindspore.ops.shaping import (
     swapaxes,
     transpose,
 )
-from opbuild.mindspore.parameter import Parameter
-from opbuild.mindspore.states import need_states
+from opbuild.mindspore.parameter import Parameter, need_states
 from opbuild.mindspore.tensor import Tensor
 
 t = formula("a matrix transposed; vectors as they are",

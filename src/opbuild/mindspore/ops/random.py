@@ -21,7 +21,7 @@ from opbuild.mindspore.ops.arithmetic import add, div, greater, less, mul, softm
 from opbuild.mindspore.ops.declaration import formula, named, need_tensor, spelled
 from opbuild.mindspore.ops.reduction import argmax
 from opbuild.mindspore.ops.shaping import broadcast_to, ints, one_hot
-from opbuild.mindspore.states import Drawn, need_states
+from opbuild.mindspore.parameter import Drawn, need_states
 from opbuild.mindspore.tensor import Tensor
 
 shape_of = formula("a shape given as integers or as a sequence of them",
