@@ -481,6 +481,14 @@ def _attach_operators() -> None:
         setattr(Tensor, f"__{name}__", lambda *operands, function=function: function(*operands))
 
 
+def _equal(self: Tensor, other: Any) -> Any:
+    return ops.equal(self, other) if _comparable(other) else False
+
+
+def _not_equal(self: Tensor, other: Any) -> Any:
+    return ops.not_equal(self, other) if _comparable(other) else True
+
+
 def _comparable(other: Any) -> bool:
     return other is not None and not isinstance(other, (str, type))
 
@@ -555,10 +563,8 @@ def attach() -> None:
     for name in _SAME.split():
         setattr(Tensor, name, _tolerant(getattr(ops, name)))
     own: dict[str, Callable[..., Any]] = {
-        "__eq__": lambda self, other: ops.equal(self, other) if _comparable(other) else False,
-        "__ne__": lambda self, other: ops.not_equal(self, other) if _comparable(other) else True,
-        "__getitem__": get_item, "__setitem__": set_item, "reshape": reshape, "view": reshape,
-        "expand": expand, "astype": astype,
+        "__eq__": _equal, "__ne__": _not_equal, "__getitem__": get_item, "__setitem__": set_item, "reshape": reshape,
+        "view": reshape, "expand": expand, "astype": astype,
         "max": _extreme(ops.amax, ops.max), "min": _extreme(ops.amin, ops.min), "sum": _reduction(ops.sum),
         "mean": _reduction(ops.mean), "prod": _reduction(ops.prod), "all": _reduction(ops.all),
         "any": _reduction(ops.any),

@@ -170,18 +170,6 @@ def test_rows_are_called_as_the_variables_that_hold_them():
     assert not [each for each in made if getattr(each, "__name__", "") in ("<lambda>", "function", "")]
 
 
-def test_a_class_of_layers_says_what_it_differs_in_beside_its_base():
-    """``class Wide(Net, width=3)``; programs' own classes may too."""
-
-    class Net(nn.Cell):
-        width = 1
-
-    class Wide(Net, width=3):
-        pass
-
-    assert (Net().width, Wide().width) == (1, 3)
-
-
 def test_modules_give_out_what_they_define():
     """``from mindspore.ops import *`` has every operator, and nothing of what they are made with."""
     for module in (ops, nn, ms):

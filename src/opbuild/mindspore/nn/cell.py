@@ -85,12 +85,6 @@ class Cell:
         flags: Kept for programs that ask.
     """
 
-    def __init_subclass__(cls, **members: Any) -> None:
-        """Give a subclass the attributes that are named beside its bases."""
-        super().__init_subclass__()
-        for name, value in members.items():
-            setattr(cls, name, value)
-
     def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None) -> None:
         set_ = object.__setattr__
         set_(self, "_cells", OrderedDict())

@@ -110,8 +110,10 @@ class Conv2d(_Conv):
     """
 
 
-class Conv3d(_Conv, rank=3):
+class Conv3d(_Conv):
     """A convolution over three spatial axes. Arguments as ``Conv2d``."""
+
+    rank = 3
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
                  pad_mode: str = "same", padding: Padding = 0,
@@ -136,15 +138,19 @@ class Conv1d(_Conv1d):
     """A convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
 
 
-class Conv1dTranspose(_Conv1d, transposed=True):
+class Conv1dTranspose(_Conv1d):
     """A transposed convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
 
+    transposed = True
 
-class Conv2dTranspose(_Conv, transposed=True):
+
+class Conv2dTranspose(_Conv):
     """A transposed convolution over two spatial axes. Arguments as ``Conv2d``.
 
     ``output_padding`` adds rows and columns at the end, with ``pad_mode`` ``pad`` only.
     """
+
+    transposed = True
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
                  pad_mode: str = "same", padding: Padding = 0,
@@ -161,11 +167,14 @@ class Conv2dTranspose(_Conv, transposed=True):
         return ops.pad(super().construct(x), (0, columns, 0, rows))
 
 
-class Conv3dTranspose(_Conv, rank=3, transposed=True):
+class Conv3dTranspose(_Conv):
     """A transposed convolution over three spatial axes. Arguments as ``Conv2d``.
 
     ``output_padding`` makes the output longer at the end, with ``pad_mode`` ``pad`` only.
     """
+
+    rank = 3
+    transposed = True
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
                  pad_mode: str = "same", padding: Padding = 0, dilation: Any = 1, group: int = 1,
@@ -227,8 +236,10 @@ class _MaxPool(_Pool):
                             self.rank, dilation=self.dilation)  # fmt: skip
 
 
-class MaxPool1d(_MaxPool, rank=1):
+class MaxPool1d(_MaxPool):
     """The greatest element under a window of one axis. Arguments as ``MaxPool2d``'s."""
+
+    rank = 1
 
 
 class MaxPool2d(_MaxPool):
@@ -252,8 +263,10 @@ class MaxPool2d(_MaxPool):
         super().__init__(kernel_size, stride, pad_mode, padding, dilation, return_indices, ceil_mode)
 
 
-class MaxPool3d(_MaxPool, rank=3):
+class MaxPool3d(_MaxPool):
     """The greatest element under a window of three axes. Arguments as ``MaxPool2d``'s."""
+
+    rank = 3
 
 
 class _AvgPool(_Pool):
@@ -270,8 +283,10 @@ class _AvgPool(_Pool):
                         self.count_include_pad, self.divisor_override, self.rank)  # fmt: skip
 
 
-class AvgPool1d(_AvgPool, rank=1):
+class AvgPool1d(_AvgPool):
     """The mean under a window of one axis. Arguments as ``AvgPool2d``'s, without ``divisor_override``."""
+
+    rank = 1
 
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
                  ceil_mode: bool = False, count_include_pad: bool = True) -> None:  # fmt: skip
@@ -299,8 +314,10 @@ class AvgPool2d(_AvgPool):
         super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-class AvgPool3d(_AvgPool, rank=3):
+class AvgPool3d(_AvgPool):
     """The mean under a window of three axes. Arguments as ``AvgPool2d``'s."""
+
+    rank = 3
 
 
 LPPool1d, LPPool2d = (
@@ -341,9 +358,10 @@ MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
 )  # fmt: skip
 
 
-class _ChannelNorm(Cell, _shown="num_features eps momentum=_said_momentum gamma beta moving_mean moving_variance"):
+class _ChannelNorm(Cell):
     """The base of normalizations of channels: parameters, ``repr``, and the numbers of dimensions that they take."""
 
+    _shown = "num_features eps momentum=_said_momentum gamma beta moving_mean moving_variance"
     ranks: tuple[int, ...] = ()
     eps: float
 
@@ -404,12 +422,16 @@ class _BatchNorm(_ChannelNorm):
                                 self.momentum, self.eps)  # fmt: skip
 
 
-class BatchNorm1d(_BatchNorm, ranks=(2, 3)):
+class BatchNorm1d(_BatchNorm):
     """Batch normalization of shape (N, C) or (N, C, L)."""
 
+    ranks = (2, 3)
 
-class BatchNorm2d(_BatchNorm, ranks=(4,)):
+
+class BatchNorm2d(_BatchNorm):
     """Batch normalization of shape (N, C, H, W)."""
+
+    ranks = (4,)
 
 
 class BatchNorm3d(Cell):
@@ -431,7 +453,7 @@ class BatchNorm3d(Cell):
         return reshaped(self.bn2d(reshaped(x, (batch, channels, depth * height, width))), x.shape)
 
 
-class SyncBatchNorm(_BatchNorm, ranks=(2, 4), _normalized=staticmethod(batch_norm_of_ranks)):
+class SyncBatchNorm(_BatchNorm):
     """Batch normalization; in training on several ranks all of them are one batch.
 
     Arguments are those of ``BatchNorm2d``.
@@ -439,6 +461,9 @@ class SyncBatchNorm(_BatchNorm, ranks=(2, 4), _normalized=staticmethod(batch_nor
     Args:
         process_groups: A list with the list of all ranks, or None for it.
     """
+
+    ranks = (2, 4)
+    _normalized = staticmethod(batch_norm_of_ranks)
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.9, affine: bool = True,
                  gamma_init: Any = "ones", beta_init: Any = "zeros", moving_mean_init: Any = "zeros",
@@ -480,19 +505,25 @@ class _InstanceNorm(_ChannelNorm):
         return instance_norm(x, self.gamma, self.beta, self.eps)
 
 
-class InstanceNorm1d(_InstanceNorm, ranks=(3,)):
+class InstanceNorm1d(_InstanceNorm):
     """Instance normalization of shape (N, C, L)."""
 
+    ranks = (3,)
 
-class InstanceNorm2d(_InstanceNorm, ranks=(4,)):
+
+class InstanceNorm2d(_InstanceNorm):
     """Instance normalization of shape (N, C, H, W)."""
 
+    ranks = (4,)
 
-class InstanceNorm3d(_InstanceNorm, ranks=(5,)):
+
+class InstanceNorm3d(_InstanceNorm):
     """Instance normalization of shape (N, C, D, H, W)."""
 
+    ranks = (5,)
 
-class LayerNorm(Cell, _shown="normalized_shape begin_norm_axis begin_params_axis gamma beta"):
+
+class LayerNorm(Cell):
     """Normalization over the axes from ``begin_norm_axis`` on.
 
     Args:
@@ -504,6 +535,8 @@ class LayerNorm(Cell, _shown="normalized_shape begin_norm_axis begin_params_axis
         epsilon: Added to the variance.
         dtype: Element type of the parameters.
     """
+
+    _shown = "normalized_shape begin_norm_axis begin_params_axis gamma beta"
 
     def __init__(self, normalized_shape: Any, begin_norm_axis: int = -1, begin_params_axis: int = -1,
                  gamma_init: Any = "ones", beta_init: Any = "zeros", epsilon: float = 1e-7,
@@ -527,8 +560,10 @@ class LayerNorm(Cell, _shown="normalized_shape begin_norm_axis begin_params_axis
         return result
 
 
-class GroupNorm(Cell, _shown="num_groups num_channels"):
+class GroupNorm(Cell):
     """Normalization over each group of channels (axis 1) of a tensor of shape (N, C, H, W)."""
+
+    _shown = "num_groups num_channels"
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
                  gamma_init: Any = "ones", beta_init: Any = "zeros", dtype: Any = float32) -> None:  # fmt: skip

@@ -147,7 +147,7 @@ class WithEvalCell(Cell):
         return self._loss_fn(outputs, label), outputs, label
 
 
-class ForwardValueAndGrad(Cell, _is_step=True):
+class ForwardValueAndGrad(Cell):
     """A network and its gradients: ``construct(*inputs)`` gives what the network does, and the gradients.
 
     Args:
@@ -157,6 +157,8 @@ class ForwardValueAndGrad(Cell, _is_step=True):
         get_by_list: Whether to differentiate by parameters: instead of the first input, or beside all.
         sens_param: Whether the last input is the gradient of the loss.
     """
+
+    _is_step = True
 
     def __init__(self, network: Cell, weights: Any = None, get_all: bool = False, get_by_list: bool = False,
                  sens_param: bool = False) -> None:  # fmt: skip
@@ -181,7 +183,7 @@ class ForwardValueAndGrad(Cell, _is_step=True):
         return loss, gradients
 
 
-class TrainOneStepCell(Cell, _is_step=True):
+class TrainOneStepCell(Cell):
     """One step of training: a call computes the loss and its gradients, lets the optimizer change the parameters.
 
     Forward pass, backward pass and optimizer are one network, whose parameters are its states.
@@ -192,6 +194,8 @@ class TrainOneStepCell(Cell, _is_step=True):
         sens: What the loss is multiplied by before its gradients are taken.
         return_grad: Whether to return the gradients by name, behind the loss.
     """
+
+    _is_step = True
 
     def __init__(
         self, network: Cell, optimizer: Optimizer, sens: float | None = None, return_grad: bool = False
