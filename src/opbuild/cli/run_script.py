@@ -35,7 +35,7 @@ _PLACES = {
 
 _INNER = {
     "nn": ("dynamic_lr", "layer", "learning_rate_schedule", "loss", "optim", "wrap"),
-    "ops": ("composite", "function", "functional", "operations", "primitive"),
+    "ops": ("communication", "composite", "function", "functional", "operations", "primitive"),
     "train": ("callback", "loss_scale_manager", "metrics", "model"),
 }
 """Modules of MindSpore whose names, and those of the modules below them, the module above has as well: it stands in."""

@@ -6,33 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.mindspore import names, ops
+from opbuild.mindspore import names, nn, ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.dtype import float16, float32, int32, to_type
-from opbuild.mindspore.nn.basic import Dense
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.convolution import (
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    Conv1d,
-    Conv1dTranspose,
-    Conv2d,
-    Conv2dTranspose,
-    Conv3d,
-    Conv3dTranspose,
-    LayerNorm,
-)
 from opbuild.mindspore.nn.optimizer import Optimizer
-from opbuild.mindspore.nn.training import (
-    DynamicLossScaleUpdateCell,
-    FixedLossScaleUpdateCell,
-    TrainOneStepCell,
-    TrainOneStepWithLossScaleCell,
-    WithLossCell,
-    all_finite,
-    changed_scale,
-)
+from opbuild.mindspore.nn.training import all_finite, changed_scale
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -45,9 +24,9 @@ __all__ = [
 ]  # fmt: skip
 
 _WHITE: list[type[Cell]] = [
-    Conv1d, Conv2d, Conv3d, Conv1dTranspose, Conv2dTranspose, Conv3dTranspose, Dense
+    nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Conv1dTranspose, nn.Conv2dTranspose, nn.Conv3dTranspose, nn.Dense
 ]  # fmt: skip
-_BLACK: list[type[Cell]] = [BatchNorm1d, BatchNorm2d, BatchNorm3d, LayerNorm]
+_BLACK: list[type[Cell]] = [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm]
 _LEVELS = ("O0", "O1", "O2", "O3")
 
 
@@ -212,7 +191,7 @@ class FixedLossScaleManager(LossScaleManager):
 
     def get_update_cell(self) -> Cell | None:
         """Return the cell that keeps the scale; None if no step is left out."""
-        return FixedLossScaleUpdateCell(self._scale) if self._drops else None
+        return nn.FixedLossScaleUpdateCell(self._scale) if self._drops else None
 
 
 class DynamicLossScaleManager(LossScaleManager):
@@ -234,7 +213,7 @@ class DynamicLossScaleManager(LossScaleManager):
 
     def get_update_cell(self) -> Cell:
         """Return the cell that changes the scale."""
-        return DynamicLossScaleUpdateCell(*self._given)
+        return nn.DynamicLossScaleUpdateCell(*self._given)
 
 
 def build_train_network(network: Cell, optimizer: Optimizer, loss_fn: Any = None, level: str = "O0",
@@ -263,14 +242,14 @@ def build_train_network(network: Cell, optimizer: Optimizer, loss_fn: Any = None
     if to_type(dtype) is not float32:
         network = auto_mixed_precision(network, chosen, dtype)
     if loss_fn is not None:
-        network = WithLossCell(network, loss_fn)
+        network = nn.WithLossCell(network, loss_fn)
     manager = options.get("loss_scale_manager", DynamicLossScaleManager() if level == "O2" else None)
     if manager is None:
-        return TrainOneStepCell(network, optimizer).set_train()
+        return nn.TrainOneStepCell(network, optimizer).set_train()
     update = manager.get_update_cell()
     if update is None:
-        return TrainOneStepCell(network, optimizer, manager.get_loss_scale()).set_train()
-    return TrainOneStepWithLossScaleCell(network, optimizer, update).set_train()
+        return nn.TrainOneStepCell(network, optimizer, manager.get_loss_scale()).set_train()
+    return nn.TrainOneStepWithLossScaleCell(network, optimizer, update).set_train()
 
 
 def _each(inputs: Any, function: Any) -> Any:

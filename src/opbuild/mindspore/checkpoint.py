@@ -15,7 +15,7 @@ import numpy as np
 from opbuild.errors import ModelError
 from opbuild.mindspore import checkpoint_file
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
-from opbuild.mindspore.checkpoint_file import CheckpointError, Content, Record
+from opbuild.mindspore.checkpoint_file import CheckpointError, Content
 from opbuild.mindspore.context import warn
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.parameter import Parameter
@@ -175,7 +175,9 @@ def load_checkpoint(ckpt_file_name: str, net: Cell | None = None, strict_load: b
 
     loaded: dict[str, Any] = {}
     with _opened(ckpt_file_name, format) as file:
-        for record in _records(file, format, crc_check):
+        is_ckpt = format == "ckpt"
+        records = checkpoint_file.read_records(file, crc_check) if is_ckpt else checkpoint_file.read_safetensors(file)
+        for record in records:
             if chosen(record.tag):
                 content = record.content()
                 loaded[record.tag] = content if isinstance(content, str) else Parameter(content, name=record.tag)
@@ -232,12 +234,6 @@ def save_checkpoint(save_obj: Any, ckpt_file_name: str, integrated_save: bool = 
 def _no_crc_of(format: str, crc_check: bool, function: str) -> None:
     if crc_check and format != "ckpt":
         raise ArgumentValueError(f"{function} was given crc_check=True", "opbuild has it for format='ckpt' only")
-
-
-def _records(file: BinaryIO, format: str, crc_check: bool) -> Iterator[Record]:
-    if format == "ckpt":
-        return checkpoint_file.read_records(file, crc_check)
-    return checkpoint_file.read_safetensors(file)
 
 
 def _named(save_obj: Any) -> Iterator[tuple[str, Any]]:

@@ -255,9 +255,8 @@ def read_safetensors(file: BinaryIO) -> Iterator[Record]:
         raise CheckpointError("the file is no safetensors file", _AGAIN)
     header = _header(file.read(length))
     header.pop(_METADATA, None)
-    data = _Data(file, _LENGTH + length, size)
     for name in sorted(header):
-        yield data.record(name, header[name])
+        yield _described(file, _LENGTH + length, size, name, header[name])
 
 
 def _header(text: bytes) -> dict[str, Any]:
@@ -270,28 +269,20 @@ def _header(text: bytes) -> dict[str, Any]:
     return header
 
 
-class _Data:
-    """The data behind the header."""
-
-    def __init__(self, file: BinaryIO, start: int, end: int) -> None:
-        self._file = file
-        self._start = start
-        self._size = end - start
-
-    def record(self, name: str, described: Any) -> Record:
-        """Return the tensor that an entry of the header describes."""
-        entry = described if isinstance(described, dict) else {}
-        shape, place = _naturals(entry.get("shape")), _naturals(entry.get("data_offsets"))
-        if shape is None or place is None or len(place) != 2:
-            raise CheckpointError(f"the header says nothing sensible about {name!r:.100}", _AGAIN)
-        label = _SAFE_LABELS.get(str(entry.get("dtype")), str(entry.get("dtype")))
-        start, end = place
-        if not start <= end <= self._size:
-            raise CheckpointError(f"{name!r:.100} lies at {start} to {end} of {self._size} bytes", _AGAIN)
-        if len(shape) > 32 or math.prod(shape) > end - start:
-            raise CheckpointError(f"{name!r:.100} of shape {shape_text(tuple(shape))} has {end - start} bytes", _AGAIN)
-        self._file.seek(self._start + start)
-        return Record(name, label, tuple(shape), (memoryview(self._file.read(end - start)),))
+def _described(file: BinaryIO, data: int, size: int, name: str, described: Any) -> Record:
+    """Return the tensor that an entry of the header describes, of a file whose data begin at ``data``."""
+    entry = described if isinstance(described, dict) else {}
+    shape, place = _naturals(entry.get("shape")), _naturals(entry.get("data_offsets"))
+    if shape is None or place is None or len(place) != 2:
+        raise CheckpointError(f"the header says nothing sensible about {name!r:.100}", _AGAIN)
+    label = _SAFE_LABELS.get(str(entry.get("dtype")), str(entry.get("dtype")))
+    start, end = place
+    if not start <= end <= size - data:
+        raise CheckpointError(f"{name!r:.100} lies at {start} to {end} of {size - data} bytes", _AGAIN)
+    if len(shape) > _RANK or math.prod(shape) > end - start:
+        raise CheckpointError(f"{name!r:.100} of shape {shape_text(tuple(shape))} has {end - start} bytes", _AGAIN)
+    file.seek(data + start)
+    return Record(name, label, tuple(shape), (memoryview(file.read(end - start)),))
 
 
 def _naturals(value: Any) -> list[int] | None:
@@ -304,7 +295,9 @@ def _naturals(value: Any) -> list[int] | None:
 def write_safetensors(file: BinaryIO, contents: Mapping[str, Array]) -> None:
     """Write arrays in the order of their names, with MindSpore's own metadata."""
     header: dict[str, Any] = {_METADATA: {"format": "ms"}}
-    little = {name: _little(contents[name]) for name in sorted(contents)}
+    ordered = {name: contents[name] for name in sorted(contents)}
+    little = {name: np.ascontiguousarray(each, each.dtype.newbyteorder("<")).reshape(each.shape)
+              for name, each in ordered.items()}  # fmt: skip
     place = 0
     for name, array in little.items():
         code = _CODES[array.dtype.name]
@@ -315,7 +308,3 @@ def write_safetensors(file: BinaryIO, contents: Mapping[str, Array]) -> None:
     file.write(len(text).to_bytes(_LENGTH, "little") + text)
     for array in little.values():
         file.write(array.reshape(-1).view(np.uint8).data)
-
-
-def _little(array: Array) -> Array:
-    return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)

@@ -18,8 +18,7 @@ from opbuild.graph.types import Array, Attribute, Graph
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, TensorTypeError
 from opbuild.mindspore.context import build_config
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.parameter import Parameter
-from opbuild.mindspore.states import current_states
+from opbuild.mindspore.parameter import Parameter, current_states
 from opbuild.mindspore.tensor import Tensor
 from opbuild.platform.locks import Lock
 
@@ -134,16 +133,12 @@ def _run(
 
     def build_call() -> Call:
         trace = new_trace(op_type)
-        symbols = [_placeholder(trace, operand) for operand in operands]
+        symbols = [trace.input(each.type) if isinstance(each, Tensor) else _symbol(trace, each) for each in operands]
         return build(trace.finish(trace.apply(op_type, symbols, attrs, domain, outputs)))
 
     call = _EAGER.get(key, build_call)
     arrays = [operand.asnumpy() for operand in operands if isinstance(operand, Tensor)]
     return tuple(Tensor.of(array) for array in call(arrays))
-
-
-def _placeholder(trace: Trace, operand: Operand) -> Symbol | None:
-    return trace.input(operand.type) if isinstance(operand, Tensor) else _symbol(trace, operand)
 
 
 def _key(operand: Operand) -> Hashable:
@@ -266,19 +261,6 @@ def _mapped(name: str) -> Iterator[None]:
         raise ArgumentValueError(f"{name} cannot take these arguments{location()}: {error}") from None
 
 
-def not_traced(name: str) -> None:
-    """Refuse a function that has no sense in a network that is traced once and run many times.
-
-    Raises:
-        InvalidModelError: While a network is traced.
-    """
-    if current() is not None:
-        raise InvalidModelError(
-            f"construct calls {name}{location()}, which would happen once, when the network is traced",
-            "call it outside of construct and give its result as an argument, or use set_context(mode=PYNATIVE_MODE)",
-        )
-
-
 def floats(array: Any) -> Array:
     """Return an array of floats; integers become float32."""
     array = np.asarray(array)
@@ -315,15 +297,4 @@ def _arrays(value: Any, name: str) -> Any:
         return {key: _arrays(item, name) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return type(value)(_arrays(item, name) for item in value)
-    return value
-
-
-def need_array(value: Any, name: str) -> Array:
-    """Return an array that was a tensor.
-
-    Raises:
-        ArgumentTypeError: If it is none.
-    """
-    if not isinstance(value, np.ndarray):
-        raise ArgumentTypeError(f"{name} was given a {type(value).__name__}{location()}", "give a Tensor")
     return value

@@ -97,8 +97,8 @@ class MissingModuleError(ModelError, ModuleNotFoundError):
 def getter(module: str, public: str = "", lazy: Iterable[str] = ()) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a module.
 
-    ``public`` is what MindSpore calls it, where that is not the name below ``opbuild``; ``lazy`` are modules below it that
-    are imported when they are first used.
+    ``public`` is what MindSpore calls it, where that is not the name below ``opbuild``; ``lazy`` are modules below it
+    that are imported when they are first used.
     """
     modules = frozenset(lazy)
     owner = public or module.removeprefix("opbuild.")
@@ -179,7 +179,7 @@ def missing_module(name: str) -> MissingModuleError:
 
 
 def sentence(owner: str, name: str, there: Callable[[], Iterable[str]]) -> tuple[str, str]:
-    """Return the message about a name that ``owner`` lacks, as MindSpore calls it, and the hint: near names ``there``."""
+    """Return the message about a name that ``owner`` (as MindSpore calls it) lacks, and the hint: a name ``there``."""
     known = _SENTENCES.get((owner, name))
     if known is None:  # programs that only ask with hasattr ask often
         near = _elsewhere(owner, name) or _nearest(owner, name, there())
@@ -200,7 +200,7 @@ def _nearest(owner: str, name: str, there: Iterable[str]) -> str:
     found = difflib.get_close_matches(name, public, n=1, cutoff=_CLOSE) or [
         folded[each] for each in difflib.get_close_matches(name.lower(), folded, n=1, cutoff=_CLOSE)
     ]
-    return f"the nearest name here is {_short(owner)}.{found[0]}" if found else ""
+    return f"the nearest name here is {owner.removeprefix('mindspore.')}.{found[0]}" if found else ""
 
 
 def _elsewhere(owner: str, name: str) -> str:
@@ -210,10 +210,6 @@ def _elsewhere(owner: str, name: str) -> str:
         if there is not None and module != owner and not name.startswith("_") and name in vars(there):
             return f"there is {module}.{name}"
     return ""
-
-
-def _short(owner: str) -> str:
-    return owner.removeprefix("mindspore.")
 
 
 def _imports(frame: FrameType) -> bool:

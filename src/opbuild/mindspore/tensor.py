@@ -31,7 +31,7 @@ def tensor_repr(array: Array, label: str) -> str:
     shape = "[" + ", ".join(map(str, array.shape)) + "]"
     head = f"Tensor(shape={shape}, dtype={label}, value="
     if array.ndim == 0:
-        return f"{head} {_scalar(array)})"
+        return f"{head} {f'{float(array):g}' if is_float(array.dtype.name) else array.item()})"
     if array.size == 0:
         return f"{head} )" if array.ndim == 1 else f"{head}\n)"
     body = np.array2string(
@@ -42,10 +42,6 @@ def tensor_repr(array: Array, label: str) -> str:
         formatter=_formatter(array),  # type: ignore[arg-type]
     ).replace("\n\n", "\n")
     return f"{head} {body})" if array.ndim == 1 else f"{head}\n{body})"
-
-
-def _scalar(array: Array) -> str:
-    return f"{float(array):g}" if is_float(array.dtype.name) else str(array.item())
 
 
 def _formatter(array: Array) -> dict[str, object] | None:

@@ -157,6 +157,19 @@ def test_a_layer_that_is_a_function_keeps_what_is_after_the_star():
         _Between(low=3, high=2)
 
 
+def test_rows_are_called_as_the_variables_that_hold_them():
+    """The first of them, in what is said of wrong arguments too; and none was left without a name."""
+    for name in ("hypot", "unsqueeze", "HShrink", "ScatterNdAdd", "absolute", "Gelu"):
+        assert getattr(ops, name).__name__ == {"absolute": "abs", "Gelu": "GeLU"}.get(name, name)
+    assert (nn.LeakyReLU.__qualname__, nn.LeakyReLU.construct.__qualname__) == ("LeakyReLU", "LeakyReLU.construct")
+    with pytest.raises(ArgumentTypeError, match=r"LeakyReLU\(\): "):
+        nn.LeakyReLU(slope=1)
+    with pytest.raises(TypeError, match="type_as was given a int"):
+        ops.type_as(1, 2)
+    made = [vars(ops)[name] for name in ops.__all__] + [vars(nn)[name] for name in nn.__all__]
+    assert not [each for each in made if getattr(each, "__name__", "") in ("<lambda>", "function", "")]
+
+
 def test_modules_give_out_what_they_define():
     """``from mindspore.ops import *`` has every operator, and nothing of what they are made with."""
     for module in (ops, nn, ms):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.dataset import config
 from opbuild.mindspore.dataset.pipeline import Dataset, Epoch, Row, to_array
@@ -307,3 +308,6 @@ def _sampler(given: Any, shuffle: bool | None, samples: int | None, shards: int 
     if shards is not None and shard is not None:
         return DistributedSampler(shards, shard, shuffle is not False, samples)
     return SequentialSampler(num_samples=samples) if shuffle is False else RandomSampler(num_samples=samples)
+
+
+names.export(vars())

@@ -274,7 +274,7 @@ class Dropout(Cell):
         return f"keep_prob={self.keep_prob}" if self.p is None else f"p={self.p}"
 
 
-class Embedding(Cell, _shown="vocab_size embedding_size use_one_hot embedding_table dtype padding_idx"):
+class Embedding(Cell):
     """Rows of a table, by index.
 
     Args:
@@ -285,6 +285,8 @@ class Embedding(Cell, _shown="vocab_size embedding_size use_one_hot embedding_ta
         dtype: Kept for programs that give it; the table is float32 unless a tensor says otherwise.
         padding_idx: The row that starts as zeros, or None.
     """
+
+    _shown = "vocab_size embedding_size use_one_hot embedding_table dtype padding_idx"
 
     def __init__(self, vocab_size: int, embedding_size: int, use_one_hot: bool = False, embedding_table: Any = "normal",
                  dtype: Any = float32, padding_idx: int | None = None) -> None:  # fmt: skip
@@ -346,9 +348,10 @@ class EmbeddingLookup(Cell):
         return rows if self.max_norm is None else ClipByNorm(rows.ndim - 1)(rows, float(self.max_norm))
 
 
-class _ChannelDropout(Cell, _shown="p"):
+class _ChannelDropout(Cell):
     """In training whole channels are zeroed with probability ``p``; else nothing happens."""
 
+    _shown = "p"
     _dropout: Callable[..., Tensor]
 
     def __init__(self, p: float = 0.5) -> None:
@@ -362,16 +365,22 @@ class _ChannelDropout(Cell, _shown="p"):
         return self._dropout(x, self.p, self.training)
 
 
-class Dropout1d(_ChannelDropout, _dropout=staticmethod(ops.dropout1d)):
+class Dropout1d(_ChannelDropout):
     """Dropout of channels of shape (N, C, L)."""
 
+    _dropout = staticmethod(ops.dropout1d)
 
-class Dropout2d(_ChannelDropout, _dropout=staticmethod(ops.dropout2d)):
+
+class Dropout2d(_ChannelDropout):
     """Dropout of channels of shape (N, C, H, W)."""
 
+    _dropout = staticmethod(ops.dropout2d)
 
-class Dropout3d(_ChannelDropout, _dropout=staticmethod(ops.dropout3d)):
+
+class Dropout3d(_ChannelDropout):
     """Dropout of channels of shape (N, C, D, H, W)."""
+
+    _dropout = staticmethod(ops.dropout3d)
 
 
 class Conv2dBnAct(Cell):
@@ -446,5 +455,4 @@ def _activation(name: Any, alpha: float) -> Any:
     return get_activation(name) if isinstance(name, str) else name
 
 
-names.call_rows(vars(), __name__)
-__all__ = names.public(vars(), Cell)
+names.export(vars())

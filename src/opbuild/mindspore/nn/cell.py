@@ -17,6 +17,7 @@ from opbuild.mindspore.context import is_graph_mode
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.networks import Networks
+from opbuild.mindspore.ops.control import with_own_gradient
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
 from opbuild.mindspore.tensor import Tensor
 
@@ -84,12 +85,6 @@ class Cell:
         flags: Kept for programs that ask.
     """
 
-    def __init_subclass__(cls, **members: Any) -> None:
-        """Give a subclass the attributes that are named beside its bases."""
-        super().__init_subclass__()
-        for name, value in members.items():
-            setattr(cls, name, value)
-
     def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None) -> None:
         set_ = object.__setattr__
         set_(self, "_cells", OrderedDict())
@@ -134,8 +129,6 @@ class Cell:
             with trace.scope(self._scope), trace.region() if self._recomputes else nullcontext():
                 if not hasattr(self, "bprop"):
                     return computed(self, self.construct, args, kwargs)
-                from opbuild.mindspore.functions import with_own_gradient  # few cells have one
-
                 return with_own_gradient(
                     trace, self, lambda *args, **kwargs: computed(self, self.construct, args, kwargs), args, kwargs
                 )

@@ -21,17 +21,7 @@ from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops import pooling
 from opbuild.mindspore.ops.normalization import batch_norm_of_ranks, instance_norm
-from opbuild.mindspore.ops.pooling import (
-    PAD_MODES,
-    Padding,
-    averaged,
-    conv,
-    conv_transpose,
-    only_nchw,
-    pads_of,
-    per_axis,
-    pool,
-)
+from opbuild.mindspore.ops.pooling import Padding
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
@@ -53,16 +43,16 @@ class _Conv(Cell):
         name = type(self).__name__
         self.in_channels = positive(in_channels, f"in_channels of {name}")
         self.out_channels = positive(out_channels, f"out_channels of {name}")
-        self.kernel_size = per_axis(kernel_size, self.rank, f"kernel_size of {name}")
-        self.stride = per_axis(stride, self.rank, f"stride of {name}")
-        self.dilation = per_axis(dilation, self.rank, f"dilation of {name}")
-        self.pad_mode = one_of(pad_mode, PAD_MODES, f"pad_mode of {name}")
+        self.kernel_size = pooling.per_axis(kernel_size, self.rank, f"kernel_size of {name}")
+        self.stride = pooling.per_axis(stride, self.rank, f"stride of {name}")
+        self.dilation = pooling.per_axis(dilation, self.rank, f"dilation of {name}")
+        self.pad_mode = one_of(pad_mode, pooling.PAD_MODES, f"pad_mode of {name}")
         self.padding = padding
-        pads_of(pad_mode, padding, (1,) * self.rank, (1,) * self.rank, (1,) * self.rank, (1,) * self.rank, name)
+        pooling.pads_of(pad_mode, padding, (1,) * self.rank, (1,) * self.rank, (1,) * self.rank, (1,) * self.rank, name)
         self.group = positive(group, f"group of {name}")
         self.has_bias = bool(has_bias)
         self.data_format = data_format
-        only_nchw(data_format)
+        pooling.only_nchw(data_format)
         if in_channels % group or out_channels % group:
             raise ArgumentValueError(
                 f"{name} of {in_channels} to {out_channels} channels in {group} groups",
@@ -87,12 +77,10 @@ class _Conv(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """Return the convolution of a tensor of shape (N, in_channels, ...)."""
         weight = reshaped(self.weight, (*self._channels(), *self.kernel_size)) if self.rank == 1 else self.weight
+        window = (self.bias, self.stride, self.pad_mode, self.padding)
         if self.transposed:
-            return conv_transpose(x, weight, self.bias, self.stride, self.pad_mode, self.padding, 0, self.dilation,
-                                  self.group, self.rank)  # fmt: skip
-        return conv(
-            x, weight, self.bias, self.stride, self.pad_mode, self.padding, self.dilation, self.group, self.rank
-        )
+            return pooling.conv_transpose(x, weight, *window, 0, self.dilation, self.group, self.rank)
+        return pooling.conv(x, weight, *window, self.dilation, self.group, self.rank)
 
     def _take_output_padding(self, output_padding: Any) -> None:
         given = (output_padding,) * self.rank if isinstance(output_padding, int) else tuple(output_padding)
@@ -122,8 +110,10 @@ class Conv2d(_Conv):
     """
 
 
-class Conv3d(_Conv, rank=3):
+class Conv3d(_Conv):
     """A convolution over three spatial axes. Arguments as ``Conv2d``."""
+
+    rank = 3
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
                  pad_mode: str = "same", padding: Padding = 0,
@@ -148,15 +138,19 @@ class Conv1d(_Conv1d):
     """A convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
 
 
-class Conv1dTranspose(_Conv1d, transposed=True):
+class Conv1dTranspose(_Conv1d):
     """A transposed convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
 
+    transposed = True
 
-class Conv2dTranspose(_Conv, transposed=True):
+
+class Conv2dTranspose(_Conv):
     """A transposed convolution over two spatial axes. Arguments as ``Conv2d``.
 
     ``output_padding`` adds rows and columns at the end, with ``pad_mode`` ``pad`` only.
     """
+
+    transposed = True
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
                  pad_mode: str = "same", padding: Padding = 0,
@@ -173,11 +167,14 @@ class Conv2dTranspose(_Conv, transposed=True):
         return ops.pad(super().construct(x), (0, columns, 0, rows))
 
 
-class Conv3dTranspose(_Conv, rank=3, transposed=True):
+class Conv3dTranspose(_Conv):
     """A transposed convolution over three spatial axes. Arguments as ``Conv2d``.
 
     ``output_padding`` makes the output longer at the end, with ``pad_mode`` ``pad`` only.
     """
+
+    rank = 3
+    transposed = True
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
                  pad_mode: str = "same", padding: Padding = 0, dilation: Any = 1, group: int = 1,
@@ -189,7 +186,7 @@ class Conv3dTranspose(_Conv, rank=3, transposed=True):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the transposed convolution of a tensor of shape (N, in_channels, depth, height, width)."""
-        return conv_transpose(x, self.weight, self.bias, self.stride, self.pad_mode, self.padding,
+        return pooling.conv_transpose(x, self.weight, self.bias, self.stride, self.pad_mode, self.padding,
                               self.output_padding, self.dilation, self.group, 3)  # fmt: skip
 
 
@@ -201,11 +198,11 @@ class _Pool(Cell):
 
     def _prepare(self, kernel_size: Any, stride: Any, pad_mode: str, padding: Padding, ceil_mode: bool) -> None:
         name = type(self).__name__
-        per_axis(kernel_size, self.rank, f"kernel_size of {name}")
-        per_axis(stride, self.rank, f"stride of {name}")
+        pooling.per_axis(kernel_size, self.rank, f"kernel_size of {name}")
+        pooling.per_axis(stride, self.rank, f"stride of {name}")
         self.kernel_size = kernel_size
         self.stride = stride
-        self.pad_mode = one_of(str(pad_mode).lower(), PAD_MODES, f"pad_mode of {name}")
+        self.pad_mode = one_of(str(pad_mode).lower(), pooling.PAD_MODES, f"pad_mode of {name}")
         self.padding = padding
         self.ceil_mode = ceil_mode
         if self.pad_mode != "pad" and (padding != 0 or ceil_mode):
@@ -235,12 +232,14 @@ class _MaxPool(_Pool):
             return pooling.with_indices(
                 x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.rank
             )
-        return pool("MaxPool", x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode, self.rank,
-                    dilation=self.dilation)  # fmt: skip
+        return pooling.pool("MaxPool", x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode,
+                            self.rank, dilation=self.dilation)  # fmt: skip
 
 
-class MaxPool1d(_MaxPool, rank=1):
+class MaxPool1d(_MaxPool):
     """The greatest element under a window of one axis. Arguments as ``MaxPool2d``'s."""
+
+    rank = 1
 
 
 class MaxPool2d(_MaxPool):
@@ -260,12 +259,14 @@ class MaxPool2d(_MaxPool):
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
                  dilation: Any = 1, return_indices: bool = False, ceil_mode: bool = False,
                  data_format: str = "NCHW") -> None:  # fmt: skip
-        only_nchw(data_format)
+        pooling.only_nchw(data_format)
         super().__init__(kernel_size, stride, pad_mode, padding, dilation, return_indices, ceil_mode)
 
 
-class MaxPool3d(_MaxPool, rank=3):
+class MaxPool3d(_MaxPool):
     """The greatest element under a window of three axes. Arguments as ``MaxPool2d``'s."""
+
+    rank = 3
 
 
 class _AvgPool(_Pool):
@@ -278,12 +279,14 @@ class _AvgPool(_Pool):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the pooled tensor, of shape (N, C, ...) or (C, ...)."""
-        return averaged(x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode,
+        return pooling.averaged(x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode,
                         self.count_include_pad, self.divisor_override, self.rank)  # fmt: skip
 
 
-class AvgPool1d(_AvgPool, rank=1):
+class AvgPool1d(_AvgPool):
     """The mean under a window of one axis. Arguments as ``AvgPool2d``'s, without ``divisor_override``."""
+
+    rank = 1
 
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
                  ceil_mode: bool = False, count_include_pad: bool = True) -> None:  # fmt: skip
@@ -307,12 +310,14 @@ class AvgPool2d(_AvgPool):
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
                  ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
                  data_format: str = "NCHW") -> None:  # fmt: skip
-        only_nchw(data_format)
+        pooling.only_nchw(data_format)
         super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-class AvgPool3d(_AvgPool, rank=3):
+class AvgPool3d(_AvgPool):
     """The mean under a window of three axes. Arguments as ``AvgPool2d``'s."""
+
+    rank = 3
 
 
 LPPool1d, LPPool2d = (
@@ -353,9 +358,10 @@ MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
 )  # fmt: skip
 
 
-class _ChannelNorm(Cell, _shown="num_features eps momentum=_said_momentum gamma beta moving_mean moving_variance"):
+class _ChannelNorm(Cell):
     """The base of normalizations of channels: parameters, ``repr``, and the numbers of dimensions that they take."""
 
+    _shown = "num_features eps momentum=_said_momentum gamma beta moving_mean moving_variance"
     ranks: tuple[int, ...] = ()
     eps: float
 
@@ -402,7 +408,7 @@ class _BatchNorm(_ChannelNorm):
                  moving_var_init: Any = "ones", use_batch_statistics: bool | None = None,
                  data_format: str = "NCHW", dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
-        only_nchw(data_format)
+        pooling.only_nchw(data_format)
         self.eps, self.momentum = eps, 1.0 - momentum
         self.use_batch_statistics = use_batch_statistics
         self._make_parameters(num_features, momentum, affine, gamma_init, beta_init, moving_mean_init, moving_var_init,
@@ -416,12 +422,16 @@ class _BatchNorm(_ChannelNorm):
                                 self.momentum, self.eps)  # fmt: skip
 
 
-class BatchNorm1d(_BatchNorm, ranks=(2, 3)):
+class BatchNorm1d(_BatchNorm):
     """Batch normalization of shape (N, C) or (N, C, L)."""
 
+    ranks = (2, 3)
 
-class BatchNorm2d(_BatchNorm, ranks=(4,)):
+
+class BatchNorm2d(_BatchNorm):
     """Batch normalization of shape (N, C, H, W)."""
+
+    ranks = (4,)
 
 
 class BatchNorm3d(Cell):
@@ -443,7 +453,7 @@ class BatchNorm3d(Cell):
         return reshaped(self.bn2d(reshaped(x, (batch, channels, depth * height, width))), x.shape)
 
 
-class SyncBatchNorm(_BatchNorm, ranks=(2, 4), _normalized=staticmethod(batch_norm_of_ranks)):
+class SyncBatchNorm(_BatchNorm):
     """Batch normalization; in training on several ranks all of them are one batch.
 
     Arguments are those of ``BatchNorm2d``.
@@ -451,6 +461,9 @@ class SyncBatchNorm(_BatchNorm, ranks=(2, 4), _normalized=staticmethod(batch_nor
     Args:
         process_groups: A list with the list of all ranks, or None for it.
     """
+
+    ranks = (2, 4)
+    _normalized = staticmethod(batch_norm_of_ranks)
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.9, affine: bool = True,
                  gamma_init: Any = "ones", beta_init: Any = "zeros", moving_mean_init: Any = "zeros",
@@ -492,19 +505,25 @@ class _InstanceNorm(_ChannelNorm):
         return instance_norm(x, self.gamma, self.beta, self.eps)
 
 
-class InstanceNorm1d(_InstanceNorm, ranks=(3,)):
+class InstanceNorm1d(_InstanceNorm):
     """Instance normalization of shape (N, C, L)."""
 
+    ranks = (3,)
 
-class InstanceNorm2d(_InstanceNorm, ranks=(4,)):
+
+class InstanceNorm2d(_InstanceNorm):
     """Instance normalization of shape (N, C, H, W)."""
 
+    ranks = (4,)
 
-class InstanceNorm3d(_InstanceNorm, ranks=(5,)):
+
+class InstanceNorm3d(_InstanceNorm):
     """Instance normalization of shape (N, C, D, H, W)."""
 
+    ranks = (5,)
 
-class LayerNorm(Cell, _shown="normalized_shape begin_norm_axis begin_params_axis gamma beta"):
+
+class LayerNorm(Cell):
     """Normalization over the axes from ``begin_norm_axis`` on.
 
     Args:
@@ -516,6 +535,8 @@ class LayerNorm(Cell, _shown="normalized_shape begin_norm_axis begin_params_axis
         epsilon: Added to the variance.
         dtype: Element type of the parameters.
     """
+
+    _shown = "normalized_shape begin_norm_axis begin_params_axis gamma beta"
 
     def __init__(self, normalized_shape: Any, begin_norm_axis: int = -1, begin_params_axis: int = -1,
                  gamma_init: Any = "ones", beta_init: Any = "zeros", epsilon: float = 1e-7,
@@ -539,8 +560,10 @@ class LayerNorm(Cell, _shown="normalized_shape begin_norm_axis begin_params_axis
         return result
 
 
-class GroupNorm(Cell, _shown="num_groups num_channels"):
+class GroupNorm(Cell):
     """Normalization over each group of channels (axis 1) of a tensor of shape (N, C, H, W)."""
+
+    _shown = "num_groups num_channels"
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
                  gamma_init: Any = "ones", beta_init: Any = "zeros", dtype: Any = float32) -> None:  # fmt: skip
@@ -560,5 +583,4 @@ class GroupNorm(Cell, _shown="num_groups num_channels"):
         return ops.group_norm(x, self.num_groups, self.gamma, self.beta, self.eps)
 
 
-names.call_rows(vars(), __name__)
-__all__ = names.public(vars(), Cell)
+names.export(vars())

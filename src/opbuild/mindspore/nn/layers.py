@@ -443,6 +443,4 @@ def _blurred(images: Tensor, window: Array) -> Tensor:
     return conv(images, Tensor.of(np.tile(window, (channels, 1, 1, 1))), groups=channels)
 
 
-names.call_rows(vars(), __name__)
-__all__ = names.public(vars(), Cell)
-__all__ += ["get_activation"]
+names.export(vars())

@@ -210,5 +210,4 @@ def _distance(first: Tensor, second: Tensor) -> Tensor:
     return ops.sqrt(ops.sum(ops.square(ops.sub(first, second)), 1))
 
 
-names.call_rows(vars(), __name__)
-__all__ = names.public(vars(), Cell)
+names.export(vars())

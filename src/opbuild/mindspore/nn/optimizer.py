@@ -175,7 +175,7 @@ def cosine_decay_lr(min_lr: float, max_lr: float, total_step: int, step_per_epoc
     ))  # fmt: skip
 
 
-class Optimizer(Cell, _is_step=True):
+class Optimizer(Cell):
     """The base of optimizers: a call with the gradients changes the parameters, whose states it keeps.
 
     Args:
@@ -191,6 +191,8 @@ class Optimizer(Cell, _is_step=True):
     Raises:
         ArgumentTypeError: If there are no parameters, or something else is among them.
     """
+
+    _is_step = True
 
     def __init__(self, learning_rate: Any, parameters: Any, weight_decay: float = 0.0, loss_scale: float = 1.0) -> None:
         super().__init__(auto_prefix=False)
@@ -434,8 +436,10 @@ class Adam(_Moments):
         ops.assign_sub(parameter, ops.mul(self.moved(index, gradient), factor))
 
 
-class AdamWeightDecay(_Moments, _means=("adam_m", "adam_v")):
+class AdamWeightDecay(_Moments):
     """Adam without correction of the means, whose decay of weights goes past them."""
+
+    _means = ("adam_m", "adam_v")
 
     def __init__(self, params: Any, learning_rate: Any = 1e-3, beta1: float = 0.9, beta2: float = 0.999,
                  eps: float = 1e-6, weight_decay: float = 0.0) -> None:  # fmt: skip
@@ -451,11 +455,13 @@ class AdamWeightDecay(_Moments, _means=("adam_m", "adam_v")):
         ops.assign_sub(parameter, ops.mul(ops.add(step, ops.mul(parameter, decay)) if decay else step, rate))
 
 
-class Lamb(_Moments, _means=("lamb_m", "lamb_v")):
+class Lamb(_Moments):
     """Adam with corrected means, whose step is as long as the parameter is: for large batches.
 
     The step of a parameter is scaled by the parameter's norm over the step's, at most by 10 (arXiv:1904.00962).
     """
+
+    _means = ("lamb_m", "lamb_v")
 
     def __init__(self, params: Any, learning_rate: Any, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-6,
                  weight_decay: float = 0.0) -> None:  # fmt: skip
@@ -532,14 +538,4 @@ class RMSProp(Optimizer):
         return ops.assign(state, ops.add(ops.mul(state, self.decay), ops.mul(value, 1.0 - self.decay)))
 
 
-names.call_rows(vars(), __name__)
-__all__ = names.public(vars(), Cell)
-__all__ += [
-    "cosine_decay_lr",
-    "exponential_decay_lr",
-    "inverse_decay_lr",
-    "natural_exp_decay_lr",
-    "piecewise_constant_lr",
-    "polynomial_decay_lr",
-    "warmup_lr",
-]
+names.export(vars())

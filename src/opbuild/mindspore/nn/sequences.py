@@ -164,8 +164,10 @@ class _Recurrent(Cell):
         return cast(ops.concat([reshaped(each, (1, *each.shape)) for each in joined]), dtype)
 
 
-class RNN(_Recurrent, kind="RNN"):
+class RNN(_Recurrent):
     """A simple recurrent layer. Arguments as ``_Recurrent``'s, and ``nonlinearity``: ``tanh`` or ``relu``."""
+
+    kind = "RNN"
 
     def __init__(self, *args: Any, nonlinearity: str = "tanh", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -175,15 +177,19 @@ class RNN(_Recurrent, kind="RNN"):
         return {"activations": (self.nonlinearity.capitalize(),) * self._directions}
 
 
-class GRU(_Recurrent, kind="GRU"):
+class GRU(_Recurrent):
     """A layer of gated recurrent units."""
+
+    kind = "GRU"
 
     def _attributes(self) -> dict[str, Any]:
         return {"linear_before_reset": 1}
 
 
-class LSTM(_Recurrent, kind="LSTM"):
+class LSTM(_Recurrent):
     """A layer of long short-term memory. The state is a tuple: (hidden, cell)."""
+
+    kind = "LSTM"
 
 
 class _RecurrentCell(Cell):
@@ -234,8 +240,10 @@ class RNNCell(_RecurrentCell):
         return ops.tanh(total) if self.nonlinearity == "tanh" else ops.relu(total)
 
 
-class GRUCell(_RecurrentCell, gates=3):
+class GRUCell(_RecurrentCell):
     """A gated recurrent unit."""
+
+    gates = 3
 
     def construct(self, x: Tensor, hx: Tensor) -> Tensor:
         """Return the next hidden state."""
@@ -246,8 +254,10 @@ class GRUCell(_RecurrentCell, gates=3):
         return ops.add(new, ops.mul(update, ops.sub(hx, new)))
 
 
-class LSTMCell(_RecurrentCell, gates=4):
+class LSTMCell(_RecurrentCell):
     """A unit of long short-term memory."""
+
+    gates = 4
 
     def construct(self, x: Tensor, hx: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the next hidden state and the next cell state."""
@@ -519,9 +529,10 @@ class TransformerEncoderLayer(_Layer):
         return self._block(2, self._block(1, src, attended), self._feed_forward)
 
 
-class TransformerDecoderLayer(_Layer, attentions=("self_attn", "multihead_attn")):
+class TransformerDecoderLayer(_Layer):
     """Self-attention, attention to the encoder's output, and two dense layers."""
 
+    attentions = ("self_attn", "multihead_attn")
     self_attn: MultiheadAttention
     multihead_attn: MultiheadAttention
 
@@ -646,5 +657,4 @@ def _activation(given: Any) -> Any:
     raise ArgumentValueError(f"activation of a transformer layer is {given!r}", "give 'relu' or 'gelu'")
 
 
-names.call_rows(vars(), __name__)
-__all__ = names.public(vars(), Cell)
+names.export(vars())

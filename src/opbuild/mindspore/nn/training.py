@@ -19,8 +19,7 @@ from opbuild.mindspore.functions import value_and_grad
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.optimizer import Optimizer
 from opbuild.mindspore.ops.shaping import reshaped
-from opbuild.mindspore.parameter import Parameter
-from opbuild.mindspore.states import need_states
+from opbuild.mindspore.parameter import Parameter, need_states
 from opbuild.mindspore.tensor import Tensor
 
 BUCKET = 25 << 20
@@ -148,7 +147,7 @@ class WithEvalCell(Cell):
         return self._loss_fn(outputs, label), outputs, label
 
 
-class ForwardValueAndGrad(Cell, _is_step=True):
+class ForwardValueAndGrad(Cell):
     """A network and its gradients: ``construct(*inputs)`` gives what the network does, and the gradients.
 
     Args:
@@ -158,6 +157,8 @@ class ForwardValueAndGrad(Cell, _is_step=True):
         get_by_list: Whether to differentiate by parameters: instead of the first input, or beside all.
         sens_param: Whether the last input is the gradient of the loss.
     """
+
+    _is_step = True
 
     def __init__(self, network: Cell, weights: Any = None, get_all: bool = False, get_by_list: bool = False,
                  sens_param: bool = False) -> None:  # fmt: skip
@@ -182,7 +183,7 @@ class ForwardValueAndGrad(Cell, _is_step=True):
         return loss, gradients
 
 
-class TrainOneStepCell(Cell, _is_step=True):
+class TrainOneStepCell(Cell):
     """One step of training: a call computes the loss and its gradients, lets the optimizer change the parameters.
 
     Forward pass, backward pass and optimizer are one network, whose parameters are its states.
@@ -193,6 +194,8 @@ class TrainOneStepCell(Cell, _is_step=True):
         sens: What the loss is multiplied by before its gradients are taken.
         return_grad: Whether to return the gradients by name, behind the loss.
     """
+
+    _is_step = True
 
     def __init__(
         self, network: Cell, optimizer: Optimizer, sens: float | None = None, return_grad: bool = False
@@ -342,5 +345,4 @@ def changed_where(condition: Tensor, change: Callable[[], Any]) -> None:
             states.write(parameter, kept.symbol)  # type: ignore[arg-type]
 
 
-names.call_rows(vars(), __name__)
-__all__ = names.public(vars(), Cell)
+names.export(vars(), but="all_finite changed_scale changed_where combining")

@@ -16,7 +16,6 @@ from opbuild.mindspore.ops.primitives import *
 from opbuild.mindspore.ops.random import *
 from opbuild.mindspore.ops.reduction import *
 from opbuild.mindspore.ops.shaping import *
-from opbuild.mindspore.ops.special import *
 from opbuild.mindspore.tensor import is_tensor as is_tensor
 
 __getattr__ = names.getter(__name__)

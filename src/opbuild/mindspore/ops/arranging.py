@@ -16,7 +16,7 @@ from opbuild.graph.types import Array
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in, one_of
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.execution import cast, emit, need_array, on_data, symbol_of
+from opbuild.mindspore.execution import cast, emit, on_data, symbol_of
 from opbuild.mindspore.ops.arithmetic import as_operand, div, less, maximum, mul, neg, where
 from opbuild.mindspore.ops.declaration import formula, named, need_tensor, of_tensor, spelled
 from opbuild.mindspore.ops.shaping import (
@@ -41,8 +41,7 @@ from opbuild.mindspore.ops.shaping import (
     swapaxes,
     transpose,
 )
-from opbuild.mindspore.parameter import Parameter
-from opbuild.mindspore.states import need_states
+from opbuild.mindspore.parameter import Parameter, need_states
 from opbuild.mindspore.tensor import Tensor
 
 t = formula("a matrix transposed; vectors as they are",
@@ -686,12 +685,12 @@ def slice_scatter(input: Any, src: Any, axis: int = 0, start: Any = None, end: A
 
 def put_(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
     """Replace (or add to) the elements of the flattened tensor that ``index`` names."""
-    return replaced(input, _put(input, index, source, accumulate), "put_")
+    return replaced(input, _put(need_tensor(input, "put_"), index, source, accumulate), "put_")
 
 
 @on_data
 def _put(input: Any, index: Any, source: Any, accumulate: bool) -> Any:
-    flat = need_array(input, "put_").reshape(-1).copy()
+    flat = input.reshape(-1).copy()
     if accumulate:
         np.add.at(flat, index.reshape(-1), source.reshape(-1))
     else:

@@ -414,10 +414,7 @@ def conv3d_transpose(inputs: Any, weight: Any, pad_mode: str = "valid", padding:
     return conv_transpose(inputs, weight, None, stride, pad_mode, padding, output_padding, dilation, group, 3)
 
 
-names.export(
-    vars(),
-    but="""
+names.export(vars(), but="""
     adaptive adaptive_with_indices averaged conv conv_transpose greatest only_nchw pads_of per_axis pool resized
     with_indices
-""",
-)
+""")  # fmt: skip

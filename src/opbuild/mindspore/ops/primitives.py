@@ -23,7 +23,6 @@ from opbuild.mindspore.ops import (
     random,
     reduction,
     shaping,
-    special,
 )
 from opbuild.mindspore.ops.declaration import Primitive, need_tensor, operator, primitive
 from opbuild.mindspore.ops.pooling import averaged, conv, conv_transpose, interpolate, only_nchw, pool
@@ -688,8 +687,7 @@ _OTHERWISE = dict(  # noqa: C408
 
 _ALSO = {"FastGelu": "FastGeLU", "GatherV2": "Gather", "Inv": "Reciprocal", "Pack": "Stack", "TensorAdd": "Add"}
 
-_MODULES = (arithmetic, arranging, control, images, loss, matrices, normalization, pooling, random, reduction, shaping,
-            special)  # fmt: skip
+_MODULES = (arithmetic, arranging, control, images, loss, matrices, normalization, pooling, random, reduction, shaping)
 _KNOWN = {name.replace("_", ""): function for module in _MODULES for name, function in sorted(vars(module).items())
           if callable(function) and function.__module__ == module.__name__}  # fmt: skip
 """Functions by their names as those of classes are compared with them."""

@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.cell import current
+from opbuild.errors import InvalidModelError
+from opbuild.frontend.cell import current, location
 from opbuild.graph.types import Array, TensorType
 from opbuild.mindspore import initializer, names
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.execution import cast, not_traced, on_data
+from opbuild.mindspore.execution import cast, on_data
 from opbuild.mindspore.ops.arithmetic import add, div, greater, less, mul, softmax, where
 from opbuild.mindspore.ops.declaration import formula, named, need_tensor, spelled
 from opbuild.mindspore.ops.reduction import argmax
 from opbuild.mindspore.ops.shaping import broadcast_to, ints, one_hot
-from opbuild.mindspore.states import Drawn, need_states
+from opbuild.mindspore.parameter import Drawn, need_states
 from opbuild.mindspore.tensor import Tensor
 
 shape_of = formula("a shape given as integers or as a sequence of them",
@@ -33,7 +34,11 @@ def drawn(name: str, values: Any, dtype: Any = None, seed: Any = None) -> Tensor
     Raises:
         InvalidModelError: While a network is traced: it would be the same numbers in each call.
     """
-    not_traced(f"ops.{name}")
+    if current() is not None:
+        raise InvalidModelError(
+            f"construct calls ops.{name}{location()}, which would happen once, when the network is traced",
+            "call it outside of construct and give its result as an argument, or use set_context(mode=PYNATIVE_MODE)",
+        )
     generator = initializer.generator() if seed is None else np.random.default_rng(int(seed) & (2**63 - 1))
     array = np.asarray(values(generator))
     name = to_type(dtype).name if dtype is not None else array.dtype.name

@@ -94,25 +94,22 @@ class Loss(_Mean):
         self.take(loss.mean(), 1)
 
 
-class _Errors(_Mean):
-    _size: Callable[[Array], Array]
+class MAE(_Mean):
+    """The sum of absolute errors, over the number of samples."""
 
     def update(self, *inputs: Any) -> None:
         """Take outputs and labels of equal sizes."""
         outputs, labels = self.given(inputs, 2)
-        self.take(self._size(labels.reshape(outputs.shape) - outputs).sum(), len(labels))
+        self.take(np.abs(labels.reshape(outputs.shape) - outputs).sum(), len(labels))
 
 
-class MAE(_Errors):
-    """The sum of absolute errors, over the number of samples."""
-
-    _size = np.abs
-
-
-class MSE(_Errors):
+class MSE(_Mean):
     """The sum of squared errors, over the number of samples."""
 
-    _size = np.square
+    def update(self, *inputs: Any) -> None:
+        """Take outputs and labels of equal sizes."""
+        outputs, labels = self.given(inputs, 2)
+        self.take(np.square(labels.reshape(outputs.shape) - outputs).sum(), len(labels))
 
 
 class Perplexity(_Mean):
@@ -212,15 +209,6 @@ class _Counted(Metric):
             self._right + (said * true).sum(0), self._said + said.sum(0), self._true + true.sum(0),
         )  # fmt: skip
 
-    def eval(self, average: bool = False) -> Any:
-        """Return the share of each class; with ``average`` their mean."""
-        found = self._shares()
-        return float(found.mean()) if average else found
-
-    @abstractmethod
-    def _shares(self) -> Array:
-        """Return the result of each class."""
-
     def _share(self, of: Any) -> Array:
         if isinstance(of, int):
             raise ArgumentValueError(f"{type(self).__name__} was asked for a result without a sample", "call update")
@@ -234,27 +222,29 @@ class Precision(_Counted):
         super().__init__()
         one_of(eval_type, ("classification",), f"the eval_type of {type(self).__name__}")
 
-    def _shares(self) -> Array:
-        return self._share(self._said)
+    def eval(self, average: bool = False) -> Any:
+        """Return the share of each class; with ``average`` their mean."""
+        found = self._share(self._said)
+        return float(found.mean()) if average else found
 
 
 class Recall(Precision):
     """For each class, the share of its samples that are said to be."""
 
-    def _shares(self) -> Array:
-        return self._share(self._true)
+    def eval(self, average: bool = False) -> Any:
+        """Return the share of each class; with ``average`` their mean."""
+        found = self._share(self._true)
+        return float(found.mean()) if average else found
 
 
 class F1(_Counted):
     """For each class, the harmonic mean of precision and recall."""
 
-    def _shares(self) -> Array:
-        one, two = self._share(self._said), self._share(self._true)
-        return np.asarray(2 * one * two / (one + two + 1e-20))
-
     def eval(self, average: bool = False) -> Any:
         """Return the mean of each class; with ``average`` their mean."""
-        return super().eval(average)
+        one, two = self._share(self._said), self._share(self._true)
+        found = 2 * one * two / (one + two + 1e-20)
+        return float(found.mean()) if average else found
 
 
 _BY_NAME: dict[str, Callable[..., Metric]] = {

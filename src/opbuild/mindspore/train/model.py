@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import islice
+from itertools import chain, islice, repeat
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,6 @@ from opbuild.mindspore.context import get_auto_parallel_context
 from opbuild.mindspore.dataset.pipeline import Dataset, Rows
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.training import WithEvalCell
-from opbuild.mindspore.tensor import Tensor
 from opbuild.mindspore.train.callback import Callbacks, RunContext
 from opbuild.mindspore.train.metrics import Loss, get_metrics
 
@@ -117,7 +115,7 @@ class Model:
         self._train_network.set_train(True)
         with _running(callbacks, state) as (called, context):
             rows: Any = Rows(train_dataset, list, -1, False, initial_epoch)
-            endless = _endless(rows) if dataset_sink_mode and sink_size > 0 else None
+            endless = chain.from_iterable(repeat(rows)) if dataset_sink_mode and sink_size > 0 else None
             called("begin")
             for number in range(initial_epoch, epoch):
                 state.cur_epoch_num = number + 1
@@ -223,11 +221,6 @@ class _running(ExitStack):  # noqa: N801 - used as a function
         for each in self._callbacks.all:
             self.enter_context(each)
         return lambda time: self._callbacks.call(self._state.mode, time, context), context
-
-
-def _endless(rows: Rows) -> Iterator[list[Tensor]]:
-    while True:
-        yield from rows
 
 
 def _size(dataset: Any) -> int:

@@ -144,20 +144,26 @@ class _Conv(Cell):
         return result
 
 
-class Conv1d(_Conv, rank=1):
+class Conv1d(_Conv):
     """A convolution over one spatial axis."""
+
+    rank = 1
 
 
 class Conv2d(_Conv):
     """A convolution over two spatial axes."""
 
 
-class Conv3d(_Conv, rank=3):
+class Conv3d(_Conv):
     """A convolution over three spatial axes."""
 
+    rank = 3
 
-class ConvTranspose2d(_Conv, transposed=True):
+
+class ConvTranspose2d(_Conv):
     """A transposed convolution over two spatial axes."""
+
+    transposed = True
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
                  output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
@@ -206,20 +212,29 @@ class _BatchNorm(Cell):
         )
 
 
-class BatchNorm1d(_BatchNorm, ranks=(2, 3)):
+class BatchNorm1d(_BatchNorm):
     """Batch normalization of shape (N, C) or (N, C, L)."""
 
+    ranks = (2, 3)
 
-class BatchNorm2d(_BatchNorm, ranks=(4,)):
+
+class BatchNorm2d(_BatchNorm):
     """Batch normalization of shape (N, C, H, W)."""
 
+    ranks = (4,)
 
-class BatchNorm3d(_BatchNorm, ranks=(5,)):
+
+class BatchNorm3d(_BatchNorm):
     """Batch normalization of shape (N, C, D, H, W)."""
 
+    ranks = (5,)
 
-class SyncBatchNorm(_BatchNorm, ranks=(2, 3, 4, 5), _normalized=staticmethod(batch_norm_of_ranks)):
+
+class SyncBatchNorm(_BatchNorm):
     """Batch normalization; in training on several ranks all of them are one batch."""
+
+    ranks = (2, 3, 4, 5)
+    _normalized = staticmethod(batch_norm_of_ranks)
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
                  track_running_stats: bool = True, process_group: str | None = None,
