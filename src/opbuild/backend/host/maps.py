@@ -12,7 +12,7 @@ import numpy as np
 from opbuild.backend.host.ml import ML
 from opbuild.backend.host.movement import implements
 from opbuild.backend.host.strings import text_array
-from opbuild.graph.label_tables import MAPPED, as_texts
+from opbuild.graph.tables import MAPPED, as_texts
 from opbuild.graph.types import Array, Node
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from opbuild.backend.host.movement import implements
 from opbuild.backend.host.strings import text_array
-from opbuild.graph.label_tables import as_texts, label_table
+from opbuild.graph.tables import as_texts, label_table
 from opbuild.graph.types import Array, Node
 
 ML = "ai.onnx.ml"

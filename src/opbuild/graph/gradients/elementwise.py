@@ -139,14 +139,9 @@ def dequantized(of: Backward) -> Parts:
     return None, of.sum(of.reshape(part, shape), (axis + 1,))
 
 
-def _in_type_of(of: Backward, x: Value) -> Parts:
-    """Take a gradient back to the type before the conversion; nothing flows through other types than floats."""
-    return (of.cast(of.gradient(), x.dtype),) if is_float(x.dtype) else ()
-
-
 RULES.register_all(
     {
-        "Cast CastLike": lambda of: _in_type_of(of, of.input(0)),
+        "Cast CastLike": lambda of: (of.cast(of.gradient(), of.input(0).dtype),) if is_float(of.input(0).dtype) else (),
         "Identity": lambda of: () if of.flag("stop_gradient") else (of.gradient(),),
         "Dropout": lambda of: (of.gradient(),),  # nothing is dropped, or the network could not have been typed
         "Trilu": lambda of: (of("Trilu", of.gradient(), of.optional(1), **of.node.attrs),),

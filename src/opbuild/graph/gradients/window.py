@@ -176,26 +176,18 @@ def convolution_gradients(
     )
 
 
-def max_pool_data(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int]) -> Value:
+def max_pool_data(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axes: int | None = None) -> Value:
     """Return the gradient of a max pool's data, given its output's.
 
-    Indices are where in the data each output's element stood, counted over all of it, as ONNX does.
+    Indices are where in the data each output's element stood, counted over all of it, as ONNX does, or in the plane of
+    the last ``axes``, as torch does.
     """
     if is_empty(dy):
         return of.filled(0.0, dy.dtype, shape)
-    places, parts = (of.reshape(each, (prod(each.shape),)) for each in (indices, dy))
-    zeros = of.filled(0.0, dy.dtype, (prod(shape),))
-    return of.reshape(of("ScatterElements", zeros, places, parts, axis=0, reduction="add"), shape)
-
-
-def max_pool_planes(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axes: int = 2) -> Value:
-    """Return the result of ``max_pool_data`` for places counted in the plane of the last ``axes``, as in torch."""
-    if is_empty(dy):
-        return of.filled(0.0, dy.dtype, shape)
-    planes, plane = prod(shape[: len(shape) - axes]), prod(shape[len(shape) - axes :])
-    places, parts = (of.reshape(each, (planes, prod(each.shape) // planes)) for each in (indices, dy))
-    zeros = of.filled(0.0, dy.dtype, (planes, plane))
-    return of.reshape(of("ScatterElements", zeros, places, parts, axis=1, reduction="add"), shape)
+    outer = () if axes is None else (prod(shape[: len(shape) - axes]),)
+    places, parts = (of.reshape(each, (*outer, prod(each.shape) // prod(outer))) for each in (indices, dy))
+    zeros = of.filled(0.0, dy.dtype, (*outer, prod(shape) // prod(outer)))
+    return of.reshape(of("ScatterElements", zeros, places, parts, axis=len(outer), reduction="add"), shape)
 
 
 def average_pool_data(
@@ -220,11 +212,6 @@ def average_pool_data(
     parts = of("Div", dy, of.constant(counts, dy.dtype))
     ones = of.filled(1.0, dy.dtype, (channels, 1, *taps))
     return convolution_data(of, parts, ones, shape, TapWindow(strides, pads, steps, channels))
-
-
-def global_average_data(of: GraphBuilder, dy: Value, shape: Sequence[int]) -> Value:
-    """Return the gradient of a mean over all positions, (N, C, 1, ...) to ``shape``."""
-    return of.expand(of("Div", dy, of.constant(max(prod(shape[2:]), 1), dy.dtype)), shape)
 
 
 Parts = Sequence[Value | None]
@@ -300,7 +287,8 @@ def norm_of_window(of: Backward) -> Parts:
 @gradient("GlobalAveragePool")
 def global_average(of: Backward) -> Parts:
     """Divide each channel's part among its elements."""
-    return (global_average_data(of, of.gradient(), of.input(0).shape),)
+    shape, dy = of.input(0).shape, of.gradient()
+    return (of.expand(of("Div", dy, of.constant(max(prod(shape[2:]), 1), dy.dtype)), shape),)
 
 
 @gradient("GlobalMaxPool")

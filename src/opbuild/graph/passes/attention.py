@@ -157,15 +157,12 @@ class HiddenKeys:
         """Return whether all floats that the scores read are finite constants; ``alone``: of one element."""
         dtypes = {name: self.type_of(name).dtype for name in operands}
         floats = [self._known.get(name) for name in operands if dtypes[name] not in ("bool", "int32", "int64")]
-        return all(
-            self._is_far(value) or ((np.size(value) == 1 or not alone) and bool(np.isfinite(value).all()))
-            for value in floats
-            if value is not None
-        ) and all(value is not None for value in floats)
-
-    @staticmethod
-    def _is_far(value: Array) -> bool:
-        return np.size(value) == 1 and float(np.asarray(value).reshape(-1)[0]) <= FAR
+        known = [np.asarray(value) for value in floats if value is not None]
+        return len(known) == len(floats) and all(
+            (value.size == 1 and float(value.reshape(-1)[0]) <= FAR)
+            or ((value.size == 1 or not alone) and bool(np.isfinite(value).all()))
+            for value in known
+        )
 
 
 def _hiding(e: Expression) -> list[tuple[Expression, Expression]]:
@@ -226,8 +223,10 @@ class _AttentionPattern(Pattern):
 
     def attention(self, node: Node) -> Node | None:
         """Return the attention whose last product a node is, or None."""
-        softmax = self.step(node.inputs[0], "Softmax") if _is_product(node) else None
-        if softmax is None or not self._along_rows(softmax):
+        is_product = node.op_type == "MatMul" and not node.domain
+        softmax = self.step(node.inputs[0], "Softmax") if is_product else None
+        rank = 0 if softmax is None else len(self.types[softmax.inputs[0]].shape)
+        if softmax is None or rank < 2 or int(softmax.attrs.get("axis", -1)) not in (-1, rank - 1):
             return None
         rounds = _rounding(node)
         if rounds is None or _rounding(softmax) != rounds:
@@ -272,7 +271,7 @@ class _AttentionPattern(Pattern):
         chain = self.step(name, "Elementwise", domain="opbuild")
         for place, source in enumerate(chain.inputs if chain is not None else ()):
             product = self.step(source, "MatMul")
-            if chain is None or product is None or not _is_plain_product(product):
+            if chain is None or product is None or "epilogue" in product.attrs:
                 continue
             if self.types[source] != self.types[name]:
                 continue
@@ -287,22 +286,10 @@ class _AttentionPattern(Pattern):
         is_known = not any(part[0] == "user" for part in walk(expression))
         return is_known and all(self.types[name].dtype in OPERAND_TYPES for name in operands)
 
-    def _along_rows(self, softmax: Node) -> bool:
-        rank = len(self.types[softmax.inputs[0]].shape)
-        return rank >= 2 and int(softmax.attrs.get("axis", -1)) in (-1, rank - 1)
-
     def _is_matrix(self, name: str) -> bool:
         """Return whether a value is made when the network runs and is at least a matrix."""
         type_ = self.types[name]
         return name not in self.constants and type_.dtype == EXACT_TYPE and len(type_.shape) >= 2
-
-
-def _is_product(node: Node) -> bool:
-    return node.op_type == "MatMul" and not node.domain
-
-
-def _is_plain_product(node: Node) -> bool:
-    return _is_product(node) and "epilogue" not in node.attrs
 
 
 def _rounding(node: Node) -> str | None:

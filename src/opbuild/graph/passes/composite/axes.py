@@ -14,7 +14,6 @@ import numpy as np
 from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.composite import REWRITES
-from opbuild.graph.passes.indices import in_range
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.types import Array
 
@@ -221,7 +220,7 @@ def _each(of: PassBuilder, axis: str, count: int, along: Callable[[str, int, str
     if count < rank:
         is_negative = of("Less", place, of.constant(0, "int64"))
         place = of("Where", is_negative, of("Add", place, of.integers(rank)), place)
-        place = in_range(of, place, (count,))
+        place = of.in_range(place, count)
     if count == 1:  # what nothing is chosen by would not be looked at
         along(of("Gather", of.reshape(x, (1, *shape)), place, axis=0), 0, of.outputs[0])
         return

@@ -156,7 +156,4 @@ def _expanded(term: str, rank: int, most: int) -> tuple[str, ...]:
     return (*head, *(str(number) for number in range(most - count, most)), *tail)
 
 
-@REWRITES.register("Einsum")
-def _einsum(of: PassBuilder) -> None:
-    """Einsum of any equation, two operands at a time."""
-    _Einsum(of).run()
+REWRITES.register("Einsum")(lambda of: _Einsum(of).run())

@@ -108,11 +108,7 @@ def _average(of: IntegerBuilder) -> None:
 
 @rewrites("NhwcMaxPool", domain=MICROSOFT)
 def _max_pool(of: IntegerBuilder) -> None:
-    _channels_first(of, _plain_max_pool)
-
-
-def _plain_max_pool(of: IntegerBuilder) -> None:
-    of("MaxPool", *of.inputs, output=of.outputs[0], **of.node.attrs)
+    _channels_first(of, lambda of: of("MaxPool", *of.inputs, output=of.outputs[0], **of.node.attrs))
 
 
 def _channels_first(of: IntegerBuilder, rewrite: Rewrite) -> None:
