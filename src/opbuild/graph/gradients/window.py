@@ -102,11 +102,8 @@ def _weight_by_product(of: GraphBuilder, x: Value, dy: Value, shape: Sequence[in
     """Return the gradient of a convolution's weights: one product a group of the elements that each tap has seen."""
     (out, inner, *taps), group = shape, window.group
     rank, images, positions = len(taps), x.shape[0], prod(dy.shape[2:])
-    windows = [
-        _seen(of, data, tap, dy.shape[2:], window)
-        for data in (_padded(of, x, dy.shape[2:], taps, window),)
-        for tap in product(*map(range, taps))
-    ]
+    data = _padded(of, x, dy.shape[2:], taps, window)
+    windows = [_seen(of, data, tap, dy.shape[2:], window) for tap in product(*map(range, taps))]
     seen = [of.reshape(each, (images, group, 1, inner, positions)) for each in windows]
     columns = of("Concat", *seen, axis=2) if len(seen) > 1 else seen[0]
     columns = of.reshape(columns, (images, group, len(seen) * inner, positions))

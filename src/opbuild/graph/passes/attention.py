@@ -59,7 +59,8 @@ class HiddenKeys:
             if not counts:
                 return None
             seen, hidden, number = counts[0]
-            places = self._places(operands[e[1]], number, mask.shape[-1])
+            places = f"{operands[e[1]]}/keys", f"{operands[e[1]]}/seen"
+            self.constants |= {places[0]: np.arange(mask.shape[-1], dtype=np.int64), places[1]: number}
             names.extend(name for name in places if name not in names)
             key, query = (arg(names.index(name)) for name in places)
             if mask.dtype == bool:
@@ -107,12 +108,6 @@ class HiddenKeys:
             return False
         return min(shape[-2:]) > 1 and all(extent == 1 for extent in shape[:-2])
 
-    def _places(self, mask: str, number: Array, keys: int) -> tuple[str, str]:
-        """Return the names of new constants: the place of each key, and how many keys each query sees."""
-        places, seen = f"{mask}/keys", f"{mask}/seen"
-        self.constants |= {places: np.arange(keys, dtype=np.int64), seen: number}
-        return places, seen
-
     def _number(self, e: Expression, operands: Sequence[str]) -> float | None:
         if e[0] == "const":
             return float(e[2])
@@ -138,10 +133,8 @@ class HiddenKeys:
 
     def _is_beginning(self, node: Node) -> bool:
         """Return whether a Slice takes elements from the first one on, one after the other."""
-        begin, step = (
-            self._known.get(name) for name in (node.inputs[1], node.inputs[4] if len(node.inputs) > 4 else "")
-        )
-        numbers = [None if value is None else value.tolist() for value in (begin, step)]
+        known = [self._known.get(name) for name in (node.inputs[1], (*node.inputs, "", "")[4])]
+        numbers = [None if value is None else value.tolist() for value in known]
         return not is_open(chain(*filter(None, numbers))) and numbers in ([[0], [1]], [[0], None])
 
     def _is_of_query(self, e: Expression, operands: Sequence[str]) -> bool:

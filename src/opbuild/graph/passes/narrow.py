@@ -136,7 +136,7 @@ class _Widening:
             self._take_cast(node)
         elif not node.domain and (node.op_type in MOVERS or node.op_type == "Concat"):
             self._take_mover(node)
-        elif _is_elementwise(node) and not self.computed.intersection(node.inputs):
+        elif self._is_operation(node) and not self.computed.intersection(node.inputs):
             self._take_as_it_is(node)
         elif any(map(self._is_narrow, node.inputs)):
             self._take_wide(node)
@@ -190,6 +190,13 @@ class _Widening:
         else:
             self._take_wide(node, exact=True)
 
+    @staticmethod
+    def _is_operation(node: Node) -> bool:
+        """Return whether a node is one operation: several are computed in float32 and rounded once."""
+        if node.domain == "opbuild":
+            return node.op_type in BY_TYPE
+        return not node.domain and (node.op_type in _SINGLE or of_onnx(node.op_type, node.attrs) is not None)
+
     def _is_normalized_next(self, node: Node) -> bool:
         """Return whether only a BatchNormalization reads a float16 result, which folds into the operator's weights.
 
@@ -208,7 +215,8 @@ class _Widening:
 
     def _take_wide(self, node: Node, exact: bool = False) -> None:
         node = self._bounded(node) if node.op_type == "Clip" else node
-        exact = exact or (not node.domain and node.op_type in EXACT) or _is_exact_operation(node)
+        found = None if node.domain else of_onnx(node.op_type, node.attrs)
+        exact = exact or (not node.domain and node.op_type in EXACT) or (found is not None and found[1].exact)
         exact = exact or self._is_normalized_next(node)
         inputs = tuple(
             name if place == 1 and self._is_weight(node, name) else self.widened(name)
@@ -318,15 +326,3 @@ def force_float32(graph: Graph) -> Graph:
     for name in graph.outputs:
         conversion.narrow(name)
     return conversion.to.graph(graph)
-
-
-def _is_elementwise(node: Node) -> bool:
-    """Return whether a node is one operation: several are computed in float32 and rounded once."""
-    if node.domain == "opbuild":
-        return node.op_type in BY_TYPE
-    return not node.domain and (node.op_type in _SINGLE or of_onnx(node.op_type, node.attrs) is not None)
-
-
-def _is_exact_operation(node: Node) -> bool:
-    found = None if node.domain else of_onnx(node.op_type, node.attrs)
-    return found is not None and found[1].exact
