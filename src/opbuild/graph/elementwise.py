@@ -114,7 +114,7 @@ def expression_of(node: Node, operands: list[Expression], dtypes: Sequence[str])
     """
     user = user_operators.find(node.domain, node.op_type)
     if user is not None and user.is_elementwise:
-        return ("user", user.name, *operands)
+        return ("user", user.op_type, *operands)
     if node.domain == "opbuild":
         if node.op_type == "Elementwise":
             stored = from_json(list(node.attrs["expression"]))

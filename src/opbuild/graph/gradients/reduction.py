@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.graph.extents import is_open
-from opbuild.graph.gradients.registry import RULES, Backward, channel_means, gradient, is_empty, per_channel, summed_to
+from opbuild.graph.gradients.registry import (
+    RULES,
+    Backward,
+    channel_means,
+    channel_sums,
+    gradient,
+    is_empty,
+    per_channel,
+    summed_to,
+)
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import COLLECTIVES
 
@@ -257,8 +266,7 @@ def batch_norm_gradients(
     if count is not None and dy.dtype in ("float32", "float64"):  # in 16 bits a mean may be too small
         scales, shifts = (of.reshape(of("Mul", each, count), x.shape[1:2]) for each in (along, slope))
         return data, scales, shifts
-    axes = [axis for axis in range(rank) if axis != 1]
-    return data, of.sum(of("Mul", of("Mul", dy, distance()), wide), axes), of.sum(dy, axes)
+    return data, channel_sums(of, of("Mul", of("Mul", dy, distance()), wide)), channel_sums(of, dy)
 
 
 def group_norm_gradients(
@@ -274,9 +282,8 @@ def group_norm_gradients(
     normal = of("Mul", of("Sub", of.reshape(x, shape), middle), wide)
     slope = dy if scale is None else of("Mul", dy, per_channel(of, scale, rank))
     data = of.reshape(centred_data(of, of.reshape(slope, shape), normal, wide, (2,)), x.shape)
-    axes = [axis for axis in range(rank) if axis != 1]
     weighted = of("Mul", dy, of.reshape(normal, x.shape))
-    return data, of.sum(weighted, axes), of.sum(dy, axes)
+    return data, channel_sums(of, weighted), channel_sums(of, dy)
 
 
 Parts = Sequence[Value | None]

@@ -190,15 +190,13 @@ OPERAND_TYPES = frozenset((EXACT_TYPE, "bool", "int32", "int64"))
 def fuse_attention(graph: Graph) -> Graph:
     """Replace ``softmax(expression(queries @ keys)) @ values`` by ``opbuild.Attention`` where nothing else reads it."""
     pattern = _AttentionPattern(graph)
-    nodes = [pattern.attention(node) or node for node in graph.nodes]
-    # The types of what was taken in stay: lowering may want the operators one by one.
+    found = [pattern.attention(node) or node for node in graph.nodes]
+    nodes, added = tuple(node for node in found if id(node) not in pattern.taken), pattern.hidden.constants
     constants = ConstantValues(graph.constants)
-    constants.update(pattern.hidden.constants)
-    return graph.with_(
-        nodes=tuple(node for node in nodes if id(node) not in pattern.taken),
-        types={**graph.types, **{name: pattern.hidden.type_of(name) for name in pattern.hidden.constants}},
-        constants=constants,
-    )
+    constants.update(added)
+    # The types of what was taken in stay: lowering may want the operators one by one.
+    types = {**graph.types, **{name: pattern.hidden.type_of(name) for name in added}}
+    return graph.with_(nodes=nodes, types=types, constants=constants)
 
 
 class _AttentionPattern(Pattern):

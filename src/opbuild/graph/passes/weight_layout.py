@@ -14,12 +14,9 @@ from opbuild.graph.weight_layout import block_shape
 
 
 def weights_in_blocks(graph: Graph, block: int, free: Sequence[int]) -> tuple[Graph, list[int]]:
-    """Return a graph whose states lie in blocks where they may, and the positions of the inputs that do.
+    """Return a graph with ``updates``, not fused, whose states lie in blocks where they may, and which inputs do.
 
-    Args:
-        graph: A graph with ``updates``, before anything is fused.
-        block: The channels in a block; weights whose channels fill none stay as they are.
-        free: The positions of the inputs that may lie in blocks, of those that outputs replace.
+    Weights whose channels fill no block stay as they are. ``free`` are the positions of the inputs that may.
     """
     kinds = {graph.types[graph.inputs[given]] for given in free}
     whole = (each for each in kinds if len(each.shape) == 4 and each.size > 0 and each.dtype == "float32")

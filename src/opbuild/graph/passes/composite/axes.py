@@ -27,12 +27,8 @@ LEAST_IN_STEPS, LEAST_STEP = 256, 8
 def matrix(length: int, given: int, parts: int, inverse: bool, onesided: bool) -> Array:
     """Return a transform as a matrix in float64: ``(given * parts, results * parts of a result)``.
 
-    Args:
-        length: Length of the transform.
-        given: Elements that there are; those beyond ``length`` are left out, those that lack are zeros.
-        parts: Numbers of an element: 1 if it is real, 2 if it is complex.
-        inverse: Whether it is the inverse transform.
-        onesided: Whether the half that the other one mirrors is left out: of the results, or of what is inverted.
+    Of the elements given those beyond ``length`` are left out, those that lack are zeros; they have one part if they
+    are real. ``onesided``: the half that the other one mirrors is left out, of the results or of what is inverted.
     """
     half = length // 2 + 1
     used = min(given, half if inverse and onesided else length)
