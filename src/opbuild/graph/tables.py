@@ -111,14 +111,10 @@ class Way(NamedTuple):
 
 def way_of(node: Node) -> Way:
     """Return the resampling of a Resize or Upsample node."""
-    return Way(
-        mode_of(node),
-        coordinates(node),
-        node.text("nearest_mode", "floor" if node.op_type == "Upsample" else "round_prefer_floor"),
-        float(node.attrs.get("cubic_coeff_a", -0.75)),
-        bool(node.attrs.get("exclude_outside", 0)),
-        bool(node.attrs.get("antialias", 0)),
-    )
+    rounding = node.text("nearest_mode", "floor" if node.op_type == "Upsample" else "round_prefer_floor")
+    leaves_outside, antialias = (bool(node.attrs.get(name, 0)) for name in ("exclude_outside", "antialias"))
+    coefficient = float(node.attrs.get("cubic_coeff_a", -0.75))
+    return Way(mode_of(node), coordinates(node), rounding, coefficient, leaves_outside, antialias)
 
 
 def mode_of(node: Node) -> str:

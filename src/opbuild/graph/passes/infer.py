@@ -162,11 +162,8 @@ def infer(graph: Graph, types: Mapping[str, TensorType] | None = None) -> Graph:
     known = {name: given[name] for name in graph.inputs}
     known.update((name, type_of(value)) for name, value in graph.constants.items())
     for node in graph.nodes:
-        found = infer_node(
-            node,
-            [known[name] if name else None for name in node.inputs],
-            [graph.constants.get(name) for name in node.inputs],
-        )
+        read = [known[name] if name else None for name in node.inputs]
+        found = infer_node(node, read, [graph.constants.get(name) for name in node.inputs])
         known.update((name, each) for name, each in zip(node.outputs, found, strict=False) if name)
     return graph.with_(types=known)
 
