@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -204,10 +203,12 @@ def check_types(types: Iterable[str], option: str = "optypelist_for_implmode") -
     Raises:
         OptionError: If it names another one.
     """
+    from difflib import get_close_matches  # few options name a type that there is not
+
     known = known_types()
     for op_type in types:
         if op_type not in known:
-            near = difflib.get_close_matches(op_type, sorted(known), 3)
+            near = get_close_matches(op_type, sorted(known), 3)
             meant = f"; is it {' or '.join(near)}?" if near else ""
             raise OptionError(
                 f"{option} names {op_type!r}, which is no operator type",
