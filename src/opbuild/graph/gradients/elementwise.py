@@ -8,13 +8,21 @@ from functools import partial
 import numpy as np
 
 from opbuild.dtypes import is_float, numpy_dtype
-from opbuild.graph.gradients.registry import CONSTANT, FORMULAS, RULES, Backward, Term, gradient, is_empty, summed_to
+from opbuild.graph.gradients.registry import (
+    CONSTANT,
+    FORMULAS,
+    RULES,
+    Backward,
+    Parts,
+    Term,
+    gradient,
+    is_empty,
+    summed_to,
+)
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.operations.derivatives import CONSTANT as STEPS
 from opbuild.operations.derivatives import DERIVATIVES
 from opbuild.operations.table import OPERATIONS, of_onnx
-
-Parts = Sequence[Value | None]
 
 
 def _parts(of: Backward, name: str, operands: Sequence[Value]) -> Parts:

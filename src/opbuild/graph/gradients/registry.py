@@ -104,8 +104,10 @@ class Backward(NodeBuilder):
         ).at(self.node.name)
 
 
-Gradient = Callable[[Backward], Sequence[Value | None]]
-"""Returns the gradient of each input, None where nothing flows back; absent ones at the end may be left out."""
+Parts = Sequence[Value | None]
+"""The gradient of each input, None where nothing flows back; absent ones at the end may be left out."""
+
+Gradient = Callable[[Backward], Parts]
 
 RULES: Registry[Gradient] = Registry(
     "gradient", __package__, others=("elementwise", "movement", "reduction", "recurrent", "sampling", "window")

@@ -9,13 +9,11 @@ from math import prod
 
 import numpy as np
 
-from opbuild.graph.gradients.registry import FORMULAS, Backward, Term, gradient, is_empty
+from opbuild.graph.gradients.registry import FORMULAS, Backward, Parts, Term, gradient, is_empty
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.tables import axes_of, is_plain, neighbours, way_of
 from opbuild.graph.types import Array
 from opbuild.platform.records import NamedTuple
-
-Parts = Sequence[Value | None]
 
 CUBIC = -0.75
 """The coefficient of GridSample's cubic interpolation."""
@@ -244,7 +242,7 @@ def _greatest(
 
 
 @gradient("Resize", "Upsample")
-def resampled(of: Backward) -> Sequence[Value | None]:
+def resampled(of: Backward) -> Parts:
     """Give each element its shares of the results it counted in, axis by axis: a product with the turned weights."""
     x, found = of.input(0), of.gradient()
     if not is_plain(of.node):
@@ -262,7 +260,7 @@ def resampled(of: Backward) -> Sequence[Value | None]:
 
 
 @gradient("LRN")
-def local_response(of: Backward) -> Sequence[Value | None]:
+def local_response(of: Backward) -> Parts:
     """Differentiate ``x / s ** beta``, where ``s`` has the mean of the squares of the neighbouring channels."""
     x, dy = of.input(0), of.gradient()
     if is_empty(x):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.gradients.reduction import reduced_extreme
-from opbuild.graph.gradients.registry import Backward, channel_sums, gradient, is_empty
+from opbuild.graph.gradients.registry import Backward, Parts, channel_sums, gradient, is_empty
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
 from opbuild.graph.tables import PooledAxis
@@ -209,9 +209,6 @@ def average_pool_data(
     parts = of("Div", dy, of.constant(counts, dy.dtype))
     ones = of.filled(1.0, dy.dtype, (channels, 1, *taps))
     return convolution_data(of, parts, ones, shape, TapWindow(strides, pads, steps, channels))
-
-
-Parts = Sequence[Value | None]
 
 
 @gradient("Conv")
