@@ -18,8 +18,8 @@ from opbuild.frontend.rewritten import LEARNED
 from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.indices import DOMAIN
-from opbuild.graph.label_tables import as_texts, label_table
 from opbuild.graph.passes.infer import is_text
+from opbuild.graph.tables import as_texts, label_table
 from opbuild.graph.types import IN_RANGE, Array, Node
 from opbuild.text.plural import counted
 

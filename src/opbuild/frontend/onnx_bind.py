@@ -22,10 +22,10 @@ from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
 from opbuild.frontend.open_values import example_array, example_type, is_open_value
 from opbuild.frontend.rewritten import REWRITES
 from opbuild.graph.breaks import is_tensor
-from opbuild.graph.label_tables import MAPPED
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.infer import check_sizes, has_rule, infer_node
 from opbuild.graph.shape_rules import ONNX_DTYPES
+from opbuild.graph.tables import MAPPED
 from opbuild.graph.types import Array, Node, TensorType
 
 Tensors = dict[str, Callable[[], Array]]

@@ -49,13 +49,7 @@ class Elementwise:
 
 
 def elementwise_of(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Elementwise | None:
-    """Return the elementwise form of a node, or None if it is no such operator or has no kernel.
-
-    Args:
-        node: Any node.
-        types: The types of its inputs and outputs.
-        constants: The values known now.
-    """
+    """Return the elementwise form of a node, or None if it is no such operator or has no kernel."""
     if len(node.outputs) != 1 or any(types[name].dtype not in DTYPES for name in (*node.inputs, *node.outputs) if name):
         return None
     if node.domain == "opbuild" and node.op_type == "Elementwise":  # its literals are in it: scales are no literals
@@ -116,17 +110,15 @@ def _operand(name: str, index: int, types: Mapping[str, TensorType], constants: 
 def expression_of(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression | None:
     """Return the expression that a node computes for each element, kernel or not; None if it is no such node.
 
-    Args:
-        node: Any node.
-        operands: What its inputs are in the expression.
-        dtypes: Their element types, empty for an absent one.
+    ``operands`` are what its inputs are in the expression, ``dtypes`` their element types, empty for an absent one.
     """
     user = user_operators.find(node.domain, node.op_type)
     if user is not None and user.is_elementwise:
-        return ("user", user.name, *operands)
+        return ("user", user.op_type, *operands)
     if node.domain == "opbuild":
         if node.op_type == "Elementwise":
-            return _fused(node, operands)
+            stored = from_json(list(node.attrs["expression"]))
+            return substitute(stored, lambda e: operands[e[1]] if e[0] == "arg" else None)
         own = BY_TYPE.get(node.op_type)
         return (own.name, *operands) if own is not None and own.arity == len(operands) else None
     if node.domain:
@@ -164,11 +156,6 @@ def _rounded_once(make: Rule) -> Rule:
         return ("cast", dtypes[0], make(node, wide, ["float32"] * len(dtypes)))
 
     return rule
-
-
-def _fused(node: Node, operands: list[Expression]) -> Expression:
-    stored = from_json(list(node.attrs["expression"]))
-    return substitute(stored, lambda e: operands[e[1]] if e[0] == "arg" else None)
 
 
 def _pow(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression | None:
@@ -258,7 +245,8 @@ def _has_kernel(expression: Expression, node: Node, types: Mapping[str, TensorTy
     if node.domain == "opbuild" and node.op_type == "Elementwise":
         return True
     dtypes = [types[name].dtype if name else "" for name in node.inputs]
-    if not all(part[0] in _CONVERSIONS for part in walk(expression) if _reads_codes(part, dtypes)):
+    reads_codes = (part for part in walk(expression) if any(dtype_of(each, dtypes) in CODED for each in children(part)))
+    if not all(part[0] in _CONVERSIONS for part in reads_codes):
         return False
     kinds = {*dtypes} - {""}
     if "float64" in kinds and not all(
@@ -278,11 +266,6 @@ def _has_kernel(expression: Expression, node: Node, types: Mapping[str, TensorTy
 
 
 _CONVERSIONS = ("cast", "cast_as")
-
-
-def _reads_codes(part: Expression, dtypes: Sequence[str]) -> bool:
-    """Return whether an operand of the outermost operation is of a type without arithmetic."""
-    return any(dtype_of(child, dtypes) in CODED for child in children(part))
 
 
 def simplified(expression: Expression) -> Expression:

@@ -136,9 +136,9 @@ class GraphBuilder:
         """Return a value by its name."""
         return Value(name, self.scope.type_of(name))
 
-    def in_range(self, indices: str, count: int) -> Value:
-        """Refuse indices of one of ``count`` elements that are negative or too large."""
-        return self(IN_RANGE, indices, domain=DOMAIN, counts=(count,), negative=False)
+    def in_range(self, indices: str, *counts: int, negative: bool = False) -> Value:
+        """Refuse indices of one of so many elements that are too large, or negative but for ``negative``."""
+        return self(IN_RANGE, indices, domain=DOMAIN, counts=counts, negative=negative)
 
     # Constants
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from operator import add
 
 import numpy as np
 
@@ -103,6 +102,10 @@ def _axis(node: Node, rank: int, default: int = 0) -> int:
     return int(node.attrs.get("axis", default)) % max(rank, 1)
 
 
+def _has(node: Node, index: int) -> bool:
+    return index < len(node.inputs) and bool(node.inputs[index])
+
+
 def _along(node: Node, shapes: Shapes) -> Bounds | None:
     """Gather, GatherElements and ScatterElements."""
     data = shapes(0)
@@ -116,68 +119,35 @@ def _vectors(node: Node, shapes: Shapes) -> Bounds | None:
     return Bounds(1, counts) if counts else None
 
 
-def _lengths(node: Node, shapes: Shapes) -> Bounds | None:
-    """ReverseSequence: as long as there are steps, or shorter."""
-    return Bounds(1, (shapes(0)[int(node.attrs.get("time_axis", 0))] + 1,), negative=False)
-
-
-def _running(node: Node, shapes: Shapes) -> Bounds | None:
-    """CumSum and CumProd: the axis."""
-    return Bounds(1, (len(shapes(0)),)) if shapes(0) else None
-
-
-def _transformed(node: Node, shapes: Shapes) -> Bounds | None:
-    """DFT: the axis."""
-    return Bounds(2, (len(shapes(0)),)) if len(node.inputs) > 2 and node.inputs[2] else None
-
-
-def _regions(node: Node, shapes: Shapes) -> Bounds | None:
-    """RoiAlign: the image of each region."""
-    return Bounds(2, shapes(0)[:1], negative=False)
-
-
 def _unpooled(node: Node, shapes: Shapes) -> Bounds | None:
     """MaxUnpool: places in the whole plane before pooling."""
     x, kernel = shapes(0), node.attrs["kernel_shape"]
     strides = node.attrs.get("strides") or (1,) * len(kernel)
     pads = node.attrs.get("pads") or (0,) * 2 * len(kernel)
-    cut = map(add, pads, pads[len(kernel) :])
-    whole = (
-        (extent - 1) * step - less + size for extent, step, less, size in zip(x[2:], strides, cut, kernel, strict=False)
-    )
+    axes = zip(x[2:], strides, pads, pads[len(kernel) :], kernel, strict=False)
+    whole = ((extent - 1) * step - before - after + size for extent, step, before, after, size in axes)
     return Bounds(1, (prod((*x[:2], *whole)),), negative=False)
-
-
-def _rotated(node: Node, shapes: Shapes) -> Bounds | None:
-    """RotaryEmbedding: the position of each element, if angles are given by position."""
-    if len(node.inputs) < 4 or not node.inputs[3]:
-        return None
-    return Bounds(3, shapes(1)[:1], negative=False)
-
-
-def _classes(node: Node, shapes: Shapes) -> Bounds | None:
-    """NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss: the class of each element."""
-    return Bounds(1, shapes(0)[1:2], negative=False)
 
 
 def _written(node: Node, shapes: Shapes) -> Bounds | None:
     """TensorScatter: where as many are written as there are; around the end with ``circular``."""
-    if len(node.inputs) < 3 or not node.inputs[2] or node.text("mode", "linear") == "circular":
+    if not _has(node, 2) or node.text("mode", "linear") == "circular":
         return None
     axis = _axis(node, len(shapes(0)), -2)
     places = shapes(0)[axis] - shapes(1)[axis] + 1
     return Bounds(2, (places if places > 0 else 0,), negative=False)
 
 
-_BOUNDS = {
+_BOUNDS: dict[str, Callable[[Node, Shapes], Bounds | None]] = {
     **dict.fromkeys(("Gather", "GatherElements", "ScatterElements"), _along),
     **dict.fromkeys(("GatherND", "ScatterND"), _vectors),
-    **dict.fromkeys(("CumSum", "CumProd"), _running),
-    "DFT": _transformed,
-    "ReverseSequence": _lengths,
-    "RoiAlign": _regions,
-    **dict.fromkeys(LOSSES, _classes),
+    **dict.fromkeys(("CumSum", "CumProd"), lambda _, shapes: Bounds(1, (len(shapes(0)),)) if shapes(0) else None),
+    "DFT": lambda node, shapes: Bounds(2, (len(shapes(0)),)) if _has(node, 2) else None,
+    "ReverseSequence": lambda node, shapes: Bounds(1, (shapes(0)[int(node.attrs.get("time_axis", 0))] + 1,), False),
+    "RoiAlign": lambda _, shapes: Bounds(2, shapes(0)[:1], False),
+    **dict.fromkeys(LOSSES, lambda _, shapes: Bounds(1, shapes(0)[1:2], False)),
     "MaxUnpool": _unpooled,
-    "RotaryEmbedding": _rotated,
+    "RotaryEmbedding": lambda node, shapes: Bounds(3, shapes(1)[:1], False) if _has(node, 3) else None,
     "TensorScatter": _written,
 }
+"""The range of what each operator reads: an axis, lengths, images of regions, classes, positions, places."""

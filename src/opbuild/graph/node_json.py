@@ -17,6 +17,9 @@ BESIDE_PROTO = frozenset(("captures", "opset"))
 """What the front end adds to a node with graphs: names of the values that they read, and their operator set."""
 
 
+_TEXTS, _LISTS = ("op_type", "domain", "name"), ("inputs", "outputs")
+
+
 def node_to_json(node: Node) -> dict[str, Any]:
     """Return a node as JSON values; of one that has its serialised ``NodeProto``, the attributes that are not in it.
 
@@ -24,14 +27,10 @@ def node_to_json(node: Node) -> dict[str, Any]:
         ValueError: If it has an attribute that JSON cannot hold.
     """
     stored = node.attrs if node.proto is None else {name: node.attrs[name] for name in BESIDE_PROTO & {*node.attrs}}
-    attrs = {name: _attribute_to_json(value) for name, value in stored.items()}
     return {
-        "op_type": node.op_type,
-        "domain": node.domain,
-        "name": node.name,
-        "inputs": list(node.inputs),
-        "outputs": list(node.outputs),
-        "attrs": attrs,
+        **{name: getattr(node, name) for name in _TEXTS},
+        **{name: list(getattr(node, name)) for name in _LISTS},
+        "attrs": {name: _attribute_to_json(value) for name, value in stored.items()},
         "proto": None if node.proto is None else base64.b64encode(node.proto).decode("ascii"),
     }
 
@@ -42,12 +41,10 @@ def node_from_json(parts: Any) -> Node:
     Raises:
         KeyError, TypeError, AttributeError, ValueError: If it is not one.
     """
+    fields: dict[str, Any] = {name: str(parts[name]) for name in _TEXTS}
+    fields |= {name: tuple(map(str, parts[name])) for name in _LISTS}
     return Node(
-        op_type=str(parts["op_type"]),
-        domain=str(parts["domain"]),
-        name=str(parts["name"]),
-        inputs=tuple(map(str, parts["inputs"])),
-        outputs=tuple(map(str, parts["outputs"])),
+        **fields,
         attrs={str(name): _attribute_from_json(value) for name, value in parts["attrs"].items()},
         proto=None if parts["proto"] is None else base64.b64decode(parts["proto"], validate=True),
     )

@@ -17,11 +17,7 @@ _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "
 _NO_DEFAULT = float("nan")
 
 _PARAMETERS: dict[str, tuple[float | None, float | None]] = {
-    "Relu": (None, None),
-    "Tanh": (None, None),
-    "Sigmoid": (None, None),
-    "Softsign": (None, None),
-    "Softplus": (None, None),
+    **dict.fromkeys(("Relu", "Tanh", "Sigmoid", "Softsign", "Softplus"), (None, None)),
     "Affine": (_NO_DEFAULT, _NO_DEFAULT),
     "LeakyRelu": (0.01, None),
     "ThresholdedRelu": (1.0, None),
@@ -81,16 +77,9 @@ def cell_of(node: Node) -> Cell:
     if layout not in (0, 1):
         raise ValueError(f"layout is {layout}, not 0 or 1")
     reverse = directions[direction]
-    clip = float(node.attrs.get("clip", 0.0))
-    return Cell(
-        node.op_type,
-        reverse,
-        _activations(node, len(reverse)),
-        clip or float("inf"),
-        layout == 1,
-        bool(node.attrs.get("linear_before_reset", 0)),
-        bool(node.attrs.get("input_forget", 0)),
-    )
+    clip = float(node.attrs.get("clip", 0.0)) or float("inf")
+    linear, coupled = (bool(node.attrs.get(name, 0)) for name in ("linear_before_reset", "input_forget"))
+    return Cell(node.op_type, reverse, _activations(node, len(reverse)), clip, layout == 1, linear, coupled)
 
 
 def _activations(node: Node, directions: int) -> tuple[tuple[Activation, ...], ...]:

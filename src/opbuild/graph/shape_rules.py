@@ -49,11 +49,6 @@ class UnknownValueError(UnknownTypeError):
     index: int = 0
     least: tuple[str, int] | None = None
 
-    def of_input(self, index: int) -> UnknownValueError:
-        """Name the input's position, and return the error to be raised."""
-        self.index = index
-        return self
-
 
 @dataclass(frozen=True, eq=False)
 class ShapeCall:
@@ -100,11 +95,13 @@ class ShapeCall:
         """
         found = self.constants[index] if index < len(self.constants) else None
         if found is None:
-            raise UnknownValueError(
+            error = UnknownValueError(
                 f"{self.node.op_type} node {self.node.name!r}: the shape of its output depends on the values of input "
                 f"{self.node.inputs[index]!r}, which are known only at run time",
                 "make that input a constant; only static shapes are supported",
-            ).of_input(index)
+            )
+            error.index = index
+            raise error
         return found
 
     def is_known(self, index: int) -> bool:

@@ -25,8 +25,7 @@ def same(call: ShapeCall) -> Types:
     first = call.type(0)
     if call.node.op_type in ("Softmax", "LogSoftmax", "Hardmax", "LpNormalization"):
         call.axis(call.attr("axis", -1), len(first.shape))
-    given = call.attr("dtype", None)
-    dtype = first.dtype if given is None else named_dtype(call, given)
+    dtype = _chosen_dtype(call)
     if call.node.op_type in ("RandomNormalLike", "RandomUniformLike") and not dtype.startswith("float"):
         call.fail_dtype(f"it makes floating-point numbers, not {dtype}: give it the attribute dtype")
     return (TensorType(dtype, first.shape),)
@@ -120,13 +119,6 @@ def shape(call: ShapeCall) -> Types:
     return (TensorType("int64", (len(chosen),)),)
 
 
-@rule("Size")
-def size(call: ShapeCall) -> Types:
-    """The number of elements."""
-    call.type(0)
-    return (TensorType("int64", ()),)
-
-
 @rule("ConstantOfShape")
 def constant_of_shape(call: ShapeCall) -> Types:
     """One value everywhere; 0.0 if none is given."""
@@ -165,14 +157,17 @@ def one_hot(call: ShapeCall) -> Types:
     return (TensorType(call.dtype(2), (*indices[:axis], depth, *indices[axis:])),)
 
 
-@rule("EyeLike")
-def eye_like(call: ShapeCall) -> Types:
-    """A matrix of the input's shape with ones on a diagonal."""
+def _chosen_dtype(call: ShapeCall) -> str:
     chosen = call.attr("dtype", None)
-    return (TensorType(call.dtype(0) if chosen is None else named_dtype(call, chosen), call.rank(0, 2)),)
+    return call.dtype(0) if chosen is None else named_dtype(call, chosen)
 
 
-@rule("RandomNormal", "RandomUniform")
-def random(call: ShapeCall) -> Types:
-    """Random numbers of the shape that an attribute gives."""
-    return (TensorType(named_dtype(call, call.attr("dtype", 1)), tuple(int(item) for item in call.attr("shape", ()))),)
+RULES.register_all(
+    {
+        "EyeLike": lambda call: (TensorType(_chosen_dtype(call), call.rank(0, 2)),),
+        "RandomNormal RandomUniform": lambda call: (
+            TensorType(named_dtype(call, call.attr("dtype", 1)), tuple(map(int, call.attr("shape", ())))),
+        ),
+        "Size": lambda call: (TensorType("int64", call.shape(0)[:0]),),
+    }
+)

@@ -147,13 +147,12 @@ def convolution(call: ShapeCall) -> Types:
     return (TensorType(call.dtype(7), _placed(call, (x[0], w[0], *slide(call, x[2:], w[2:])))),)
 
 
-RULES.register_all(
-    {
-        "DynamicQuantizeLinear": lambda call: (
-            *(TensorType("uint8", call.shape(0)), TensorType(call.dtype(0), ()), TensorType("uint8", ())),
-        )
-    }
-)
+@rule("DynamicQuantizeLinear")
+def dynamic(call: ShapeCall) -> Types:
+    """Bytes, and the scale and the zero point of all of them."""
+    return TensorType("uint8", call.shape(0)), TensorType(call.dtype(0), ()), TensorType("uint8", ())
+
+
 RULES.register_all(
     {
         "QLinearAdd QLinearMul": broadcast_of(0, 3),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from opbuild.graph.recurrent import GATES, cell_of
 from opbuild.graph.shape_rules import RULES, Rule, Shape, ShapeCall, Types, broadcast, rule, same_dtype
 from opbuild.graph.types import TensorType
@@ -69,38 +71,49 @@ def gemm(call: ShapeCall) -> Types:
 @rule("Einsum")
 def einsum(call: ShapeCall) -> Types:
     """A sum of products in Einstein's notation."""
-    dtype = same_dtype(call)
-    equation = str(call.attr("equation", "")).replace(" ", "")
-    left, arrow, right = equation.partition("->")
-    terms = left.split(",")
+    dtype, equation = same_dtype(call), call.node.text("equation", "").replace(" ", "")
+    terms = equation.partition("->")[0].split(",")
     if len(terms) != len(call.types):
         call.fail(f"equation {equation!r} has {counted(len(terms), 'term')} for {counted(len(call.types), 'input')}")
+    for index, term in enumerate(terms):
+        named, rank = len(term.replace("...", "")), len(call.shape(index))
+        if named > rank or ("..." not in term and named != rank):
+            call.fail(f"term {term!r} does not fit the shape {list(call.shape(index))}")
+    labelled, result = einsum_labels(equation, [len(call.shape(index)) for index in range(len(terms))])
     extents: dict[str, int] = {}
-    dots = [_label(call, term, call.shape(index), extents) for index, term in enumerate(terms)]
-    letters = left.replace(",", "").replace("...", "")
-    if not arrow:
-        right = ("..." if "..." in left else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    head, ellipsis, tail = right.partition("...")
-    for letter in head + tail:
-        if letter not in extents:
+    dots: list[Shape] = []
+    for index, labels in enumerate(labelled):
+        pairs = list(zip(labels, call.shape(index), strict=True))
+        dots.append(tuple(extent for label, extent in pairs if label.isdecimal()))
+        for letter, extent in (pair for pair in pairs if not pair[0].isdecimal()):
+            if extents.setdefault(letter, extent) == 1:
+                extents[letter] = extent
+            if extent not in (1, extents[letter]):
+                call.fail(f"{letter!r} is both {extents[letter]} and {extent}")
+    for letter in result:
+        if letter not in extents and not letter.isdecimal():
             call.fail(f"equation {equation!r} does not define {letter!r}")
-    between = broadcast(call, dots) if ellipsis else ()
-    return (TensorType(dtype, (*map(extents.__getitem__, head), *between, *map(extents.__getitem__, tail))),)
+    between = iter(broadcast(call, dots) if any(map(str.isdecimal, result)) else ())
+    return (TensorType(dtype, tuple(next(between) if each.isdecimal() else extents[each] for each in result)),)
 
 
-def _label(call: ShapeCall, term: str, shape: Shape, extents: dict[str, int]) -> Shape:
+def einsum_labels(equation: str, ranks: Sequence[int]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Return the labels of each input's dimensions and of the output's; those of an ellipsis are numbers."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    dots = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term]
+    most = max(dots, default=0)
+    if not arrow:
+        letters = left.replace(",", "").replace("...", "")
+        right = ("..." if dots else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    labelled = [_expanded(term, rank, most) for term, rank in zip(terms, ranks, strict=True)]
+    return labelled, _expanded(right, len(right.replace("...", "")) + most if "..." in right else len(right), most)
+
+
+def _expanded(term: str, rank: int, most: int) -> tuple[str, ...]:
     head, ellipsis, tail = term.partition("...")
-    named = len(head) + len(tail)
-    if named > len(shape) or (not ellipsis and named != len(shape)):
-        call.fail(f"term {term!r} does not fit the shape {list(shape)}")
-    end = len(shape) - len(tail)
-    pairs = [*zip(head, shape, strict=False), *zip(tail, shape[end:], strict=True)]
-    for letter, extent in pairs:
-        if extents.setdefault(letter, extent) == 1:
-            extents[letter] = extent
-        if extent not in (1, extents[letter]):
-            call.fail(f"{letter!r} is both {extents[letter]} and {extent}")
-    return shape[len(head) : end]
+    count = rank - len(head) - len(tail) if ellipsis else 0
+    return (*head, *(str(number) for number in range(most - count, most)), *tail)
 
 
 @rule(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from opbuild.graph.extents import is_at_least
-from opbuild.graph.shape_rules import Shape, ShapeCall, Types, rule, same_dtype
+from opbuild.graph.shape_rules import RULES, Shape, ShapeCall, Types, rule, same_dtype
 from opbuild.graph.symbolic_numbers import greater
 from opbuild.graph.types import MOST_ELEMENTS, TensorType
 from opbuild.graph.weight_layout import block_shape, plain_shape
@@ -163,12 +163,6 @@ def conv_weight_gradient(call: ShapeCall) -> Types:
     return (TensorType(dtype, block_shape(shape, block) if block else shape),)
 
 
-@rule("PlainWeights", domain="opbuild")
-def plain_weights(call: ShapeCall) -> Types:
-    """Weights of a convolution that lie in blocks, as convolutions name them."""
-    return (TensorType(same_dtype(call), plain_shape(call.rank(0, least=5))),)
-
-
 def transposed_range(call: ShapeCall) -> tuple[Shape, Shape]:
     """Return the start of a transposed convolution's output in its whole result, and its spatial extents.
 
@@ -198,11 +192,15 @@ def pool(call: ShapeCall) -> Types:
     return (TensorType(call.dtype(0), shape), TensorType("int64", shape))
 
 
-@rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def global_pool(call: ShapeCall) -> Types:
-    """Pooling of all spatial extents to 1."""
+def _globally(call: ShapeCall) -> Types:
     x = call.rank(0, least=2)
     return (TensorType(call.dtype(0), (*x[:2], *(1 for _ in x[2:]))),)
+
+
+RULES.register_all({"GlobalAveragePool GlobalMaxPool GlobalLpPool": _globally})
+RULES.register_all(
+    {"PlainWeights": lambda call: (TensorType(same_dtype(call), plain_shape(call.rank(0, least=5))),)}, domain="opbuild"
+)
 
 
 @rule("MaxUnpool")

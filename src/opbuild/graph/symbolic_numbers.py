@@ -97,10 +97,7 @@ def real(operation: str, *values: Any) -> Any:
 
 def truncated(value: Any) -> Any:
     """Return a floating-point number as an integer, rounded towards 0."""
-    if not isinstance(value, Real):
-        return int(value)
-    found = int(value.value)
-    return SymbolicExtent(value.owner, value.owner.variable("truncate", value.polynomial, (), found), found)
+    return _integer("truncate", value, int)
 
 
 _MOST_EXACT = 64
@@ -128,10 +125,14 @@ def scaled(extent: Any, scale: Any) -> Any:
 
 def bits_of(value: Any) -> Any:
     """Return the bits of a floating-point number (``polynomials.to_bits``) as an integer, open if it is."""
+    return _integer("bits", value, to_bits)
+
+
+def _integer(operation: str, value: Any, function: Callable[[Any], int]) -> Any:
+    found = function(value_of(value))
     if not isinstance(value, Real):
-        return to_bits(value)
-    bits = to_bits(value.value)
-    return SymbolicExtent(value.owner, value.owner.variable("bits", value.polynomial, (), bits), bits)
+        return found
+    return SymbolicExtent(value.owner, value.owner.variable(operation, value.polynomial, (), found), found)
 
 
 def _constant(owner: Extents, value: Any) -> Polynomial:

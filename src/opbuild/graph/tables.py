@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.errors import InvalidModelError
 from opbuild.graph.extents import SymbolicExtent, always_equal, example_value
 from opbuild.graph.polynomials import from_bits
 from opbuild.graph.symbolic_numbers import Real, bits_of, greater, lesser, real
 from opbuild.graph.types import Array, Node
 from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.text.plural import counted
 
 SPATIAL = 3
 """Spatial dimensions that kernels of plain values have; those that a node lacks have one position and one tap."""
@@ -78,11 +80,6 @@ def window_places(axes: Sequence[Sequence[Any]], columns_first: bool) -> Array:
     return whole
 
 
-def plane_starts(planes: int, plane: int) -> Array:
-    """Return the place of each plane's first element; int64."""
-    return np.arange(planes) * plane
-
-
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 
 _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
@@ -114,14 +111,10 @@ class Way(NamedTuple):
 
 def way_of(node: Node) -> Way:
     """Return the resampling of a Resize or Upsample node."""
-    return Way(
-        mode_of(node),
-        coordinates(node),
-        node.text("nearest_mode", "floor" if node.op_type == "Upsample" else "round_prefer_floor"),
-        float(node.attrs.get("cubic_coeff_a", -0.75)),
-        bool(node.attrs.get("exclude_outside", 0)),
-        bool(node.attrs.get("antialias", 0)),
-    )
+    rounding = node.text("nearest_mode", "floor" if node.op_type == "Upsample" else "round_prefer_floor")
+    leaves_outside, antialias = (bool(node.attrs.get(name, 0)) for name in ("exclude_outside", "antialias"))
+    coefficient = float(node.attrs.get("cubic_coeff_a", -0.75))
+    return Way(mode_of(node), coordinates(node), rounding, coefficient, leaves_outside, antialias)
 
 
 def mode_of(node: Node) -> str:
@@ -178,14 +171,9 @@ def _quotient(scale: Any) -> tuple[Any, Any]:
     return (bits_of(scale), 0) if isinstance(scale, Real) else float(scale).as_integer_ratio()
 
 
-def places_of(way: Sequence[Any], extent: int, wanted: int, above: float, below: float) -> Array:
-    """Return the neighbours of each position, ``(wanted, taps)`` of int32; see ``neighbours``."""
-    return neighbours(Way(*way), ResampledAxis(0, extent, wanted, (above, below)))[0]
-
-
-def weights_of(way: Sequence[Any], extent: int, wanted: int, above: float, below: float) -> Array:
-    """Return the weights of the neighbours of each position, ``(wanted, taps)`` of float32; see ``neighbours``."""
-    return neighbours(Way(*way), ResampledAxis(0, extent, wanted, (above, below)))[1].astype(np.float32)
+def resized(way: Sequence[Any], extent: int, wanted: int, above: float, below: float) -> tuple[Array, Array]:
+    """Return the neighbours of each position, and their weights; see ``neighbours``."""
+    return neighbours(Way(*way), ResampledAxis(0, extent, wanted, (above, below)))
 
 
 def neighbours(way: Way, axis: ResampledAxis) -> tuple[Array, Array]:
@@ -276,20 +264,15 @@ def evenly(start: int, step: int, count: int, dtype: str) -> Array:
     return found
 
 
-def diagonal(rows: int, columns: int, above: int, dtype: str) -> Array:
-    """Return a matrix with ones on a diagonal."""
-    return np.eye(rows, columns, above, np.dtype(dtype))
-
-
 TABLES: dict[str, Callable[..., Array]] = {
-    "diagonal": diagonal,
+    "diagonal": np.eye,
     "evenly": evenly,
     "numbers": numbers,
-    "resize places": places_of,
-    "resize weights": weights_of,
+    "resize places": lambda *axis: resized(*axis)[0],
+    "resize weights": lambda *axis: resized(*axis)[1].astype(np.float32),
     "window counts": window_counts,
     "window places": window_places,
-    "window starts": plane_starts,
+    "window starts": lambda planes, plane: np.arange(planes) * plane,
 }
 """What makes each table, by name."""
 
@@ -329,3 +312,62 @@ def _example(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_example, value))
     return example_value(value) if isinstance(value, SymbolicExtent) else value
+
+
+MAPPED = "mapped_type"
+"""The attribute of a node that reads a map of the network's: the element type of the map's values."""
+
+_KINDS = {"strings": "object", "int64s": "int64", "floats": "float32"}
+_DEFAULTS: dict[str, tuple[str, Any]] = {
+    "object": ("default_string", "_Unused"), "int64": ("default_int64", -1), "float32": ("default_float", -0.0)
+}  # fmt: skip
+"""By the type of the values, the attribute that has what stands for those without a key, and what it is by default."""
+
+
+def label_table(node: Node, dtype: str) -> tuple[Array, Array]:
+    """Return the keys, and a table: the value for those without a key, then the value of each key.
+
+    The node is a LabelEncoder of any operator set; its input's element type is ``object`` for text.
+
+    Raises:
+        InvalidModelError: If it lacks keys or values, or has more of one than of the other.
+    """
+    attrs = node.attrs
+    if "classes_strings" in attrs:  # operator set 1: names count from 0 on
+        names = as_texts(attrs["classes_strings"])
+        numbers = np.arange(len(names))
+        keys, values = (names, numbers) if dtype == "object" else (numbers, names)
+    else:
+        keys, values = _column(node, "keys"), _column(node, "values")
+    if len(keys) != len(values):
+        raise InvalidModelError(
+            f"LabelEncoder node {node.name!r} has {counted(len(keys), 'key')} and {counted(len(values), 'value')}",
+            "export the model again",
+        )
+    return keys, np.concatenate([_default(node, values.dtype), values])
+
+
+def as_texts(values: Any) -> Array:
+    """Return texts, which models may hold as bytes, as an array."""
+    found = np.empty(len(values), object)
+    found[:] = [each.decode() if isinstance(each, bytes) else str(each) for each in values]
+    return found
+
+
+def _column(node: Node, side: str) -> Array:
+    if f"{side}_tensor" in node.attrs:
+        return np.asarray(node.attrs[f"{side}_tensor"]).reshape(-1)
+    for name, dtype in _KINDS.items():
+        values = node.attrs.get(f"{side}_{name}", ())
+        if len(values):
+            return as_texts(values) if dtype == "object" else np.array(values, dtype)
+    raise InvalidModelError(f"LabelEncoder node {node.name!r} has no {side}", "export the model again")
+
+
+def _default(node: Node, dtype: np.dtype[Any]) -> Array:
+    if "default_tensor" in node.attrs:
+        return np.asarray(node.attrs["default_tensor"]).reshape(-1)[:1].astype(dtype)
+    kind = "float32" if dtype.kind == "f" else "int64" if dtype.kind in "iu" else "object"
+    name, standard = _DEFAULTS[kind]
+    value = node.attrs.get(name, standard)
+    return as_texts([value]) if kind == "object" else np.array([value], dtype)

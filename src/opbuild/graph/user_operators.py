@@ -49,11 +49,6 @@ class UserOperator:
     schedule: str = ""
     shape_source: str = ""
 
-    @property
-    def name(self) -> str:
-        """The name that expressions use and that files show."""
-        return self.op_type
-
     def output_type(self, types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         """Return the type of the output: broadcast of the inputs, or the result of the operator's own function.
 
@@ -109,7 +104,7 @@ def known_types() -> frozenset[str]:
 
 def by_name(name: str) -> UserOperator | None:
     """Return the elementwise operator that expressions call ``name``, the one registered last."""
-    found = [each for each in _REGISTERED.values() if each.name == name and each.is_elementwise]
+    found = [each for each in _REGISTERED.values() if each.op_type == name and each.is_elementwise]
     return found[-1] if found else None
 
 

@@ -180,6 +180,10 @@ def _leaky(m: Any, x: Any, slope: Any) -> Any:
     return m.select(x < m.zero(x), m.multiply(slope, x), x)
 
 
+def _swiglu(m: Any, gate: Any, value: Any, alpha: Any) -> Any:
+    return gate * m.sigmoid(alpha * gate) * value
+
+
 def _precise_swiglu(m: Any, gate: Any, value: Any, alpha: Any) -> Any:
     wide = m.widen(gate)
     scaled = m.widen(alpha) * wide
@@ -191,6 +195,8 @@ def _precise_swiglu(m: Any, gate: Any, value: Any, alpha: Any) -> Any:
 _GATE = {"below": -0.0, "above": None, "lowest": math.nan}
 """What a number times a gate is beyond its limits."""
 
+_TANH = Onnx("Gelu", when=("approximate", "tanh", "none"))
+
 _ACTIVATIONS = (
     Operation("relu", 1, _relu, "numbers", "Relu", cost=Cost.CHEAP, exact=True),
     _smooth("sigmoid", 1, "sigmoid", limited("sigmoid", EXP_LOW, 20.0, below=0.0, above=1.0), "Sigmoid"),
@@ -198,22 +204,9 @@ _ACTIVATIONS = (
     Operation("softsign", 1, lambda m, x: x / (m.one(x) + m.absolute(x)), onnx="Softsign"),
     _smooth("mish", 1, _mish, limited("mish", -120.0, 100.0, **_GATE), "Mish"),
     _smooth("gelu", 1, _gelu, limited("gelu", -14.5, 14.5, **_GATE), "Gelu"),
-    _smooth(
-        "gelu_tanh",
-        1,
-        _gelu_tanh,
-        limited("gelu_tanh", -20.0, 20.0, **_GATE),
-        Onnx("Gelu", when=("approximate", "tanh", "none")),
-    ),
+    _smooth("gelu_tanh", 1, _gelu_tanh, limited("gelu_tanh", -20.0, 20.0, **_GATE), _TANH),
     _smooth("silu", 1, lambda m, x: x * m.sigmoid(x), limited("silu", -120.0, 120.0, **_GATE)),
-    Operation(
-        "swiglu",
-        3,
-        lambda m, gate, value, alpha: gate * m.sigmoid(alpha * gate) * value,
-        onnx=Onnx("SwiGLU", (("alpha", 1.0),)),
-        precise=_precise_swiglu,
-        cost=Cost.HEAVY,
-    ),
+    _smooth("swiglu", 3, _swiglu, _precise_swiglu, Onnx("SwiGLU", (("alpha", 1.0),))),
     Operation("hard_swish", 1, _hard_swish, onnx="HardSwish"),
     Operation("leaky_relu", 2, _leaky, onnx=Onnx("LeakyRelu", (("alpha", 0.01),)), cost=Cost.CHEAP),
     _smooth(
@@ -244,11 +237,12 @@ _ACTIVATIONS = (
 """Activations: the plain ones, and those with parameters as further operands."""
 
 
-def _predicate(
-    name: str, arity: int, formula: Formula, kinds: Kinds, onnx: str | None = None,
-    cost: Cost = Cost.CHEAP, repeats: bool = True,
-) -> Operation:  # fmt: skip
-    return Operation(name, arity, formula, kinds, onnx, predicate=True, repeats=repeats, cost=cost)
+def _where(m: Any, condition: Any, a: Any, b: Any) -> Any:
+    return m.select(m.truth(condition), a, b)
+
+
+def _predicate(name: str, arity: int, formula: Formula, kinds: Kinds, onnx: str | None = None, **own: Any) -> Operation:
+    return Operation(name, arity, formula, kinds, onnx, predicate=True, **{"cost": Cost.CHEAP, **own})
 
 
 _COMPARISONS = (
@@ -258,19 +252,10 @@ _COMPARISONS = (
     _predicate("less_equal", 2, "less_equal", "any", "LessOrEqual"),
     _predicate("greater", 2, lambda m, a, b: m.less(b, a), "any", "Greater"),
     _predicate("greater_equal", 2, lambda m, a, b: m.less_equal(b, a), "any", "GreaterOrEqual"),
-    _predicate("is_nan", 1, "is_nan", "numbers", "IsNaN", Cost.ORDINARY),
+    _predicate("is_nan", 1, "is_nan", "numbers", "IsNaN", cost=Cost.ORDINARY),
     _predicate("is_inf", 1, "is_inf", "numbers", cost=Cost.ORDINARY),
     _predicate("is_finite", 1, "is_finite", "numbers", cost=Cost.ORDINARY),
-    Operation(
-        "where",
-        3,
-        lambda m, condition, a, b: m.select(m.truth(condition), a, b),
-        "any",
-        "Where",
-        exact=True,
-        conditions=1,
-        cost=Cost.CHEAP,
-    ),
+    Operation("where", 3, _where, "any", "Where", exact=True, conditions=1, cost=Cost.CHEAP),
 )
 """Comparisons, classes of numbers, and the choice between two values."""
 
@@ -278,7 +263,7 @@ _COMPARISONS = (
 _LOGIC = (
     _predicate("and", 2, lambda m, a, b: m.truth(a) & m.truth(b), "truth", "And", repeats=False),
     _predicate("or", 2, lambda m, a, b: m.truth(a) | m.truth(b), "truth", "Or", repeats=False),
-    _predicate("xor", 2, lambda m, a, b: m.truth(a) != m.truth(b), "truth", "Xor", Cost.ORDINARY, repeats=False),
+    _predicate("xor", 2, lambda m, a, b: m.truth(a) != m.truth(b), "truth", "Xor", cost=Cost.ORDINARY, repeats=False),
     _predicate("not", 1, lambda m, x: ~m.truth(x), "truth", "Not"),
     Operation("bit_and", 2, lambda m, a, b: a & b, "integers", "BitwiseAnd", repeats=False),
     Operation("bit_or", 2, lambda m, a, b: a | b, "integers", "BitwiseOr", repeats=False),

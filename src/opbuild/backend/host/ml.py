@@ -18,7 +18,7 @@ import numpy as np
 from opbuild.backend.host.movement import implements
 from opbuild.backend.host.strings import as_text, text_array
 from opbuild.families.tree_ensemble.layout import BELOW, LEAF
-from opbuild.graph.label_tables import MAPPED, as_texts, label_table
+from opbuild.graph.tables import MAPPED, as_texts, label_table
 from opbuild.graph.types import Array, Node
 
 ML = "ai.onnx.ml"

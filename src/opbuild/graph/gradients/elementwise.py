@@ -8,13 +8,21 @@ from functools import partial
 import numpy as np
 
 from opbuild.dtypes import is_float, numpy_dtype
-from opbuild.graph.gradients.registry import CONSTANT, FORMULAS, RULES, Backward, Term, gradient, is_empty, summed_to
+from opbuild.graph.gradients.registry import (
+    CONSTANT,
+    FORMULAS,
+    RULES,
+    Backward,
+    Parts,
+    Term,
+    gradient,
+    is_empty,
+    summed_to,
+)
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.operations.derivatives import CONSTANT as STEPS
 from opbuild.operations.derivatives import DERIVATIVES
 from opbuild.operations.table import OPERATIONS, of_onnx
-
-Parts = Sequence[Value | None]
 
 
 def _parts(of: Backward, name: str, operands: Sequence[Value]) -> Parts:
@@ -76,10 +84,8 @@ def clip(of: Backward) -> Parts:
     """Differentiate a number between bounds, which are in it, as in torch's clamp."""
     x = of.input(0)
     limits = np.finfo(numpy_dtype(x.dtype))
-    bounds = [
-        of.optional(index) or of.constant(bound, x.dtype)
-        for index, bound in ((1, float(limits.min)), (2, float(limits.max)))
-    ]
+    ends = enumerate((float(limits.min), float(limits.max)), 1)
+    bounds = [of.optional(index) or of.constant(bound, x.dtype) for index, bound in ends]
     return _parts(of, "clip", (x, *bounds))
 
 
@@ -119,6 +125,13 @@ def _moved(of: GraphBuilder, x: Value, axis: int, distance: int, back: bool) -> 
     return of("Pad", x, of.ints(*amounts))
 
 
+@gradient("CumSum")
+def running_sum(of: Backward) -> Parts:
+    """Add up from the other end."""
+    exclusive, reverse = of.attr("exclusive", 0), 1 - of.attr("reverse", 0)
+    return (of("CumSum", of.gradient(), of.input(1), exclusive=exclusive, reverse=reverse),)
+
+
 @gradient("DequantizeLinear")
 def dequantized(of: Backward) -> Parts:
     """Give the scale the gradient's product with the numbers without it; nothing flows through the integers."""
@@ -139,26 +152,12 @@ def dequantized(of: Backward) -> Parts:
     return None, of.sum(of.reshape(part, shape), (axis + 1,))
 
 
-def _in_type_of(of: Backward, x: Value) -> Parts:
-    """Take a gradient back to the type before the conversion; nothing flows through other types than floats."""
-    return (of.cast(of.gradient(), x.dtype),) if is_float(x.dtype) else ()
-
-
 RULES.register_all(
     {
-        "Cast CastLike": lambda of: _in_type_of(of, of.input(0)),
+        "Cast CastLike": lambda of: (of.cast(of.gradient(), of.input(0).dtype),) if is_float(of.input(0).dtype) else (),
         "Identity": lambda of: () if of.flag("stop_gradient") else (of.gradient(),),
         "Dropout": lambda of: (of.gradient(),),  # nothing is dropped, or the network could not have been typed
         "Trilu": lambda of: (of("Trilu", of.gradient(), of.optional(1), **of.node.attrs),),
-        "CumSum": lambda of: (  # from the other end
-            of(
-                "CumSum",
-                of.gradient(),
-                of.input(1),
-                exclusive=int(of.flag("exclusive")),
-                reverse=int(not of.flag("reverse")),
-            ),
-        ),
         "Expand": lambda of: (summed_to(of, of.gradient(), of.input(0).shape),),
     }
 )

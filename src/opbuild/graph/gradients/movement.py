@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.gradients.registry import RULES, Backward, gradient, is_empty, summed_to
+from opbuild.graph.gradients.registry import RULES, Backward, Parts, gradient, is_empty, summed_to
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.shape_rules_movement import slice_ranges
 from opbuild.graph.types import Array
-
-Parts = Sequence[Value | None]
 
 
 @gradient("Transpose")

@@ -10,7 +10,17 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.graph.extents import is_open
-from opbuild.graph.gradients.registry import RULES, Backward, channel_means, gradient, is_empty, per_channel, summed_to
+from opbuild.graph.gradients.registry import (
+    RULES,
+    Backward,
+    Parts,
+    channel_means,
+    channel_sums,
+    gradient,
+    is_empty,
+    per_channel,
+    summed_to,
+)
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import COLLECTIVES
 
@@ -22,7 +32,7 @@ def turned(of: GraphBuilder, x: Value) -> Value:
 
 
 @gradient("MatMul")
-def product(of: Backward) -> Sequence[Value | None]:
+def product(of: Backward) -> Parts:
     """Differentiate products of matrices or vectors, which may be broadcast."""
     a, b = of.input(0), of.input(1)
     if is_empty(a, b):
@@ -49,7 +59,7 @@ def _batch(of: Backward, a: Value, b: Value) -> tuple[int, ...]:
 
 
 @gradient("Gemm")
-def gemm(of: Backward) -> Sequence[Value | None]:
+def gemm(of: Backward) -> Parts:
     """Differentiate ``alpha * a @ b + beta * c``."""
     a, b, c = of.input(0), of.input(1), of.optional(2)
     dy = of.gradient()
@@ -76,7 +86,7 @@ def _times(of: GraphBuilder, x: Value, factor: float) -> Value:
 
 
 @gradient("AllReduce", "AllGather", "ReduceScatter", domain=COLLECTIVES)
-def together(of: Backward) -> Sequence[Value | None]:
+def together(of: Backward) -> Parts:
     """Give each rank the gradients of all ranks' results for its elements: the operator with both turned."""
     op_type, attrs = of.node.op_type, {**of.node.attrs, "reduction": "sum"}
     if op_type != "AllGather" and of.node.attrs.get("reduction") != "sum":
@@ -117,7 +127,7 @@ def _spread(of: Backward, axes: Sequence[int]) -> Value:
 
 
 @gradient("ReduceMean")
-def reduced_mean(of: Backward) -> Sequence[Value | None]:
+def reduced_mean(of: Backward) -> Parts:
     """Give each element its part of the mean's gradient."""
     x, axes = of.input(0), _axes(of)
     count = max(prod(x.shape[axis] for axis in axes), 1)
@@ -126,7 +136,7 @@ def reduced_mean(of: Backward) -> Sequence[Value | None]:
 
 
 @gradient("ReduceMax", "ReduceMin")
-def reduced_extreme(of: Backward) -> Sequence[Value | None]:
+def reduced_extreme(of: Backward) -> Parts:
     """Divide the extreme's gradient among the elements that are it."""
     x, axes = of.input(0), _axes(of)
     if is_empty(x):
@@ -137,7 +147,7 @@ def reduced_extreme(of: Backward) -> Sequence[Value | None]:
 
 
 @gradient("ReduceProd")
-def reduced_product(of: Backward) -> Sequence[Value | None]:
+def reduced_product(of: Backward) -> Parts:
     """Give each element the product of the others, of which some may be 0: running products from both ends."""
     x, axes = of.input(0), _axes(of)
     if is_empty(x) or not axes:
@@ -155,7 +165,7 @@ def reduced_product(of: Backward) -> Sequence[Value | None]:
 
 
 @gradient("ReduceL2")
-def euclidean(of: Backward) -> Sequence[Value | None]:
+def euclidean(of: Backward) -> Parts:
     """Give each element its share of the norm; a norm of 0 gives nothing, as in torch."""
     x, axes = of.input(0), _axes(of)
     y, zero = _kept(of, of.output(), axes), of.constant(0.0, x.dtype)
@@ -165,14 +175,14 @@ def euclidean(of: Backward) -> Sequence[Value | None]:
 
 
 @gradient("ReduceSumSquare")
-def square_sum(of: Backward) -> Sequence[Value | None]:
+def square_sum(of: Backward) -> Parts:
     """Give each element twice itself."""
     double = of("Mul", of.input(0), of.constant(2.0, of.input(0).dtype))
     return (of("Mul", _kept(of, of.gradient(), _axes(of)), double),)
 
 
 @gradient("ReduceLogSum")
-def logarithm_of_sum(of: Backward) -> Sequence[Value | None]:
+def logarithm_of_sum(of: Backward) -> Parts:
     """Divide by the sum."""
     axes = _axes(of)
     back = of("Div", _kept(of, of.gradient(), axes), of("Exp", _kept(of, of.output(), axes)))
@@ -180,7 +190,7 @@ def logarithm_of_sum(of: Backward) -> Sequence[Value | None]:
 
 
 @gradient("ReduceLogSumExp")
-def logarithm_of_powers(of: Backward) -> Sequence[Value | None]:
+def logarithm_of_powers(of: Backward) -> Parts:
     """Give each element its softmax; nothing where all are -inf."""
     x, axes = of.input(0), _axes(of)
     y, low = _kept(of, of.output(), axes), of.constant(-float("inf"), x.dtype)
@@ -189,7 +199,7 @@ def logarithm_of_powers(of: Backward) -> Sequence[Value | None]:
 
 
 @gradient("Softmax", "LogSoftmax")
-def softmax(of: Backward) -> Sequence[Value | None]:
+def softmax(of: Backward) -> Parts:
     """Differentiate a softmax or its logarithm by its result."""
     back = softmax_data if of.node.op_type == "Softmax" else log_softmax_data
     y = of.output()
@@ -257,8 +267,7 @@ def batch_norm_gradients(
     if count is not None and dy.dtype in ("float32", "float64"):  # in 16 bits a mean may be too small
         scales, shifts = (of.reshape(of("Mul", each, count), x.shape[1:2]) for each in (along, slope))
         return data, scales, shifts
-    axes = [axis for axis in range(rank) if axis != 1]
-    return data, of.sum(of("Mul", of("Mul", dy, distance()), wide), axes), of.sum(dy, axes)
+    return data, channel_sums(of, of("Mul", of("Mul", dy, distance()), wide)), channel_sums(of, dy)
 
 
 def group_norm_gradients(
@@ -274,12 +283,8 @@ def group_norm_gradients(
     normal = of("Mul", of("Sub", of.reshape(x, shape), middle), wide)
     slope = dy if scale is None else of("Mul", dy, per_channel(of, scale, rank))
     data = of.reshape(centred_data(of, of.reshape(slope, shape), normal, wide, (2,)), x.shape)
-    axes = [axis for axis in range(rank) if axis != 1]
     weighted = of("Mul", dy, of.reshape(normal, x.shape))
-    return data, of.sum(weighted, axes), of.sum(dy, axes)
-
-
-Parts = Sequence[Value | None]
+    return data, channel_sums(of, weighted), channel_sums(of, dy)
 
 
 def moments(of: GraphBuilder, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value]:

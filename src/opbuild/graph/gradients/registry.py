@@ -104,8 +104,10 @@ class Backward(NodeBuilder):
         ).at(self.node.name)
 
 
-Gradient = Callable[[Backward], Sequence[Value | None]]
-"""Returns the gradient of each input, None where nothing flows back; absent ones at the end may be left out."""
+Parts = Sequence[Value | None]
+"""The gradient of each input, None where nothing flows back; absent ones at the end may be left out."""
+
+Gradient = Callable[[Backward], Parts]
 
 RULES: Registry[Gradient] = Registry(
     "gradient", __package__, others=("elementwise", "movement", "reduction", "recurrent", "sampling", "window")
@@ -147,14 +149,14 @@ def is_empty(*values: Value) -> bool:
     return any(not prod(each.shape) for each in values)
 
 
-def channel_sums(of: GraphBuilder, dy: Value, axis: int = 1) -> Value:
-    """Return the gradient of a bias: the sum over all axes but one."""
-    return of.sum(dy, [each for each in range(len(dy.shape)) if each != axis])
+def channel_sums(of: GraphBuilder, dy: Value) -> Value:
+    """Return the gradient of a bias: the sum over all axes but that of channels."""
+    return of.sum(dy, [0, *range(2, len(dy.shape))])
 
 
-def per_channel(of: GraphBuilder, x: Value, rank: int, axis: int = 1) -> Value:
-    """Return a vector so that it is broadcast along one axis of a tensor of ``rank`` dimensions."""
-    return of.reshape(x, [x.shape[0] if each == axis else 1 for each in range(rank)])
+def per_channel(of: GraphBuilder, x: Value, rank: int) -> Value:
+    """Return a vector so that it is broadcast along the channels of a tensor of ``rank`` dimensions."""
+    return of.reshape(x, [1, x.shape[0], *(1,) * (rank - 2)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,15 +86,9 @@ WHOLE = frozenset({"BatchNormalization"})
 
 
 def differentiate(graph: Graph, wanted: Sequence[str], output: str = "") -> Graph:
-    """Return the graph with gradients among its outputs.
+    """Return a typed graph with more outputs: a gradient for each wanted input or constant, perhaps zeros.
 
-    Args:
-        graph: A typed graph.
-        wanted: Inputs or constants whose gradients are asked for.
-        output: The output that is differentiated, whose elements count as their sum; default: the first.
-
-    Returns:
-        A graph with the outputs of ``graph``, then a gradient for each of ``wanted``: zeros where nothing flows back.
+    An output is differentiated, by default the first, whose elements count as their sum.
 
     Raises:
         UnsupportedOperatorError: If an operator on the way has no gradient; the message names it and its node.
@@ -117,19 +111,15 @@ def gradients(
     regions: Mapping[str, int] | None = None,
     own: Mapping[str, OwnGradient] | None = None,
 ) -> list[Value]:
-    """Write the backward pass of some nodes.
+    """Write the backward pass of some nodes; return the wanted values' gradients, zeros where nothing flows back.
 
     Args:
         nodes: The nodes, in their order; composite operators are decomposed, but for ``WHOLE``.
         scope: Where to write.
         seeds: Gradients to begin with, by the names of the values that they are of.
-        wanted: Names of the values whose gradients are asked for.
-        regions: The number of the region that assigned a value, by the value's name, where it is computed again for the
-            backward pass instead of being kept.
+        wanted: Names of values.
+        regions: As for ``Recomputing``: what is computed again instead of being kept.
         own: What takes the place of the rule of a node, by the name of its output.
-
-    Returns:
-        The gradients: zeros where nothing flows back.
 
     Raises:
         UnsupportedOperatorError: As ``differentiate``.

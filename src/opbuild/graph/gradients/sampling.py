@@ -9,13 +9,11 @@ from math import prod
 
 import numpy as np
 
-from opbuild.graph.gradients.registry import FORMULAS, Backward, Term, gradient, is_empty
+from opbuild.graph.gradients.registry import FORMULAS, Backward, Parts, Term, gradient, is_empty
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.tables import axes_of, is_plain, neighbours, way_of
 from opbuild.graph.types import Array
 from opbuild.platform.records import NamedTuple
-
-Parts = Sequence[Value | None]
 
 CUBIC = -0.75
 """The coefficient of GridSample's cubic interpolation."""
@@ -118,13 +116,15 @@ def _placed(of: Backward, place: Term, weight: Term, slope: Term | None, extent:
     if padding == "reflection":
         place = _mirrored(of, place, extent)
     elif padding == "zeros":
-
-        def inside(value: Term) -> Term:
-            kept = FORMULAS.where(FORMULAS.less(place, 0.0), 0.0, value)
-            return FORMULAS.where(FORMULAS.greater(place, float(extent - 1)), 0.0, kept)
-
-        weight, slope = inside(weight), None if slope is None else inside(slope)
+        weight = _inside(place, 0.0, extent - 1, weight)
+        slope = None if slope is None else _inside(place, 0.0, extent - 1, slope)
     return Tap(_position(place, extent), weight, slope)
+
+
+def _inside(place: Term, low: float, high: float, value: Term) -> Term:
+    """Return a value, 0 where a place is outside."""
+    kept = FORMULAS.where(FORMULAS.less(place, low), 0.0, value)
+    return FORMULAS.where(FORMULAS.greater(place, float(high)), 0.0, kept)
 
 
 def _mirrored(of: Backward, place: Term, extent: int) -> Term:
@@ -222,12 +222,8 @@ def _region_taps(of: Backward, rois: Value, axis: int, extent: int, bins: int, s
     limited = FORMULAS.clip(place, 0.0, float(extent - 1))
     low = FORMULAS.floor(limited)
     part = limited - low
-
-    def inside(weight: Term) -> Term:
-        kept = FORMULAS.where(FORMULAS.less(place, -1.0), 0.0, weight)
-        return FORMULAS.where(FORMULAS.greater(place, float(extent)), 0.0, kept)
-
-    return [Tap(_position(low, extent), inside(1.0 - part)), Tap(_position(low + 1.0, extent), inside(part))]
+    near, far = _position(low, extent), _inside(place, -1.0, extent, 1.0 - part)
+    return [Tap(near, far), Tap(_position(low + 1.0, extent), _inside(place, -1.0, extent, part))]
 
 
 def _greatest(
@@ -246,7 +242,7 @@ def _greatest(
 
 
 @gradient("Resize", "Upsample")
-def resampled(of: Backward) -> Sequence[Value | None]:
+def resampled(of: Backward) -> Parts:
     """Give each element its shares of the results it counted in, axis by axis: a product with the turned weights."""
     x, found = of.input(0), of.gradient()
     if not is_plain(of.node):
@@ -264,7 +260,7 @@ def resampled(of: Backward) -> Sequence[Value | None]:
 
 
 @gradient("LRN")
-def local_response(of: Backward) -> Sequence[Value | None]:
+def local_response(of: Backward) -> Parts:
     """Differentiate ``x / s ** beta``, where ``s`` has the mean of the squares of the neighbouring channels."""
     x, dy = of.input(0), of.gradient()
     if is_empty(x):

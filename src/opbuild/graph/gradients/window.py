@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.gradients.reduction import reduced_extreme
-from opbuild.graph.gradients.registry import Backward, channel_sums, gradient, is_empty
+from opbuild.graph.gradients.registry import Backward, Parts, channel_sums, gradient, is_empty
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
 from opbuild.graph.tables import PooledAxis
@@ -102,11 +102,8 @@ def _weight_by_product(of: GraphBuilder, x: Value, dy: Value, shape: Sequence[in
     """Return the gradient of a convolution's weights: one product a group of the elements that each tap has seen."""
     (out, inner, *taps), group = shape, window.group
     rank, images, positions = len(taps), x.shape[0], prod(dy.shape[2:])
-    windows = [
-        _seen(of, data, tap, dy.shape[2:], window)
-        for data in (_padded(of, x, dy.shape[2:], taps, window),)
-        for tap in product(*map(range, taps))
-    ]
+    data = _padded(of, x, dy.shape[2:], taps, window)
+    windows = [_seen(of, data, tap, dy.shape[2:], window) for tap in product(*map(range, taps))]
     seen = [of.reshape(each, (images, group, 1, inner, positions)) for each in windows]
     columns = of("Concat", *seen, axis=2) if len(seen) > 1 else seen[0]
     columns = of.reshape(columns, (images, group, len(seen) * inner, positions))
@@ -176,26 +173,18 @@ def convolution_gradients(
     )
 
 
-def max_pool_data(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int]) -> Value:
+def max_pool_data(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axes: int | None = None) -> Value:
     """Return the gradient of a max pool's data, given its output's.
 
-    Indices are where in the data each output's element stood, counted over all of it, as ONNX does.
+    Indices are where in the data each output's element stood, counted over all of it, as ONNX does, or in the plane of
+    the last ``axes``, as torch does.
     """
     if is_empty(dy):
         return of.filled(0.0, dy.dtype, shape)
-    places, parts = (of.reshape(each, (prod(each.shape),)) for each in (indices, dy))
-    zeros = of.filled(0.0, dy.dtype, (prod(shape),))
-    return of.reshape(of("ScatterElements", zeros, places, parts, axis=0, reduction="add"), shape)
-
-
-def max_pool_planes(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axes: int = 2) -> Value:
-    """Return the result of ``max_pool_data`` for places counted in the plane of the last ``axes``, as in torch."""
-    if is_empty(dy):
-        return of.filled(0.0, dy.dtype, shape)
-    planes, plane = prod(shape[: len(shape) - axes]), prod(shape[len(shape) - axes :])
-    places, parts = (of.reshape(each, (planes, prod(each.shape) // planes)) for each in (indices, dy))
-    zeros = of.filled(0.0, dy.dtype, (planes, plane))
-    return of.reshape(of("ScatterElements", zeros, places, parts, axis=1, reduction="add"), shape)
+    outer = () if axes is None else (prod(shape[: len(shape) - axes]),)
+    places, parts = (of.reshape(each, (*outer, prod(each.shape) // prod(outer))) for each in (indices, dy))
+    zeros = of.filled(0.0, dy.dtype, (*outer, prod(shape) // prod(outer)))
+    return of.reshape(of("ScatterElements", zeros, places, parts, axis=len(outer), reduction="add"), shape)
 
 
 def average_pool_data(
@@ -220,14 +209,6 @@ def average_pool_data(
     parts = of("Div", dy, of.constant(counts, dy.dtype))
     ones = of.filled(1.0, dy.dtype, (channels, 1, *taps))
     return convolution_data(of, parts, ones, shape, TapWindow(strides, pads, steps, channels))
-
-
-def global_average_data(of: GraphBuilder, dy: Value, shape: Sequence[int]) -> Value:
-    """Return the gradient of a mean over all positions, (N, C, 1, ...) to ``shape``."""
-    return of.expand(of("Div", dy, of.constant(max(prod(shape[2:]), 1), dy.dtype)), shape)
-
-
-Parts = Sequence[Value | None]
 
 
 @gradient("Conv")
@@ -300,7 +281,8 @@ def norm_of_window(of: Backward) -> Parts:
 @gradient("GlobalAveragePool")
 def global_average(of: Backward) -> Parts:
     """Divide each channel's part among its elements."""
-    return (global_average_data(of, of.gradient(), of.input(0).shape),)
+    shape, dy = of.input(0).shape, of.gradient()
+    return (of.expand(of("Div", dy, of.constant(max(prod(shape[2:]), 1), dy.dtype)), shape),)
 
 
 @gradient("GlobalMaxPool")

@@ -59,7 +59,8 @@ class HiddenKeys:
             if not counts:
                 return None
             seen, hidden, number = counts[0]
-            places = self._places(operands[e[1]], number, mask.shape[-1])
+            places = f"{operands[e[1]]}/keys", f"{operands[e[1]]}/seen"
+            self.constants |= {places[0]: np.arange(mask.shape[-1], dtype=np.int64), places[1]: number}
             names.extend(name for name in places if name not in names)
             key, query = (arg(names.index(name)) for name in places)
             if mask.dtype == bool:
@@ -107,12 +108,6 @@ class HiddenKeys:
             return False
         return min(shape[-2:]) > 1 and all(extent == 1 for extent in shape[:-2])
 
-    def _places(self, mask: str, number: Array, keys: int) -> tuple[str, str]:
-        """Return the names of new constants: the place of each key, and how many keys each query sees."""
-        places, seen = f"{mask}/keys", f"{mask}/seen"
-        self.constants |= {places: np.arange(keys, dtype=np.int64), seen: number}
-        return places, seen
-
     def _number(self, e: Expression, operands: Sequence[str]) -> float | None:
         if e[0] == "const":
             return float(e[2])
@@ -138,10 +133,8 @@ class HiddenKeys:
 
     def _is_beginning(self, node: Node) -> bool:
         """Return whether a Slice takes elements from the first one on, one after the other."""
-        begin, step = (
-            self._known.get(name) for name in (node.inputs[1], node.inputs[4] if len(node.inputs) > 4 else "")
-        )
-        numbers = [None if value is None else value.tolist() for value in (begin, step)]
+        known = [self._known.get(name) for name in (node.inputs[1], (*node.inputs, "", "")[4])]
+        numbers = [None if value is None else value.tolist() for value in known]
         return not is_open(chain(*filter(None, numbers))) and numbers in ([[0], [1]], [[0], None])
 
     def _is_of_query(self, e: Expression, operands: Sequence[str]) -> bool:
@@ -157,15 +150,12 @@ class HiddenKeys:
         """Return whether all floats that the scores read are finite constants; ``alone``: of one element."""
         dtypes = {name: self.type_of(name).dtype for name in operands}
         floats = [self._known.get(name) for name in operands if dtypes[name] not in ("bool", "int32", "int64")]
-        return all(
-            self._is_far(value) or ((np.size(value) == 1 or not alone) and bool(np.isfinite(value).all()))
-            for value in floats
-            if value is not None
-        ) and all(value is not None for value in floats)
-
-    @staticmethod
-    def _is_far(value: Array) -> bool:
-        return np.size(value) == 1 and float(np.asarray(value).reshape(-1)[0]) <= FAR
+        known = [np.asarray(value) for value in floats if value is not None]
+        return len(known) == len(floats) and all(
+            (value.size == 1 and float(value.reshape(-1)[0]) <= FAR)
+            or ((value.size == 1 or not alone) and bool(np.isfinite(value).all()))
+            for value in known
+        )
 
 
 def _hiding(e: Expression) -> list[tuple[Expression, Expression]]:
@@ -200,15 +190,13 @@ OPERAND_TYPES = frozenset((EXACT_TYPE, "bool", "int32", "int64"))
 def fuse_attention(graph: Graph) -> Graph:
     """Replace ``softmax(expression(queries @ keys)) @ values`` by ``opbuild.Attention`` where nothing else reads it."""
     pattern = _AttentionPattern(graph)
-    nodes = [pattern.attention(node) or node for node in graph.nodes]
-    # The types of what was taken in stay: lowering may want the operators one by one.
+    found = [pattern.attention(node) or node for node in graph.nodes]
+    nodes, added = tuple(node for node in found if id(node) not in pattern.taken), pattern.hidden.constants
     constants = ConstantValues(graph.constants)
-    constants.update(pattern.hidden.constants)
-    return graph.with_(
-        nodes=tuple(node for node in nodes if id(node) not in pattern.taken),
-        types={**graph.types, **{name: pattern.hidden.type_of(name) for name in pattern.hidden.constants}},
-        constants=constants,
-    )
+    constants.update(added)
+    # The types of what was taken in stay: lowering may want the operators one by one.
+    types = {**graph.types, **{name: pattern.hidden.type_of(name) for name in added}}
+    return graph.with_(nodes=nodes, types=types, constants=constants)
 
 
 class _AttentionPattern(Pattern):
@@ -226,8 +214,10 @@ class _AttentionPattern(Pattern):
 
     def attention(self, node: Node) -> Node | None:
         """Return the attention whose last product a node is, or None."""
-        softmax = self.step(node.inputs[0], "Softmax") if _is_product(node) else None
-        if softmax is None or not self._along_rows(softmax):
+        is_product = node.op_type == "MatMul" and not node.domain
+        softmax = self.step(node.inputs[0], "Softmax") if is_product else None
+        rank = 0 if softmax is None else len(self.types[softmax.inputs[0]].shape)
+        if softmax is None or rank < 2 or int(softmax.attrs.get("axis", -1)) not in (-1, rank - 1):
             return None
         rounds = _rounding(node)
         if rounds is None or _rounding(softmax) != rounds:
@@ -272,7 +262,7 @@ class _AttentionPattern(Pattern):
         chain = self.step(name, "Elementwise", domain="opbuild")
         for place, source in enumerate(chain.inputs if chain is not None else ()):
             product = self.step(source, "MatMul")
-            if chain is None or product is None or not _is_plain_product(product):
+            if chain is None or product is None or "epilogue" in product.attrs:
                 continue
             if self.types[source] != self.types[name]:
                 continue
@@ -287,22 +277,10 @@ class _AttentionPattern(Pattern):
         is_known = not any(part[0] == "user" for part in walk(expression))
         return is_known and all(self.types[name].dtype in OPERAND_TYPES for name in operands)
 
-    def _along_rows(self, softmax: Node) -> bool:
-        rank = len(self.types[softmax.inputs[0]].shape)
-        return rank >= 2 and int(softmax.attrs.get("axis", -1)) in (-1, rank - 1)
-
     def _is_matrix(self, name: str) -> bool:
         """Return whether a value is made when the network runs and is at least a matrix."""
         type_ = self.types[name]
         return name not in self.constants and type_.dtype == EXACT_TYPE and len(type_.shape) >= 2
-
-
-def _is_product(node: Node) -> bool:
-    return node.op_type == "MatMul" and not node.domain
-
-
-def _is_plain_product(node: Node) -> bool:
-    return _is_product(node) and "epilogue" not in node.attrs
 
 
 def _rounding(node: Node) -> str | None:

@@ -31,12 +31,8 @@ DEQUANTIZE = "DequantizeLinear"
 def fold(graph: Graph, evaluate: Evaluate, but: str = "") -> Graph:
     """Replace nodes whose inputs are all known by constants; Shape and Size need only their input's type.
 
-    A filled tensor (ConstantOfShape, Expand of a scalar) becomes a view of one element, not a copy.
-
-    Args:
-        graph: The graph.
-        evaluate: Evaluates a node. A node that it cannot evaluate stays.
-        but: A type of operators that stay.
+    A filled tensor (ConstantOfShape, Expand of a scalar) becomes a view of one element, not a copy. What cannot be
+    evaluated stays, and operators of the type ``but``.
     """
     constants, types = ConstantValues(graph.constants), dict(graph.types)
     kept: list[Node] = []
@@ -89,9 +85,6 @@ class Bounded:
     """Evaluates nodes as another function does, until they have made ``MOST_GROWTH`` bytes more than is allowed.
 
     All that was made counts, read or not: whoever folds may keep it until the end.
-
-    Args:
-        evaluate: Evaluates a node whose inputs are known.
     """
 
     def __init__(self, evaluate: Evaluate) -> None:
@@ -107,13 +100,7 @@ class Bounded:
     def __call__(
         self, node: Node, inputs: Sequence[Array | None], opset: int, types: Sequence[TensorType] | None = None
     ) -> Sequence[Array]:
-        """Return the values of a node's outputs.
-
-        Args:
-            node: The node.
-            inputs: The values of its inputs, None for an absent one.
-            opset: The operator set that it speaks.
-            types: The types of its outputs; none if nobody can tell them. None lets the operator's rule find them.
+        """Return the values of a node's outputs, whose types the operator's rule finds unless they are given.
 
         Raises:
             RunError: If the results would be too large, or cannot be computed.

@@ -137,7 +137,8 @@ class _Fusion:
                 continue
             if self._reads_sums(chain) and self._reads_sums(producer.chain):
                 continue  # each is the epilogue of its own product: bytes are less to write and to read than sums
-            parts = _parts_with(item, chain, name, producer)
+            times = parts_of(chain.expression).count(arg(chain.inputs.index(name)))
+            parts = item.parts + (producer.parts - 1) * times  # at most
             if parts > MAX_PARTS or self._too_many_operands(chain, name, producer.chain):
                 continue
             merged = _merged(chain, name, producer.chain)
@@ -168,7 +169,8 @@ class _Fusion:
     def _worthwhile(self, name: str, inner: Elementwise, item: _Item) -> bool:
         if always_equal(self.graph.types[name].size, self.graph.types[item.node.outputs[0]].size):
             return True
-        return count_operations(inner.expression) <= 2 and _is_cheap(inner.expression)
+        is_cheap = all(cost(part) == Cost.CHEAP for part in parts_of(inner.expression))
+        return is_cheap and count_operations(inner.expression) <= 2
 
     # -- epilogues ----------------------------------------------------------------------------------------------------
 
@@ -198,12 +200,9 @@ class _Fusion:
         if producer.node.op_type in ROUNDED and not rounding_of(chain.expression):
             return False
         others = [other for other in chain.inputs if other != name]
-        residuals = sum(self._is_residual(other, name) for other in others)
+        shape, is_number = types[name].shape, is_one(types[name].size)
+        residuals = sum(not is_number and same_shape(types[other].shape, shape) for other in others)
         return residuals <= 1 and all(self._is_operand(other, name, producer.node) for other in others)
-
-    def _is_residual(self, other: str, name: str) -> bool:
-        types = self.graph.types
-        return same_shape(types[other].shape, types[name].shape) and not is_one(types[name].size)
 
     def _is_operand(self, other: str, name: str, product: Node) -> bool:
         """Return whether the epilogue of a product may read a value."""
@@ -265,16 +264,6 @@ def _accepted(product: Node) -> frozenset[str]:
     if (product.domain, product.op_type) not in INTEGER_PRODUCTS:
         return frozenset((EXACT_TYPE,))
     return BLOCKED_TYPES if product.op_type == "ConvInteger" else frozenset(DTYPES)
-
-
-def _is_cheap(expression: Expression) -> bool:
-    return all(cost(part) == Cost.CHEAP for part in parts_of(expression))
-
-
-def _parts_with(item: _Item, chain: Elementwise, name: str, producer: _Item) -> int:
-    """Return the most parts that an item's chain has once it computes the value ``name`` itself."""
-    place = arg(chain.inputs.index(name))
-    return item.parts + (producer.parts - 1) * parts_of(chain.expression).count(place)
 
 
 def _merged(outer: Elementwise, name: str, inner: Elementwise) -> Elementwise:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from opbuild.graph.extents import SymbolicExtent
-from opbuild.graph.graph_builder import Value
-from opbuild.graph.indices import DOMAIN, Bounds, bounds_of, is_check
-from opbuild.graph.passes.rewriter import NewGraph, PassBuilder
-from opbuild.graph.types import IN_RANGE, Array, Graph, Node
+from opbuild.graph.indices import Bounds, bounds_of, is_check
+from opbuild.graph.passes.rewriter import NewGraph
+from opbuild.graph.types import Array, Graph, Node
 
 
 def check_indices(graph: Graph) -> Graph:
@@ -24,7 +23,7 @@ def check_indices(graph: Graph) -> Graph:
         name = node.inputs[bounds.input]
         known = name, _key(bounds.counts), bounds.negative
         if known not in checked:
-            checked[known] = in_range(to.at(node), name, bounds.counts, bounds.negative)
+            checked[known] = to.at(node).in_range(name, *bounds.counts, negative=bounds.negative)
         to.nodes.append(with_input(node, bounds.input, checked[known]))
     return to.graph(graph) if checked else graph
 
@@ -32,11 +31,6 @@ def check_indices(graph: Graph) -> Graph:
 def _key(counts: Sequence[int]) -> Hashable:
     """Return a key equal for numbers that are the same at any size; an open extent would be closed by its hash."""
     return tuple(each.polynomial if isinstance(each, SymbolicExtent) else each for each in counts)
-
-
-def in_range(of: PassBuilder, name: str, counts: tuple[int, ...], negative: bool = False) -> Value:
-    """Append the check of indices that a node reads; return their name behind it."""
-    return of(IN_RANGE, name, domain=DOMAIN, counts=counts, negative=negative)
 
 
 def with_input(node: Node, index: int, name: str) -> Node:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -15,33 +14,29 @@ from opbuild.graph import user_operators
 from opbuild.graph.shape_rules import RULES, ShapeCall
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
-WITH_CODES = frozenset(
-    (
-        "BitCast", "Cast", "CastLike", "CenterCropPad", "Compress", "Concat", "ConcatFromSequence", "ConstantOfShape",
-        "DepthToSpace", "DequantizeLinear", "Dropout", "Expand", "EyeLike", "Flatten", "Gather", "GatherElements",
-        "GatherND", "Identity", "If", "IsInf", "IsNaN", "Loop", "Optional", "OptionalGetElement", "OptionalHasElement",
-        "Pad", "QLinearMatMul", "QuantizeLinear", "RandomNormalLike", "RandomUniformLike", "Reshape",
-        "ReverseSequence", "Scan", "ScatterElements", "ScatterND", "SequenceAt", "SequenceConstruct", "SequenceErase",
-        "SequenceInsert", "SequenceMap", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "SplitToSequence",
-        "Squeeze", "TensorScatter", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
-    )
-)  # fmt: skip
+WITH_CODES = frozenset((
+    "BitCast", "Cast", "CastLike", "CenterCropPad", "Compress", "Concat", "ConcatFromSequence", "ConstantOfShape",
+    "DepthToSpace", "DequantizeLinear", "Dropout", "Expand", "EyeLike", "Flatten", "Gather", "GatherElements",
+    "GatherND", "Identity", "If", "IsInf", "IsNaN", "Loop", "Optional", "OptionalGetElement", "OptionalHasElement",
+    "Pad", "QLinearMatMul", "QuantizeLinear", "RandomNormalLike", "RandomUniformLike", "Reshape",
+    "ReverseSequence", "Scan", "ScatterElements", "ScatterND", "SequenceAt", "SequenceConstruct", "SequenceErase",
+    "SequenceInsert", "SequenceMap", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "SplitToSequence",
+    "Squeeze", "TensorScatter", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
+))  # fmt: skip
 """Operators that move numbers of fewer than 8 bits and floats of 8, or convert them; others have no arithmetic."""
 
-OF_FLOATS = frozenset(
-    (
-        "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "AveragePool", "BatchNormalization", "Bernoulli",
-        "CausalConvWithState", "Ceil", "Celu", "Conv", "ConvTranspose", "Cos", "Cosh", "DFT", "DeformConv", "Det",
-        "DynamicQuantizeLinear", "Elu", "Erf", "Exp", "Floor", "GRU", "Gelu", "GlobalAveragePool", "GlobalLpPool",
-        "GlobalMaxPool", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "InstanceNormalization", "LRN",
-        "LSTM", "LayerNormalization", "LeakyRelu", "LinearAttention", "Log", "LogSoftmax", "LpNormalization", "LpPool",
-        "MaxRoiPool", "MaxUnpool", "Mean", "MeanVarianceNormalization", "Mish", "Multinomial",
-        "NegativeLogLikelihoodLoss", "NonMaxSuppression", "RMSNormalization", "RNN", "Reciprocal", "ReduceLogSum",
-        "ReduceLogSumExp", "RoiAlign", "RotaryEmbedding", "Round", "STFT", "Selu", "Sigmoid", "Sin", "Sinh", "Softmax",
-        "SoftmaxCrossEntropyLoss", "Softplus", "Softsign", "Sqrt", "Sum", "SwiGLU", "Swish", "Tan", "Tanh",
-        "ThresholdedRelu",
-    )
-)  # fmt: skip
+OF_FLOATS = frozenset((
+    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "AveragePool", "BatchNormalization", "Bernoulli",
+    "CausalConvWithState", "Ceil", "Celu", "Conv", "ConvTranspose", "Cos", "Cosh", "DFT", "DeformConv", "Det",
+    "DynamicQuantizeLinear", "Elu", "Erf", "Exp", "Floor", "GRU", "Gelu", "GlobalAveragePool", "GlobalLpPool",
+    "GlobalMaxPool", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "InstanceNormalization", "LRN",
+    "LSTM", "LayerNormalization", "LeakyRelu", "LinearAttention", "Log", "LogSoftmax", "LpNormalization", "LpPool",
+    "MaxRoiPool", "MaxUnpool", "Mean", "MeanVarianceNormalization", "Mish", "Multinomial",
+    "NegativeLogLikelihoodLoss", "NonMaxSuppression", "RMSNormalization", "RNN", "Reciprocal", "ReduceLogSum",
+    "ReduceLogSumExp", "RoiAlign", "RotaryEmbedding", "Round", "STFT", "Selu", "Sigmoid", "Sin", "Sinh", "Softmax",
+    "SoftmaxCrossEntropyLoss", "Softplus", "Softsign", "Sqrt", "Sum", "SwiGLU", "Swish", "Tan", "Tanh",
+    "ThresholdedRelu",
+))  # fmt: skip
 """Operators whose first input is of floating numbers: they are not defined for truth values."""
 
 OF_BYTES = {
@@ -83,9 +78,7 @@ def require_known(call: ShapeCall) -> None:
 def node_error_context(node: Node, caller: Node | None = None) -> Iterator[None]:
     """Turn errors of other packages for a node's attributes, shapes or constants into one that names the node.
 
-    Args:
-        node: The node.
-        caller: The node of the model in whose function it is, if it is in one: that one is at fault.
+    If it is in a function, the model's node that calls it is at fault: ``caller``.
 
     Raises:
         InvalidModelError: Instead of those.
@@ -116,12 +109,9 @@ def has_rule(domain: str, op_type: str) -> bool:
 def infer_node(
     node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
 ) -> tuple[TensorType, ...]:
-    """Return the types of a node's outputs.
+    """Return the types of the outputs of a node of the newest operator set, or of another domain.
 
-    Args:
-        node: The operator, in the newest operator set or in domain ``opbuild``.
-        types: The type of each input, None for an absent one.
-        constants: The value of each input that is known, else None.
+    It has inputs of these types, None for an absent one, and values, None for an unknown one.
 
     Raises:
         ShapeError: If the shapes do not fit; the message names the node and its inputs' types.
@@ -162,11 +152,7 @@ def check_sizes(node: Node, results: Sequence[TensorType]) -> None:
 
 
 def infer(graph: Graph, types: Mapping[str, TensorType] | None = None) -> Graph:
-    """Return the graph with the type of every value, found from its inputs and constants.
-
-    Args:
-        graph: A graph whose ``types`` hold at least those of its inputs.
-        types: The inputs' types, if they are not to be taken from ``graph.types``.
+    """Return the graph with the type of every value, found from its constants and inputs, which may get other types.
 
     Raises:
         ShapeError, DTypeError, UnsupportedOperatorError: As ``infer_node``.
@@ -175,11 +161,8 @@ def infer(graph: Graph, types: Mapping[str, TensorType] | None = None) -> Graph:
     known = {name: given[name] for name in graph.inputs}
     known.update((name, type_of(value)) for name, value in graph.constants.items())
     for node in graph.nodes:
-        found = infer_node(
-            node,
-            [known[name] if name else None for name in node.inputs],
-            [graph.constants.get(name) for name in node.inputs],
-        )
+        read = [known[name] if name else None for name in node.inputs]
+        found = infer_node(node, read, [graph.constants.get(name) for name in node.inputs])
         known.update((name, each) for name, each in zip(node.outputs, found, strict=False) if name)
     return graph.with_(types=known)
 
@@ -220,10 +203,12 @@ def check_types(types: Iterable[str], option: str = "optypelist_for_implmode") -
     Raises:
         OptionError: If it names another one.
     """
+    from difflib import get_close_matches  # few options name a type that there is not
+
     known = known_types()
     for op_type in types:
         if op_type not in known:
-            near = difflib.get_close_matches(op_type, sorted(known), 3)
+            near = get_close_matches(op_type, sorted(known), 3)
             meant = f"; is it {' or '.join(near)}?" if near else ""
             raise OptionError(
                 f"{option} names {op_type!r}, which is no operator type",

@@ -57,25 +57,15 @@ def float32_attribute(name: str, value: Any, others: Collection[str]) -> Any:
 
 
 MOVERS = {
-    **dict.fromkeys(
-        (
-            "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
-            "Reshape", "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu",
-            "Unsqueeze",
-        ),
-        (0,),
-    ),
-    "Pad": (0, 2),
-    "ScatterElements": (0, 2),
-    "ScatterND": (0, 2),
+    **dict.fromkeys((
+        "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Reshape",
+        "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze",
+    ), (0,)),
+    **dict.fromkeys(("Pad", "ScatterElements", "ScatterND"), (0, 2)),
 }  # fmt: skip
 """Operators that move elements, and which inputs hold those; all inputs of Concat do."""
 
-EXACT = frozenset(
-    (
-        "Clip", "Compress", "GlobalMaxPool", "MaxPool", "MaxUnpool", "ReduceMax", "ReduceMin", "TopK",
-    )
-)  # fmt: skip
+EXACT = frozenset(("Clip", "Compress", "GlobalMaxPool", "MaxPool", "MaxUnpool", "ReduceMax", "ReduceMin", "TopK"))
 """Operators whose results are among their operands' numbers, beside the operations that are exact."""
 
 KEPT = frozenset(
@@ -136,12 +126,10 @@ class _Widening:
             self._take_cast(node)
         elif not node.domain and (node.op_type in MOVERS or node.op_type == "Concat"):
             self._take_mover(node)
-        elif _is_elementwise(node) and not self.computed.intersection(node.inputs):
+        elif not any(map(self._is_narrow, node.inputs)) or self._reads_narrow(node):
             self._take_as_it_is(node)
-        elif any(map(self._is_narrow, node.inputs)):
-            self._take_wide(node)
         else:
-            self._take_as_it_is(node)
+            self._take_wide(node)
 
     def narrow(self, name: str) -> str:
         """Return a value in its own type."""
@@ -190,6 +178,14 @@ class _Widening:
         else:
             self._take_wide(node, exact=True)
 
+    def _reads_narrow(self, node: Node) -> bool:
+        """Return whether a node is one operation on what was not computed: several are in float32 and round once."""
+        if self.computed.intersection(node.inputs):
+            return False
+        if node.domain == "opbuild":
+            return node.op_type in BY_TYPE
+        return not node.domain and (node.op_type in _SINGLE or of_onnx(node.op_type, node.attrs) is not None)
+
     def _is_normalized_next(self, node: Node) -> bool:
         """Return whether only a BatchNormalization reads a float16 result, which folds into the operator's weights.
 
@@ -199,16 +195,15 @@ class _Widening:
         if node.domain or node.op_type not in WEIGHTED or name in self.source.outputs:
             return False
         readers = self.readers.get(name, [])
-        return (
-            self.source.types[name].dtype == "float16"
-            and node.inputs[1] in self.source.constants
-            and [each.op_type for each in readers] == ["BatchNormalization"]
-            and batchnorm_step(readers[0], self.source.constants) is not None
-        )
+        if self.source.types[name].dtype != "float16" or node.inputs[1] not in self.source.constants:
+            return False
+        is_normalized = [each.op_type for each in readers] == ["BatchNormalization"]
+        return is_normalized and batchnorm_step(readers[0], self.source.constants) is not None
 
     def _take_wide(self, node: Node, exact: bool = False) -> None:
         node = self._bounded(node) if node.op_type == "Clip" else node
-        exact = exact or (not node.domain and node.op_type in EXACT) or _is_exact_operation(node)
+        found = None if node.domain else of_onnx(node.op_type, node.attrs)
+        exact = exact or (not node.domain and node.op_type in EXACT) or (found is not None and found[1].exact)
         exact = exact or self._is_normalized_next(node)
         inputs = tuple(
             name if place == 1 and self._is_weight(node, name) else self.widened(name)
@@ -235,14 +230,11 @@ class _Widening:
     def _bounded(self, node: Node) -> Node:
         """Return Clip with both bounds: an absent one is the limit of the type, which is the model's."""
         kind = self.source.types[node.inputs[0]]
-        bounds = [*node.inputs[1:], "", ""][:2]
         if kind.dtype not in NARROW_FLOATS:
             return node
-        limits = (-greatest(kind.dtype), greatest(kind.dtype))
-        bounds = [
-            name or self.to.constant(np.array(limit, np.float32), f"{node.name}/bound")
-            for name, limit in zip(bounds, limits, strict=True)
-        ]
+        bounds = [*node.inputs[1:], "", ""][:2]
+        for place, limit in enumerate((-greatest(kind.dtype), greatest(kind.dtype))):
+            bounds[place] = bounds[place] or self.to.constant(np.array(limit, np.float32), f"{node.name}/bound")
         return node.with_(inputs=(node.inputs[0], *bounds))
 
     # -- values -------------------------------------------------------------------------------------------------------
@@ -318,15 +310,3 @@ def force_float32(graph: Graph) -> Graph:
     for name in graph.outputs:
         conversion.narrow(name)
     return conversion.to.graph(graph)
-
-
-def _is_elementwise(node: Node) -> bool:
-    """Return whether a node is one operation: several are computed in float32 and rounded once."""
-    if node.domain == "opbuild":
-        return node.op_type in BY_TYPE
-    return not node.domain and (node.op_type in _SINGLE or of_onnx(node.op_type, node.attrs) is not None)
-
-
-def _is_exact_operation(node: Node) -> bool:
-    found = None if node.domain else of_onnx(node.op_type, node.attrs)
-    return found is not None and found[1].exact

@@ -27,11 +27,9 @@ from opbuild.graph.types import Graph
 
 
 def optimize(graph: Graph, evaluate: Evaluate) -> Graph:
-    """Return an equivalent graph for lowering: simplified, elementwise operators fused, communication begun early.
+    """Return an equivalent of a typed graph for lowering: simplified, elementwise operators fused, communication early.
 
-    Args:
-        graph: A typed graph.
-        evaluate: Evaluates a node whose inputs are known, e.g. the host backend's ``evaluate``.
+    What is known is evaluated, e.g. with the host backend's ``evaluate``.
     """
     evaluate = Bounded.of(evaluate)
     graph = fold(flatten_volumes(simplify(graph, evaluate)), evaluate)
@@ -39,12 +37,7 @@ def optimize(graph: Graph, evaluate: Evaluate) -> Graph:
 
 
 def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
-    """Return an equivalent graph with fewer and simpler nodes, all of them operators that the host backend runs.
-
-    Args:
-        graph: A typed graph.
-        evaluate: As for ``optimize``.
-    """
+    """Return an equivalent graph with fewer and simpler nodes, all of them operators that the host backend runs."""
     evaluate = Bounded.of(evaluate)
     graph = check_indices(merge_duplicates(eliminate_dead(graph)))
     graph = fold(graph, evaluate, but=DEQUANTIZE)

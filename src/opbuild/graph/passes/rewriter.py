@@ -79,7 +79,7 @@ class KeptError(Exception):
     """Raised by a rewrite: the node stays as it is."""
 
 
-def rewritten(to: NewGraph, graph: Graph, rewrite_of: Callable[[Node], Callable[[Any], None] | None]) -> Graph:
+def rewritten(to: NewGraph, graph: Graph, rewrite_of: Callable[[Node], Callable[[Any], object] | None]) -> Graph:
     """Return a graph, written to ``to``, in which rewrites took the places of the nodes that have one."""
     for node in graph.nodes:
         rewrite = rewrite_of(node)
@@ -173,5 +173,5 @@ class PassBuilder(NodeBuilder):
         return self("Transpose", value, output=output, perm=tuple(order))
 
 
-Rewrite = Callable[[PassBuilder], None]
+Rewrite = Callable[[PassBuilder], object]
 """Appends what computes a node, or raises ``KeptError`` before it has appended anything: the node stays as it is."""

@@ -127,7 +127,7 @@ def _transposed(of: PassBuilder, follower: Node | None) -> None:
     for phase in phases:
         flat, target = _activated(of, phase, follower)
         parts.append(of.reshape(flat, (images, count, 1, group * outs, *result[3:])))
-    joined = of("Concat", *tuple(parts), axis=2) if step > 1 else parts[0]
+    joined = of("Concat", *parts, axis=2) if step > 1 else parts[0]
     deep = of.reshape(joined, (images, count * step, group * outs, *result[3:]))
     if count * step > result[2]:
         deep = of.slice(deep, 1, 0, result[2])

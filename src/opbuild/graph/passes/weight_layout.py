@@ -14,23 +14,16 @@ from opbuild.graph.weight_layout import block_shape
 
 
 def weights_in_blocks(graph: Graph, block: int, free: Sequence[int]) -> tuple[Graph, list[int]]:
-    """Return a graph whose states lie in blocks where they may, and the positions of the inputs that do.
+    """Return a graph with ``updates``, not fused, whose states lie in blocks where they may, and which inputs do.
 
-    Args:
-        graph: A graph with ``updates``, before anything is fused.
-        block: The channels in a block; weights whose channels fill none stay as they are.
-        free: The positions of the inputs that may lie in blocks, of those that outputs replace.
+    Weights whose channels fill no block stay as they are. ``free`` are the positions of the inputs that may.
     """
     kinds = {graph.types[graph.inputs[given]] for given in free}
-    wanted = frozenset(each.shape for each in kinds if _may_lie(each, block))
+    whole = (each for each in kinds if len(each.shape) == 4 and each.size > 0 and each.dtype == "float32")
+    wanted = frozenset(each.shape for each in whole if not (each.shape[0] % block or each.shape[1] % block))
     moved = _moved(graph, wanted, {graph.inputs[given] for given in free}) if wanted else frozenset()
     places = [place for place, name in enumerate(graph.inputs) if name in moved]
     return (_rewritten(graph, moved, block) if places else graph), places
-
-
-def _may_lie(kind: TensorType, block: int) -> bool:
-    whole = len(kind.shape) == 4 and kind.size > 0 and not (kind.shape[0] % block or kind.shape[1] % block)
-    return whole and kind.dtype == "float32"
 
 
 class _Groups:
@@ -104,7 +97,7 @@ def _fixed(node: Node, own: list[str]) -> set[str]:
 def _rewritten(graph: Graph, moved: frozenset[str], block: int) -> Graph:
     """Return the graph with values in blocks, which are taken apart in front of convolutions."""
     types, nodes, plain = dict(graph.types), list[Node](), dict[str, str]()
-    types.update({name: _in_blocks(graph.types[name], block) for name in moved})
+    types |= {name: TensorType(types[name].dtype, block_shape(types[name].shape, block)) for name in moved}
     for node in graph.nodes:
         if node.op_type == "ConvWeightGradient" and node.outputs[0] in moved:
             nodes.append(node.with_(attrs={**node.attrs, "block": block}, proto=None))
@@ -119,7 +112,3 @@ def _rewritten(graph: Graph, moved: frozenset[str], block: int) -> Graph:
         else:
             nodes.append(node)
     return graph.with_(nodes=tuple(nodes), types=types)
-
-
-def _in_blocks(kind: TensorType, block: int) -> TensorType:
-    return TensorType(kind.dtype, block_shape(kind.shape, block))

@@ -48,7 +48,7 @@ def max_pool_backward(
     """The gradient of a max pool's data: all of it where the greatest elements stood."""
     count = spatial(of)
     _require(of, x, count)
-    return window.max_pool_planes(of, dy, indices, x.shape, count)
+    return window.max_pool_data(of, dy, indices, x.shape, count)
 
 
 @rule("avg_pool2d_backward.default", "avg_pool3d_backward.default")

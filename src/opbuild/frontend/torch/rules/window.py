@@ -12,7 +12,7 @@ import numpy as np
 from opbuild.frontend.torch.rules.movement import slice_
 from opbuild.frontend.torch.writing import RULES, StepBuilder, Value, category, rule
 from opbuild.graph.extents import is_open
-from opbuild.graph.tables import places_of
+from opbuild.graph.tables import resized
 from opbuild.graph.types import Array, Node
 
 _SPATIAL = re.compile(r"(\d)d")
@@ -51,7 +51,7 @@ def _picked(extent: int, wanted: int, factor: float | None, *, is_image: bool) -
 def _picked_by_onnx(extent: int, wanted: int, factor: float | None, by_factors: bool) -> Array:
     """Return the elements that a Resize picks, given factors or sizes."""
     ratio = float(np.float32(factor)).as_integer_ratio() if by_factors and factor else (wanted, extent)
-    return places_of(("nearest", "asymmetric", "floor", 0.0, False, False), extent, wanted, *ratio)[:, 0]
+    return resized(("nearest", "asymmetric", "floor", 0.0, False, False), extent, wanted, *ratio)[0][:, 0]
 
 
 def _smooth(of: StepBuilder, x: Value, sizes: Any, corners: bool, factors: Sequence[float | None]) -> Value:

@@ -14,7 +14,6 @@ import numpy as np
 from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.composite import REWRITES
-from opbuild.graph.passes.indices import in_range
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.types import Array
 
@@ -28,12 +27,8 @@ LEAST_IN_STEPS, LEAST_STEP = 256, 8
 def matrix(length: int, given: int, parts: int, inverse: bool, onesided: bool) -> Array:
     """Return a transform as a matrix in float64: ``(given * parts, results * parts of a result)``.
 
-    Args:
-        length: Length of the transform.
-        given: Elements that there are; those beyond ``length`` are left out, those that lack are zeros.
-        parts: Numbers of an element: 1 if it is real, 2 if it is complex.
-        inverse: Whether it is the inverse transform.
-        onesided: Whether the half that the other one mirrors is left out: of the results, or of what is inverted.
+    Of the elements given those beyond ``length`` are left out, those that lack are zeros; they have one part if they
+    are real. ``onesided``: the half that the other one mirrors is left out, of the results or of what is inverted.
     """
     half = length // 2 + 1
     used = min(given, half if inverse and onesided else length)
@@ -221,7 +216,7 @@ def _each(of: PassBuilder, axis: str, count: int, along: Callable[[str, int, str
     if count < rank:
         is_negative = of("Less", place, of.constant(0, "int64"))
         place = of("Where", is_negative, of("Add", place, of.integers(rank)), place)
-        place = in_range(of, place, (count,))
+        place = of.in_range(place, count)
     if count == 1:  # what nothing is chosen by would not be looked at
         along(of("Gather", of.reshape(x, (1, *shape)), place, axis=0), 0, of.outputs[0])
         return

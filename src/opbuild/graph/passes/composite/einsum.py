@@ -9,7 +9,7 @@ from math import prod
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.composite import REWRITES
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
-from opbuild.graph.types import Node
+from opbuild.graph.shape_rules_reduction import einsum_labels
 from opbuild.platform.records import NamedTuple
 
 MOST_PRODUCTS = 2**22
@@ -32,7 +32,9 @@ class _Einsum:
 
     def run(self) -> None:
         """Append the computation of the node."""
-        terms, result = _parse(self.node, [len(self.of.types[name].shape) for name in self.node.inputs])
+        terms, result = einsum_labels(
+            self.node.text("equation", ""), [len(self.of.types[name].shape) for name in self.node.inputs]
+        )
         for name, labels in zip(self.node.inputs, terms, strict=True):
             for label, extent in zip(labels, self.of.types[name].shape, strict=True):
                 self.extents[label] = max(extent, self.extents.get(label, 1))
@@ -137,26 +139,4 @@ def _labels(terms: Sequence[_Term]) -> set[str]:
     return {label for term in terms for label in term.labels}
 
 
-def _parse(node: Node, ranks: Sequence[int]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """Return the labels of each input's dimensions and of the output's; those of an ellipsis are numbers."""
-    left, arrow, right = node.text("equation", "").replace(" ", "").partition("->")
-    terms = left.split(",")
-    dots = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term]
-    most = max(dots, default=0)
-    if not arrow:
-        letters = left.replace(",", "").replace("...", "")
-        right = ("..." if dots else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    labelled = [_expanded(term, rank, most) for term, rank in zip(terms, ranks, strict=True)]
-    return labelled, _expanded(right, len(right.replace("...", "")) + most if "..." in right else len(right), most)
-
-
-def _expanded(term: str, rank: int, most: int) -> tuple[str, ...]:
-    head, ellipsis, tail = term.partition("...")
-    count = rank - len(head) - len(tail) if ellipsis else 0
-    return (*head, *(str(number) for number in range(most - count, most)), *tail)
-
-
-@REWRITES.register("Einsum")
-def _einsum(of: PassBuilder) -> None:
-    """Einsum of any equation, two operands at a time."""
-    _Einsum(of).run()
+REWRITES.register("Einsum")(lambda of: _Einsum(of).run())

@@ -11,7 +11,6 @@ from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.composite import REWRITES
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.symbolic_numbers import quotient
-from opbuild.graph.tables import diagonal
 from opbuild.graph.types import TABLE
 
 
@@ -36,7 +35,7 @@ def _eye(of: PassBuilder) -> None:
         attrs = {"table": "diagonal", "arguments": (rows, columns, above)}
         of.scope.nodes.append(of.node.with_(op_type=TABLE, domain="opbuild", inputs=(), attrs=attrs, proto=None))
     else:
-        of.constants[of.outputs[0]] = diagonal(rows, columns, above, type_.dtype)
+        of.constants[of.outputs[0]] = np.eye(rows, columns, above, np.dtype(type_.dtype))
 
 
 @REWRITES.register("OneHot")

@@ -76,7 +76,7 @@ class IntegerBuilder(PassBuilder):
     scope: IntegerGraph
 
 
-Rewrite = Callable[[IntegerBuilder], None]
+Rewrite = Callable[[IntegerBuilder], object]
 """Appends what computes a node, or raises ``KeptError`` before it has appended anything."""
 
 REWRITES: Registry[Rewrite] = Registry("rewrite", __name__, others=("convolutions", "products", "requantization"))

@@ -12,7 +12,7 @@ import numpy as np
 
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.integers import MICROSOFT, IntegerBuilder, IntegerGraph, Quantized, Rewrite, rewrites
-from opbuild.graph.passes.integers.products import requantized, turned
+from opbuild.graph.passes.integers.products import SCALED_SUMS, requantized, turned
 from opbuild.graph.passes.rewriter import KeptError
 from opbuild.graph.types import TensorType
 from opbuild.operations.expression import Expression, arg
@@ -52,8 +52,7 @@ def _qlinear_conv(of: IntegerBuilder) -> None:
         raise KeptError
     total = _sums(of, (x, x_zero), (w, w_zero))
     total = of("Add", total, _each(of, bias)) if bias else total
-    factor = _factor(of, x_scale, w_scale, y_scale)
-    requantized(of, total, factor, of.reshaped(y_zero, ()))
+    requantized(of, total, _factor(of, x_scale, w_scale, y_scale), of.reshaped(y_zero, ()))
 
 
 @rewrites("Conv")
@@ -66,11 +65,10 @@ def _conv(of: IntegerBuilder) -> None:
     total = _sums(of, (x.value, x.zero_point), (w.value, w.zero_point))
     total = of("Add", total, _each(of, whole)) if whole else total
     factor = _factor(of, x.scale, w.scale)
-    value: Expression = ("mul", ("cast", "float32", arg(0)), arg(1))
     if bias and not whole:
-        of.elementwise((total, factor, _each(of, bias)), ("add", value, arg(2)), of.outputs[0])
+        of.elementwise((total, factor, _each(of, bias)), ("add", SCALED_SUMS, arg(2)), of.outputs[0])
         return
-    of.elementwise((total, factor), value, of.outputs[0])
+    of.elementwise((total, factor), SCALED_SUMS, of.outputs[0])
     of.scope.derived[of.outputs[0], "sums"] = total
     of.scope.derived[of.outputs[0], "factor"] = factor
 
@@ -90,8 +88,7 @@ def _global_average(of: IntegerBuilder) -> None:
     total = _sums(of.scope.at(of.node.with_(attrs={"group": channels})), (x, x_zero), (ones, ""))
     count = of.constant(np.array(math.prod(image), np.float32))
     divisor = of("Mul", of.reshaped(y_scale, ()), count)
-    factor = of("Div", of.reshaped(x_scale, ()), divisor)
-    requantized(of, total, factor, of.reshaped(y_zero, ()))
+    requantized(of, total, of("Div", of.reshaped(x_scale, ()), divisor), of.reshaped(y_zero, ()))
 
 
 @rewrites("QLinearAveragePool", domain=MICROSOFT)
@@ -108,11 +105,7 @@ def _average(of: IntegerBuilder) -> None:
 
 @rewrites("NhwcMaxPool", domain=MICROSOFT)
 def _max_pool(of: IntegerBuilder) -> None:
-    _channels_first(of, _plain_max_pool)
-
-
-def _plain_max_pool(of: IntegerBuilder) -> None:
-    of("MaxPool", *of.inputs, output=of.outputs[0], **of.node.attrs)
+    _channels_first(of, lambda of: of("MaxPool", *of.inputs, output=of.outputs[0], **of.node.attrs))
 
 
 def _channels_first(of: IntegerBuilder, rewrite: Rewrite) -> None:
@@ -170,8 +163,7 @@ def _moved(of: IntegerBuilder, zero: str) -> str:
 
 def _factor(of: IntegerBuilder, x_scale: str, w_scale: str, y_scale: str = "") -> Value:
     """Return the factor of the sums of each output channel."""
-    scales = of.reshaped(x_scale, ()), _each(of, w_scale)
-    factor = of("Mul", *scales)
+    factor = of("Mul", of.reshaped(x_scale, ()), _each(of, w_scale))
     return of("Div", factor, of.reshaped(y_scale, ())) if y_scale else factor
 
 

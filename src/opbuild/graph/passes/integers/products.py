@@ -19,6 +19,9 @@ from opbuild.operations.expression import Expression, arg, const
 
 _HALF = 128
 
+SCALED_SUMS: Expression = ("mul", ("cast", "float32", arg(0)), arg(1))
+"""The sums of products, times their scale."""
+
 Operand = tuple[str, str]
 """A value and its zero point as int32 (``""``: 0), which broadcasts to it."""
 
@@ -122,8 +125,7 @@ def _qlinear_matmul(of: IntegerBuilder) -> None:
     a_scale, b_scale, y_scale = (
         name if of.types[name].dtype == "float32" else of("Cast", name, to="float32") for name in scales
     )
-    factor = of("Mul", _rows(of, a_scale, a), b_scale)
-    factor = of("Div", factor, _number(of, y_scale))
+    factor = of("Div", of("Mul", _rows(of, a_scale, a), b_scale), _number(of, y_scale))
     requantized(of, total, factor, _number(of, zy))
 
 
@@ -132,8 +134,7 @@ def requantized(of: IntegerBuilder, total: str, factor: str, zero: str) -> None:
     kind = of.types[of.outputs[0]].dtype
     place = None if of.scope.is_zero(zero) else arg(2)
     inputs = (total, factor) if place is None else (total, factor, zero)
-    value: Expression = ("mul", ("cast", "float32", arg(0)), arg(1))
-    of.elementwise(inputs, quantized(value, place, kind), of.outputs[0])
+    of.elementwise(inputs, quantized(SCALED_SUMS, place, kind), of.outputs[0])
 
 
 @rewrites("MatMulIntegerToFloat", domain=MICROSOFT)
@@ -167,9 +168,8 @@ def quantize_dynamically(of: IntegerBuilder, x: str) -> tuple[str, str, str]:
 def dequantized(of: IntegerBuilder, total: str, scales: tuple[str, str], bias: str) -> None:
     """Append an int32 times two scales, plus a bias ("": none): the node's output."""
     factor = of("Mul", *scales)
-    value: Expression = ("mul", ("cast", "float32", arg(0)), arg(1))
     inputs = (total, factor, bias) if bias else (total, factor)
-    of.elementwise(inputs, ("add", value, arg(2)) if bias else value, of.outputs[0])
+    of.elementwise(inputs, ("add", SCALED_SUMS, arg(2)) if bias else SCALED_SUMS, of.outputs[0])
 
 
 @rewrites("QGemm", domain=MICROSOFT)
@@ -183,8 +183,7 @@ def _qgemm(of: IntegerBuilder) -> None:
     a_scale = a_scale if alpha == 1 else of("Mul", of.constant(alpha), a_scale)
     factor = of("Mul", a_scale, b_scale)
     if not y_scale:
-        value: Expression = ("mul", ("cast", "float32", arg(0)), arg(1))
-        of.elementwise((total, factor), value, of.outputs[0])
+        of.elementwise((total, factor), SCALED_SUMS, of.outputs[0])
         return
     requantized(of, total, of("Div", factor, _number(of, y_scale)), _number(of, zy))
 

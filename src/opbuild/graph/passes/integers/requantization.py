@@ -266,7 +266,7 @@ def _unary(of: IntegerBuilder) -> None:
 @rewrites("QLinearConcat", domain=MICROSOFT)
 def _concat(of: IntegerBuilder) -> None:
     values = tuple(_dequantized(of, of.inputs[i : i + 3]) for i in range(2, len(of.inputs), 3))
-    parts = tuple(_quantized_part(of, value, of.inputs[:2]) for value in values)
+    parts = tuple(of("QuantizeLinear", *_present((value, *of.inputs[:2]))) for value in values)
     of("Concat", *parts, output=of.outputs[0], axis=of.node.attrs["axis"])
 
 
@@ -278,10 +278,6 @@ def _where(of: IntegerBuilder) -> None:
 
 def _dequantized(of: IntegerBuilder, names: tuple[str, ...]) -> Value:
     return of("DequantizeLinear", *_present(names))
-
-
-def _quantized_part(of: IntegerBuilder, value: str, parameters: tuple[str, ...]) -> Value:
-    return of("QuantizeLinear", *_present((value, *parameters)))
 
 
 def _quantized(of: IntegerBuilder, value: str, parameters: tuple[str, ...]) -> None:
