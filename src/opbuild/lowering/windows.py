@@ -18,10 +18,9 @@ from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.types import Node, TensorType
 from opbuild.graph.undecided import greater, is_equal, lesser
 from opbuild.graph.windows import SPATIAL, PooledAxis
-from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError
-from opbuild.lowering.operands import Blocked, Plain
+from opbuild.lowering.operands import Blocked, BlockedImageTaps, BlockedPhase, BlockedTaps, Plain
 from opbuild.lowering.strided import broadcast, dense_as, narrowed, viewed_as
 from opbuild.platform.records import dataclass, replace
 
@@ -77,6 +76,23 @@ class Window:
     def padded(self) -> bool:
         """Whether any window reaches outside the input."""
         return any(self.halo)
+
+    def read(self, source: Blocked, image: int) -> BlockedPhase:
+        """Return what all outputs together read of an image."""
+        return source.window(image, *self.before, *self.span)
+
+    def taps(self, source: Blocked, image: int) -> BlockedTaps:
+        """Return the elements that each output reads of an image at each tap."""
+        return BlockedTaps(source, image, self.first, self.out, self.stride, self.kernel, self.dilation)
+
+    def image_taps(self, source: Blocked) -> BlockedImageTaps:
+        """Return the elements that each output reads at each tap, of all images."""
+        return BlockedImageTaps(source, 0, self.first, self.out, self.stride, self.kernel, self.dilation)
+
+    @property
+    def first(self) -> Pair:
+        """The position of the first tap of the first output."""
+        return -self.before[0], -self.before[1]
 
     def at_paddings(self) -> Iterator[Window]:
         """Yield the window for each padding on the left and at the top that it may have at some size."""
@@ -182,12 +198,6 @@ def _misses(kernel: int, stride: int, dilation: int, before: int, size: int, out
         if first >= kernel or start + first * dilation >= size:
             return True
     return False
-
-
-def each_image(lowering: Lowering, node: Node, desc: OpDesc, source: Blocked, target: Blocked) -> None:
-    """Emit one call for each image, from a blocked value to another."""
-    for image in lowering.images(source.shape[0]):
-        lowering.emit(desc, [source.window(image), target.window(image)], node)
 
 
 def require_float(lowering: Lowering, node: Node) -> None:

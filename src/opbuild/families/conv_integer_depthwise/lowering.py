@@ -29,7 +29,6 @@ def lower_depthwise(lowering: Lowering, conv: IntegerConvolution) -> None:
     )
     extra, target, bias = operands_of(lowering, conv, padding)
     place = ChannelBlocks(0, 0, True)
-    left, top = window.before
     for image in lowering.images(source.shape[0]):
         operands = (place.of(each, image) for each in (bias, *extra, target))
-        lowering.emit(desc, [source.window(image, left, top, *window.span), weights, *operands], conv.node)
+        lowering.emit(desc, [window.read(source, image), weights, *operands], conv.node)

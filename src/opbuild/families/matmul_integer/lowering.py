@@ -15,7 +15,7 @@ from opbuild.kernel.opdesc import Dim, Operand
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.conv_weights import largest
 from opbuild.lowering.implementations import serves
-from opbuild.lowering.matrix import Product, as_rows, batches_of, dense_copy, epilogue_inputs
+from opbuild.lowering.matrix import Product, as_rows, batches_of, epilogue_inputs
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import constant_step, viewed_as, with_inner_stride
 from opbuild.operations.expression import canonical, operations
@@ -83,7 +83,7 @@ def _emit(lowering: Lowering, product: Product, halves: bool) -> None:
     m, n = product.out.shape[-2:]
     lhs = with_inner_stride(product.lhs, 1)
     if constant_step(lhs.strides[-1]) != 1:
-        lhs = dense_copy(lowering, lhs, product.node)
+        lhs = lowering.dense_copy(lhs, product.node)
     variant = lowering.choose(family.FAMILY, m, n)
     rank = len(product.out.shape)
     group = family.group(halves, lowering.machine)

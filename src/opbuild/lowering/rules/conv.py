@@ -15,7 +15,7 @@ from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import epilogue_of, pack_channels, padding, references
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
-from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
+from opbuild.lowering.operands import Blocked, OperandRef, Plain
 from opbuild.lowering.strided import viewed_as
 from opbuild.lowering.windows import Window, image_shape, window_of
 from opbuild.platform.records import dataclass, replace
@@ -97,15 +97,12 @@ def emit_images(
 ) -> None:
     """Emit a family that reads a blocked window, or its taps, and writes a blocked value, its channels in ``order``."""
     window = conv.window
-    left, top = window.before
     source = source or lowering.blocked(conv.node.inputs[0])
     source.storage.grow_halo(*window.halo)
     extra = [references(conv.epilogue, lowering, conv.outputs, image) for image in lowering.images(conv.images)]
     bias, result = result_of(lowering, conv, order)
     for image, other in zip(lowering.images(conv.images), extra, strict=True):
-        data: OperandRef = source.window(image, left, top, *window.span)
-        if taps:
-            data = BlockedTaps(source, image, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
+        data = window.taps(source, image) if taps else window.read(source, image)
         lowering.emit(desc, [data, weights, bias, *more, *other, result.window(image)], conv.node)
 
 

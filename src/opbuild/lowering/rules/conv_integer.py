@@ -20,7 +20,6 @@ from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import CHANNEL_FILL, epilogue_of, pack_channels, pack_scalar
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
 from opbuild.lowering.operands import ZEROS, Blocked, BlockedPhase, OperandRef, OperandStorage, Plain
-from opbuild.lowering.transfer import copy
 from opbuild.lowering.windows import Window, image_shape, window_of
 from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, Expression, arg, canonical, substitute, walk
@@ -270,9 +269,7 @@ def with_halo(
 def _copied(lowering: Lowering, value: Blocked, name: str) -> Blocked:
     dtype, count = value.storage.dtype, value.shape[0]
     target = Blocked(OperandStorage("temporary", dtype, value.shape, blocked=True), value.channels, value.padding_value)
-    make = partial(copy, dtype=dtype, choose=lowering.choose)
-    for image in lowering.images(count):
-        lowering.emit(make, (value.window(image), target.window(image)), (name,))
+    lowering.emit_images(lowering.moving("Copy", dtype), count, (name,), value.window, target.window)
     return target
 
 
@@ -285,7 +282,7 @@ def _fill(lowering: Lowering, value: Blocked, sides: Sides, filling: Plain, name
         ((-left, 0), (left, height)),
         ((width, 0), (right, height)),
     )
-    make = partial(copy, dtype=value.storage.dtype, choose=lowering.choose)
+    make = lowering.moving("Copy", value.storage.dtype)
     for image in lowering.images(images):
         for start, extents in strips:
             if all(extents):

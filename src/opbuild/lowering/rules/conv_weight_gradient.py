@@ -8,7 +8,7 @@ from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
-from opbuild.lowering.operands import Blocked, BlockedImageTaps, Plain
+from opbuild.lowering.operands import Blocked, Plain
 from opbuild.lowering.strided import dense_as, narrowed
 from opbuild.lowering.windows import Window, window_of
 from opbuild.platform.records import dataclass
@@ -59,12 +59,6 @@ def emit_gradient(
     """Emit a call that writes rows of ``shape``, each an output channel's weights; those beyond the result are left."""
     kept = (result.shape[0], prod(result.shape[1:]))
     target = dense_as(result, kept) if kept == shape else lowering.temporary(TensorType("float32", shape))
-    lowering.emit(desc, (back.planes(), taps_of(window, source), target), node)
+    lowering.emit(desc, (back.planes(), window.image_taps(source), target), node)
     if kept != shape:
         lowering.copy(narrowed(narrowed(target, 0, 0, kept[0]), 1, 0, kept[1]), dense_as(result, kept), node.name)
-
-
-def taps_of(window: Window, source: Blocked) -> BlockedImageTaps:
-    """Return the elements that each output has read at each tap, of all images."""
-    left, top = window.before
-    return BlockedImageTaps(source, 0, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
