@@ -59,6 +59,14 @@ def only_variant(_machine: Machine) -> Variant:
     return {}
 
 
+def lanes_of_row(row: int, machine: Machine) -> Variant:
+    """Return the variant that takes a vector of the elements of a row side by side, or one where there are too few.
+
+    Of a level's own lanes: two registers, 16 on AVX2, take 1.05 to 1.5 times as long (CumSum, ArgMax).
+    """
+    return {"lanes": machine.lanes if row >= machine.lanes else 1}
+
+
 def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
     return dim
 

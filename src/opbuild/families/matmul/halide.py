@@ -213,8 +213,8 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     acc = definition.functions["acc"]
     acc.compute_at(out, mo)
     if "left" in definition.functions:
-        _left(definition, lanes)
-        _tile_pairs(definition, rows, columns, lanes)
+        convert_left(definition, lanes, LEAST_CONVERTED)
+        tile_groups(definition, rows, columns, lanes)
     else:
         _tile_sum(acc, definition.domains["k"].x, (rows, columns), lanes, machine)
     if "chunk" in definition.functions:
@@ -310,8 +310,8 @@ def fetched_element(loops: tuple[Any, Any], tile: tuple[int, int], extents: tupl
     return hl.min(number * each, columns - each) * depth + step * each
 
 
-def _tile_pairs(definition: Definition, rows: int, columns: int, lanes: int) -> None:
-    """Keep a tile of sums in registers while pairs along K pass, a pair of products of a lane at a time."""
+def tile_groups(definition: Definition, rows: int, columns: int, lanes: int) -> None:
+    """Keep a tile of sums in registers while groups along K pass, a group of products of a lane at a time."""
     acc, k, rest = definition.functions["acc"], definition.domains["k"], definition.domains["rest"]
     n, m, *_ = acc.args()
     acc.bound_extent(n, columns).bound_extent(m, rows).vectorize(n, lanes).unroll(n).unroll(m)
@@ -322,14 +322,14 @@ def _tile_pairs(definition: Definition, rows: int, columns: int, lanes: int) -> 
     acc.never_partition_all()
 
 
-def _left(definition: Definition, lanes: int) -> None:
-    """Convert the left operand once, before all tiles: each task some of its rows."""
+def convert_left(definition: Definition, lanes: int, least: int) -> None:
+    """Convert the left operand once, before all tiles: each task some of its rows, ``least`` of them at least."""
     left, tasks = definition.functions["left"], definition.tasks
     rows = definition.outputs[0].output_buffer().dim(1).extent()
     j, m, *_ = left.args()
     task = hl.Var("left_task")
     left.compute_root().vectorize(j, lanes, hl.TailStrategy.GuardWithIf)
-    left.split(m, task, m, hl.max(LEAST_CONVERTED, share(rows, tasks)), hl.TailStrategy.GuardWithIf).parallel(task)
+    left.split(m, task, m, hl.max(least, share(rows, tasks)), hl.TailStrategy.GuardWithIf).parallel(task)
     left.never_partition_all()
 
 
