@@ -78,7 +78,7 @@ class Window:
         return any(self.halo)
 
     def read(self, source: Blocked, image: int) -> BlockedPhase:
-        """Return what all outputs together read of an image."""
+        """Return the part of an image that all outputs together read."""
         return source.window(image, *self.before, *self.span)
 
     def taps(self, source: Blocked, image: int) -> BlockedTaps:
@@ -105,6 +105,37 @@ class Window:
             _misses(*axis)
             for axis in zip(self.kernel, self.stride, self.dilation, self.before, self.size, self.out, strict=True)
         )
+
+
+@dataclass(frozen=True)
+class ConvolvedChannels:
+    """The node of a convolution, and its channels.
+
+    Attributes:
+        node: The node.
+        images: Images of the batch.
+        inputs: Input channels.
+        outputs: Output channels.
+        groups: Groups of channels.
+    """
+
+    node: Node
+    images: int
+    inputs: int
+    outputs: int
+    groups: int
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel is a group of its own."""
+        return 1 < self.groups == self.inputs == self.outputs
+
+
+@dataclass(frozen=True)
+class ConvolvedWindows(ConvolvedChannels):
+    """The same with the geometry."""
+
+    window: Window
 
 
 def image_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:

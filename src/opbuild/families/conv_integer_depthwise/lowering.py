@@ -13,7 +13,7 @@ from opbuild.lowering.rules.conv_integer import ChannelBlocks, IntegerConvolutio
 
 
 def _is_depthwise(_lowering: Lowering, conv: IntegerConvolution) -> bool:
-    return 1 < conv.groups == conv.inputs == conv.outputs and prod(conv.window.kernel) <= depthwise.MOST_TAPS
+    return conv.is_depthwise and prod(conv.window.kernel) <= depthwise.MOST_TAPS
 
 
 @serves("lowering.IntegerConvolution", cost=0.25, where=_is_depthwise)

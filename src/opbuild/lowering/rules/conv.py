@@ -17,32 +17,20 @@ from opbuild.lowering.epilogue import epilogue_of, pack_channels, padding, refer
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
 from opbuild.lowering.strided import viewed_as
-from opbuild.lowering.windows import Window, image_shape, window_of
+from opbuild.lowering.windows import ConvolvedWindows, image_shape, window_of
 from opbuild.platform.records import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Convolution:
+class Convolution(ConvolvedWindows):
     """A convolution, ready to be given to a family.
 
     Attributes:
-        node: The node.
-        images: Images of the batch.
-        inputs: Input channels.
-        outputs: Output channels.
-        groups: Groups of channels.
-        window: The geometry.
         weights: Name of the weights.
         bias: Name of the bias, or empty.
         epilogue: What is applied to the result.
     """
 
-    node: Node
-    images: int
-    inputs: int
-    outputs: int
-    groups: int
-    window: Window
     weights: str
     bias: str
     epilogue: Epilogue

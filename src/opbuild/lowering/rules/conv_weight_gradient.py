@@ -10,29 +10,7 @@ from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
 from opbuild.lowering.operands import Blocked, Plain
 from opbuild.lowering.strided import dense_as, narrowed
-from opbuild.lowering.windows import Window, window_of
-from opbuild.platform.records import dataclass
-
-
-@dataclass(frozen=True)
-class WeightGradient:
-    """The gradient of a convolution's weights.
-
-    Attributes:
-        node: The node.
-        images: Images of the batch.
-        inputs: Input channels.
-        outputs: Output channels.
-        groups: Groups of channels.
-        window: The geometry.
-    """
-
-    node: Node
-    images: int
-    inputs: int
-    outputs: int
-    groups: int
-    window: Window
+from opbuild.lowering.windows import ConvolvedWindows, Window, window_of
 
 
 @serves("opbuild.ConvWeightGradient")
@@ -43,7 +21,7 @@ def lower_conv_weight_gradient(lowering: Lowering, node: Node) -> None:
         raise NotServedError(f"{node.op_type} of {lowering.type(data).dtype}")
     window, groups = window_of(lowering, node, node.attrs["kernel_shape"], dy), int(node.attrs.get("group", 1))
     images, inputs, outputs = lowering.type(data).shape[0], lowering.type(data).shape[1], lowering.type(dy).shape[1]
-    ask(lowering, (ASKED, "WeightGradient"), WeightGradient(node, images, inputs, outputs, groups, window))
+    ask(lowering, (ASKED, "WeightGradient"), ConvolvedWindows(node, images, inputs, outputs, groups, window))
 
 
 def emit_gradient(
