@@ -28,6 +28,11 @@ Choose = Callable[..., Any]
 """Returns what a family chooses for the extents that follow it, given what it must know of the machine."""
 
 
+def first_of(candidates: Callable[..., Sequence[Any]]) -> Callable[..., Any]:
+    """Return the ``choose`` of a family that takes the first of the variants among which tuning searches."""
+    return lambda *extents: candidates(*extents)[0]
+
+
 def for_machine(machine: Machine) -> Choose:
     """Return a function that chooses variants for a machine."""
     return lambda family, *extents: family.choose(*extents, machine)

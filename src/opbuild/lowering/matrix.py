@@ -58,9 +58,13 @@ def emit_product(lowering: Lowering, product: Product) -> None:
     """Emit the calls of a product; none if the output has no elements."""
     if 0 in product.out.shape:
         return
+    ask(lowering, (ASKED, "Product"), in_canonical_form(product))
+
+
+def in_canonical_form(product: Product) -> Product:
+    """Return a product whose epilogue has the form of keys."""
     expression, order = canonical(product.expression)
-    product = replace(product, expression=expression, operands=tuple(product.operands[index] for index in order))
-    ask(lowering, (ASKED, "Product"), product)
+    return replace(product, expression=expression, operands=tuple(product.operands[index] for index in order))
 
 
 def as_rows(lowering: Lowering, product: Product) -> Product:

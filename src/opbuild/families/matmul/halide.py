@@ -199,17 +199,8 @@ LEAST_CONVERTED = 16
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a matrix product."""
     out, lanes = definition.outputs[0], machine.lanes // words(desc.inputs[0].dtype)
-    n, m = definition.variables["n"], definition.variables["m"]
     rows, columns = desc.variant["rows"], desc.variant["columns"]
-    no, ni, mo, mi = variables("no ni mo mi")
-    packed = desc.attrs["rhs"] in PACKED
-    tail = hl.TailStrategy.GuardWithIf if packed else hl.TailStrategy.ShiftInwards
-    out.split(n, no, ni, columns, tail).split(m, mo, mi, rows, hl.TailStrategy.ShiftInwards)
-    unit = divide_tiles(definition, (rows, columns), (ni, mi, mo, no))
-    out.vectorize(ni, lanes).unroll(ni).unroll(mi)
-    # Only the store of the last panel is guarded; a second copy of the loop nest without the guard gains nothing.
-    out.never_partition_all()
-
+    mo, unit = tile_output(definition, (rows, columns), lanes, is_packed=desc.attrs["rhs"] in PACKED)
     acc = definition.functions["acc"]
     acc.compute_at(out, mo)
     if "left" in definition.functions:
@@ -228,7 +219,28 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
         _schedule_stage(definition.functions, out, unit, columns, lanes)
 
 
-def divide_tiles(definition: Definition, tile: tuple[int, int], loops: tuple[Any, ...]) -> Any:
+def tile_output(
+    definition: Definition, tile: tuple[int, int], lanes: int, *, is_packed: bool = True
+) -> tuple[Any, Any]:
+    """Compute the output in tiles, which are divided among tasks; return the loops over tiles of rows and over units.
+
+    Args:
+        definition: What is scheduled.
+        tile: Rows and columns of a tile.
+        lanes: Columns of a vector.
+        is_packed: Whether the right operand has whole panels, so that only the store of the last one is guarded: a
+            second copy of the loop nest without the guard gains nothing.
+    """
+    out, n, m = definition.outputs[0], definition.variables["n"], definition.variables["m"]
+    no, ni, mo, mi = variables("no ni mo mi")
+    tail = hl.TailStrategy.GuardWithIf if is_packed else hl.TailStrategy.ShiftInwards
+    out.split(n, no, ni, tile[1], tail).split(m, mo, mi, tile[0], hl.TailStrategy.ShiftInwards)
+    unit = _divide_tiles(definition, tile, (ni, mi, mo, no))
+    out.vectorize(ni, lanes).unroll(ni).unroll(mi).never_partition_all()
+    return mo, unit
+
+
+def _divide_tiles(definition: Definition, tile: tuple[int, int], loops: tuple[Any, ...]) -> Any:
     """Divide the tiles among tasks; return the loop within a task over units.
 
     A unit is a range of rows by one tile of columns. Tasks have equal numbers of units, or one more.

@@ -27,7 +27,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, computed, parameters, variables
 from opbuild.backend.halide.epilogue import fused
-from opbuild.families.matmul.halide import convert_left, divide_tiles, tile_groups
+from opbuild.families.matmul.halide import convert_left, tile_groups, tile_output
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 
@@ -85,13 +85,8 @@ LEAST_WIDENED = 32
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a matrix product of bytes."""
     out, lanes = definition.outputs[0], machine.lanes
-    n, m = definition.variables["n"], definition.variables["m"]
     rows, columns = desc.variant["rows"], desc.variant["panels"] * desc.inputs[1].dims[1].extent
-    no, ni, mo, mi = variables("no ni mo mi")
-    out.split(n, no, ni, columns, hl.TailStrategy.GuardWithIf).split(m, mo, mi, rows, hl.TailStrategy.ShiftInwards)
-    divide_tiles(definition, (rows, columns), (ni, mi, mo, no))
-    out.vectorize(ni, lanes).unroll(ni).unroll(mi)
-    out.never_partition_all()
+    mo, _ = tile_output(definition, (rows, columns), lanes)
     definition.functions["acc"].compute_at(out, mo)
     tile_groups(definition, rows, columns, lanes)
     if "left" in definition.functions:
