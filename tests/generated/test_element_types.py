@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.backend.halide.driver import _compiling, _modules
+from opbuild.backend.halide.driver import _compiling, module_of
 from opbuild.errors import DTypeError, OpbuildError
 from opbuild.frontend import onnx_examples
 from opbuild.frontend.onnx_model import load_model
@@ -58,8 +58,8 @@ def _define(desc: OpDesc) -> None:
     """Define and schedule a kernel, as far as a compiler refuses types."""
     if desc not in _defined:
         with _compiling(desc):
-            define, schedule = map(import_module, _modules(desc))
-            schedule.schedule(define.define(desc), desc, Machine.of(host_level()))
+            family = import_module(module_of(desc.family))
+            family.schedule(family.define(desc), desc, Machine.of(host_level()))
         _defined.add(desc)
 
 

@@ -1,11 +1,11 @@
 """Mathematical functions as Halide expressions: vectorised for float32, right at NaN, infinities, zeros and denormals.
 
 Halide's own ``exp``, ``log``, ``max`` and ``clamp`` lose NaN and infinities, and its ``tanh``, ``sin`` and the like are
-scalar library calls, 60 times slower than a vector form. The float32 functions here and in ``exponential`` are vector
-code. Sources of the approximations: S. Moshier's Cephes library, single precision (log, sin, cos, asin, atan, sinh:
-polynomials after a range reduction; expm1's coefficients are fitted by Lawson's algorithm) and Eigen's
-packet math (tanh, erf: rational functions). ``pow`` and the reduction of angles work in float64. In float64 the
-functions are the C library's, because accuracy goes first there; erf, expm1 and log1p are built upon them.
+scalar library calls, 60 times slower than a vector form. The float32 functions here and in ``transcendental`` are
+vector code. Sources of the approximations: S. Moshier's Cephes library, single precision (log, sin, cos, asin, atan,
+sinh: polynomials after a range reduction; expm1's coefficients are fitted by Lawson's algorithm) and Eigen's packet
+math (tanh, erf: rational functions). ``pow`` and the reduction of angles work in float64. In float64 the functions are
+the C library's, because accuracy goes first there; erf, expm1 and log1p are built upon them.
 
 Largest errors, tested: float32 3e-7 relative (2.5e-7 absolute for tanh, erf and angles, however large these are).
 float64: 1e-15 relative.

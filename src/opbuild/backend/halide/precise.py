@@ -1,9 +1,9 @@
 """Functions of a float32 that come out as the nearest float32, almost always: computed in float64 and rounded once.
 
 This is what the implementation mode ``high_precision`` compiles in place of the functions in ``mathematics`` and
-``trigonometry``. All of it is vector code. The polynomials are exact to 1e-11 or better, ten thousand times finer than
-a float32, so a result is wrong only where the true value lies that close to the middle between two neighbours: errors
-are below 0.501 ulp, denormals included.
+``transcendental``. All of it is vector code. The polynomials are exact to 1e-11 or better, ten thousand times finer
+than a float32, so a result is wrong only where the true value lies that close to the middle between two neighbours:
+errors are below 0.501 ulp, denormals included.
 
 The functions of the first part take finite float64 numbers in a range that keeps everything finite; ``limited`` limits
 the argument to that range and puts the values beyond it, infinities and NaN in place.
