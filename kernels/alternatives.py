@@ -14,11 +14,13 @@ from typing import Any
 
 from opbuild.families.blocked import BLOCK
 from opbuild.families.catalogue import find
+from opbuild.families.copy.lowering import copy
 from opbuild.families.family import Family, for_machine
+from opbuild.families.from_blocked.lowering import from_blocked
+from opbuild.families.to_blocked.lowering import to_blocked
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Chooser
 from opbuild.lowering.operands import Made
-from opbuild.lowering.transfer import copy, from_blocked, to_blocked
 from opbuild.program import View
 from opbuild.target.machine import Machine
 

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.backend.halide.driver import _compiling
+from opbuild.backend.halide.driver import _compiling, module_of
 from opbuild.errors import DTypeError, OpbuildError
 from opbuild.frontend import operator_examples
 from opbuild.frontend.onnx_model import load_model
@@ -20,7 +20,6 @@ from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import DTYPES
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
-from opbuild.pipeline.tuned import _modules
 from opbuild.program import KernelCall
 from opbuild.target.host import host_level
 from opbuild.target.machine import Machine
@@ -59,8 +58,8 @@ def _define(desc: OpDesc) -> None:
     """Define and schedule a kernel, as far as a compiler refuses types."""
     if desc not in _defined:
         with _compiling(desc):
-            define, schedule = map(import_module, _modules(desc))
-            schedule.schedule(define.define(desc), desc, Machine.of(host_level()))
+            family = import_module(module_of(desc.family))
+            family.schedule(family.define(desc), desc, Machine.of(host_level()))
         _defined.add(desc)
 
 

@@ -11,11 +11,12 @@ import pytest
 from kernels.harness import check_canaries, guarded, run_desc, run_program
 from kernels.lowered import Array, random
 from kernels.one_node import assert_close, convolve
+from opbuild.families.shuffle.lowering import in_order
 from opbuild.graph.passes.patterns import fuse_channel_shuffle
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.context import channel_table
 from opbuild.lowering.lower import lower
-from opbuild.lowering.transfer import channel_table, in_order
 from opbuild.program import View
 from opbuild.target.host import host_level
 from support.machines import choose_here

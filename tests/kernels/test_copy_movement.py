@@ -13,8 +13,8 @@ import pytest
 
 from kernels.harness import check_canaries, dims_of, guarded, run_desc, run_program
 from kernels.lowered import program_of, random, run_node
+from opbuild.families.copy.lowering import copy
 from opbuild.graph.types import Node
-from opbuild.lowering.transfer import copy
 from opbuild.program import KernelCall, View
 from support.machines import choose_here
 from support.tiers import spread

@@ -9,7 +9,8 @@ import pytest
 
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, run_node
-from opbuild.lowering.transfer import from_blocked, to_blocked
+from opbuild.families.from_blocked.lowering import from_blocked
+from opbuild.families.to_blocked.lowering import to_blocked
 from opbuild.program import View
 from support.machines import choose_here
 from support.tiers import halved

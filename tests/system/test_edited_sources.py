@@ -15,13 +15,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from opbuild.backend.halide import driver
-from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.sources import MANIFEST
 from support.kept_kernels import SOURCE
 from support.processes import Outcome, build_and_run
 
 ROOT = SOURCE.parent
-SOFTMAX = driver._modules(OpDesc(op_types=("Softmax",), family="softmax", inputs=(), outputs=()))[1]
+SOFTMAX = driver.module_of("softmax")
 LOWER = "opbuild.lowering.lower"
 
 

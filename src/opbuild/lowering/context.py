@@ -5,17 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import prod
 from typing import Any, Protocol
 
+import numpy as np
+
 from opbuild.errors import ShapeError
-from opbuild.families.blocked import blocks
+from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.catalogue import find
 from opbuild.families.family import Dims, Family
 from opbuild.graph.constants import ConstantValues
-from opbuild.graph.extents import ClosedError, SymbolicExtent, always_equal, example_value, is_open, same_shape
+from opbuild.graph.extents import (
+    ClosedError,
+    SymbolicExtent,
+    always_equal,
+    example_value,
+    is_at_least,
+    is_open,
+    same_shape,
+)
 from opbuild.graph.tables import Table, numbers_of
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
+from opbuild.lowering.implementations import call_of
 from opbuild.lowering.operands import (
     Blocked,
     Gate,
@@ -30,13 +42,22 @@ from opbuild.lowering.operands import (
     new_dense,
 )
 from opbuild.lowering.strided import dense_as, transposed
-from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, is_large, to_blocked
 from opbuild.lowering.updates import update_in_place
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
 from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, Repeated, View
 from opbuild.target.level import CPU, Level
 from opbuild.target.machine import Machine
+
+LARGE = 512
+"""Positions of a block's plane that fill the first-level cache, roughly."""
+
+
+def channel_table(order: Array) -> Array:
+    """Return the place of each channel, and of each lane beyond them, which stay where they are."""
+    table = np.arange(blocks(len(order)) * BLOCK, dtype=np.int32)
+    table[: len(order)] = order
+    return table
 
 
 class Chooser(Protocol):
@@ -325,9 +346,29 @@ class Lowering:
                 others = others - others * flag if is_served else others
         return always_equal(others, 0)
 
+    def emit_images(
+        self, make: MakeCall | OpDesc, count: int, nodes: Sequence[str] | Node, *operands: Callable[[int], OperandRef]
+    ) -> None:
+        """Emit a call for each image, whose operands are what these functions return for its number."""
+        for image in self.images(count):
+            self.emit(make, [operand(image) for operand in operands], nodes)
+
+    def moving(self, op_type: str, dtype: str, **how: Any) -> MakeCall:
+        """Return the maker of a call that only moves elements: ``Copy``, ``ToBlocked``, ``FromBlocked``, ``InOrder``.
+
+        What concerns blocks takes one image a call.
+        """
+        return partial(call_of(op_type), dtype=dtype, choose=self.choose, **how)
+
     def copy(self, source: Plain, target: Plain, name: str) -> None:
         """Emit the copy of a plain value, with any strides, to a place of the same shape; ``name`` is for reports."""
-        self.emit(partial(copy, dtype=source.storage.dtype, choose=self.choose), (source, target), (name,))
+        self.emit(self.moving("Copy", source.storage.dtype), (source, target), (name,))
+
+    def dense_copy(self, value: Plain, name: str) -> Plain:
+        """Emit the dense copy of a value, repetitions included, and return it; ``name`` is for reports."""
+        target = self.temporary(TensorType(value.storage.dtype, value.shape))
+        self.copy(value, target, name)
+        return target
 
     def host(self, node: Node, inputs: tuple[Plain | None, ...] = ()) -> None:
         """Emit a call of the host backend for a node; its operands are dense, by default the node's inputs."""
@@ -393,7 +434,7 @@ class Lowering:
         return self._kernel_call(call, views, self._repetitions.of(place))
 
     def _copy_of_views(self, source: View, target: View, name: str) -> KernelCall:
-        made = partial(copy, dtype=self.type(name).dtype, choose=self.choose)
+        made = self.moving("Copy", self.type(name).dtype)
         return self._kernel_call(Pending(made, (), (name,)), (source, target))
 
     def _kernel_call(self, call: Pending, views: tuple[View, ...], repeated: Repeated | None = None) -> KernelCall:
@@ -457,31 +498,28 @@ class Lowering:
         value = self._new_blocked_storage(name, source.padding_value)
         table = channel_table(order)
         places = self.packed((), f"order {blake3_of(table.tobytes())}", table.shape, "int32", lambda: table)
-        make = partial(in_order, dtype=source.storage.dtype, choose=self.choose)
-        for n in self.images(value.shape[0]):
-            self.emit(make, (source.window(n), places, value.window(n)), (name,))
+        make = self.moving("InOrder", source.storage.dtype)
+        self.emit_images(make, value.shape[0], (name,), source.window, lambda _: places, value.window)
         return value
 
     def _from_plain(self, name: str) -> Blocked:
         source = self.plain(name)
         value = self._new_blocked_storage(name, 0.0)
-        make = partial(to_blocked, dtype=source.storage.dtype, choose=self.choose)
-        for n in self.images(value.shape[0]):
-            self.emit(make, (source.image(n), value.window(n)), (name,))
+        make = self.moving("ToBlocked", source.storage.dtype)
+        self.emit_images(make, value.shape[0], (name,), source.image, value.window)
         return value
 
     def _unblock(self, name: str) -> Plain:
         source = self.blocked(name) if name in self._ordered else self._blocked[name]
         value = self.new_plain(name)
-        large, others = (partial(self._write_plain, name, source, value, transposes=each) for each in (True, False))
-        self.either([(is_large(value.shape[2:]), large), (1, others)])
-        return value
 
-    def _write_plain(self, name: str, source: Blocked, value: Plain, *, transposes: bool) -> None:
-        chosen = partial(from_blocked, choose=self.choose, transposes=transposes)
-        make = partial(chosen, dtype=value.storage.dtype)
-        for n in self.images(value.shape[0]):
-            self.emit(make, (source.window(n), value.image(n)), (name,))
+        def write(transposes: bool) -> None:
+            make = self.moving("FromBlocked", value.storage.dtype, transposes=transposes)
+            self.emit_images(make, value.shape[0], (name,), source.window, value.image)
+
+        is_large = is_at_least(prod(value.shape[2:]), LARGE)
+        self.either([(is_large, partial(write, True)), (1, partial(write, False))])
+        return value
 
 
 class Repetitions:

@@ -54,9 +54,7 @@ def pack_pairs(weights: Array) -> Array:
 
 def pack_first(weights: Array, factors: Array | None = None) -> Array:
     """Return ``(C1 out, C in, ky, kx, 16 out)``."""
-    co, ci, kh, kw = weights.shape
-    split = _padded(scaled(weights, factors), 0).reshape(blocks(co), BLOCK, ci, kh, kw)
-    return np.ascontiguousarray(split.transpose(0, 2, 3, 4, 1))
+    return np.ascontiguousarray(_outputs_split(weights, factors).transpose(0, 2, 3, 4, 1))
 
 
 def pack_depthwise(
@@ -106,9 +104,12 @@ def group_lanes(outputs: int, groups: int) -> tuple[Array, Array]:
 
 def pack_grouped(weights: Array, factors: Array | None = None) -> Array:
     """Return ``(C1 out, ky, kx, C in of a group, 16 out)``."""
-    co, ins, kh, kw = weights.shape
-    split = _padded(scaled(weights, factors), 0).reshape(blocks(co), BLOCK, ins, kh, kw)
-    return np.ascontiguousarray(split.transpose(0, 3, 4, 2, 1))
+    return np.ascontiguousarray(_outputs_split(weights, factors).transpose(0, 3, 4, 2, 1))
+
+
+def _outputs_split(weights: Array, factors: Array | None) -> Array:
+    """Return weights as ``(C1 out, 16, ci, kh, kw)``."""
+    return _padded(scaled(weights, factors), 0).reshape(blocks(len(weights)), BLOCK, *weights.shape[1:])
 
 
 def _uniform(weights: Array, factors: Array | None) -> bool:

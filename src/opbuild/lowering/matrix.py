@@ -13,7 +13,6 @@ import numpy as np
 
 from opbuild.families.family import Family, Variant
 from opbuild.graph.extents import always_equal, example_value, is_one, same_shape
-from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import ASKED, ask
@@ -59,9 +58,13 @@ def emit_product(lowering: Lowering, product: Product) -> None:
     """Emit the calls of a product; none if the output has no elements."""
     if 0 in product.out.shape:
         return
+    ask(lowering, (ASKED, "Product"), in_canonical_form(product))
+
+
+def in_canonical_form(product: Product) -> Product:
+    """Return a product whose epilogue has the form of keys."""
     expression, order = canonical(product.expression)
-    product = replace(product, expression=expression, operands=tuple(product.operands[index] for index in order))
-    ask(lowering, (ASKED, "Product"), product)
+    return replace(product, expression=expression, operands=tuple(product.operands[index] for index in order))
 
 
 def as_rows(lowering: Lowering, product: Product) -> Product:
@@ -73,7 +76,7 @@ def as_rows(lowering: Lowering, product: Product) -> Product:
     for operand in product.operands:
         extents, strides = merge(operand.shape[:-1], [operand.strides[:-1]])
         if len(extents) > 1:
-            copied = dense_copy(lowering, operand, product.node)
+            copied = lowering.dense_copy(operand, product.node)
             operands.append(viewed_as(copied, (m, n), (n, 1)))
         else:
             step = strides[0][0] if extents else 0
@@ -150,7 +153,7 @@ def _copied_once(lowering: Lowering, product: Product) -> Plain:
         same = same_shape(source.shape, lhs.shape) and same_shape(source.strides, lhs.strides)
         if same and always_equal(source.offset, lhs.offset):
             return copy
-    copies.append((lhs, dense_copy(lowering, lhs, product.node)))
+    copies.append((lhs, lowering.dense_copy(lhs, product.node)))
     return copies[-1][1]
 
 
@@ -184,10 +187,3 @@ def epilogue_inputs(product: Product, inner: bool = True) -> tuple[Operand, ...]
         Operand(f"e{index}", o.storage.dtype, (Dim(stride=step), *(Dim(),) * (len(o.shape) - 1)))
         for index, (o, step) in enumerate(zip(product.operands, steps, strict=True))
     )
-
-
-def dense_copy(lowering: Lowering, value: Plain, node: str) -> Plain:
-    """Return a dense copy of a value, repetitions included."""
-    target = lowering.temporary(TensorType(value.storage.dtype, value.shape))
-    lowering.copy(value, target, node)
-    return target

@@ -123,7 +123,6 @@ def by_group(lowering: Lowering, value: Plain, groups: int, name: str) -> Plain:
     turned = viewed_as(value, shape, strides)
     if groups == 1:
         return viewed_as(value, shape[1:], strides[1:])
-    target = lowering.temporary(TensorType(value.storage.dtype, shape))
-    lowering.copy(turned, target, name)
+    target = lowering.dense_copy(turned, name)
     inner = prod(shape[2:])
     return viewed_as(target, (groups * outs, *shape[2:]), (inner, *target.strides[2:]))

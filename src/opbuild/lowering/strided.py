@@ -221,3 +221,14 @@ def collapse(views: Sequence[View]) -> Loops:
     if not extents:
         extents, strides = (1,), [(1,)] * len(views)
     return Loops(extents[::-1], tuple(steps[::-1] for steps in strides))
+
+
+def merged_rows(plain: Dims, blocked: Dims) -> tuple[Dims, Dims]:
+    """Return the dims of a plain and of a blocked image, rows merged into one where no halo lies between them."""
+    (width, step), (height, row), channels = plain
+    lane, (_, blocked_step), (_, blocked_row), block = blocked
+    is_long = always_equal(row, width * step) and always_equal(blocked_row, width * blocked_step)
+    if is_long and not is_one(height):
+        long = width * height
+        return ((long, step), (1, long * step), channels), (lane, (long, blocked_step), (1, long * blocked_step), block)
+    return plain, blocked

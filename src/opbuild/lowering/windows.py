@@ -18,10 +18,9 @@ from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.symbolic_numbers import greater, is_equal, lesser
 from opbuild.graph.tables import SPATIAL, PooledAxis
 from opbuild.graph.types import Node, TensorType
-from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError
-from opbuild.lowering.operands import Blocked, Plain
+from opbuild.lowering.operands import Blocked, BlockedImageTaps, BlockedPhase, BlockedTaps, Plain
 from opbuild.lowering.strided import broadcast, dense_as, narrowed, viewed_as
 from opbuild.platform.records import dataclass, replace
 
@@ -78,6 +77,23 @@ class Window:
         """Whether any window reaches outside the input."""
         return any(self.halo)
 
+    def read(self, source: Blocked, image: int) -> BlockedPhase:
+        """Return the part of an image that all outputs together read."""
+        return source.window(image, *self.before, *self.span)
+
+    def taps(self, source: Blocked, image: int) -> BlockedTaps:
+        """Return the elements that each output reads of an image at each tap."""
+        return BlockedTaps(source, image, self.first, self.out, self.stride, self.kernel, self.dilation)
+
+    def image_taps(self, source: Blocked) -> BlockedImageTaps:
+        """Return the elements that each output reads at each tap, of all images."""
+        return BlockedImageTaps(source, 0, self.first, self.out, self.stride, self.kernel, self.dilation)
+
+    @property
+    def first(self) -> Pair:
+        """The position of the first tap of the first output."""
+        return -self.before[0], -self.before[1]
+
     def at_paddings(self) -> Iterator[Window]:
         """Yield the window for each padding on the left and at the top that it may have at some size."""
         return (replace(self, before=_pair(before)) for before in product(*map(values_of, self.before)))
@@ -89,6 +105,37 @@ class Window:
             _misses(*axis)
             for axis in zip(self.kernel, self.stride, self.dilation, self.before, self.size, self.out, strict=True)
         )
+
+
+@dataclass(frozen=True)
+class ConvolvedChannels:
+    """The node of a convolution, and its channels.
+
+    Attributes:
+        node: The node.
+        images: Images of the batch.
+        inputs: Input channels.
+        outputs: Output channels.
+        groups: Groups of channels.
+    """
+
+    node: Node
+    images: int
+    inputs: int
+    outputs: int
+    groups: int
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel is a group of its own."""
+        return 1 < self.groups == self.inputs == self.outputs
+
+
+@dataclass(frozen=True)
+class ConvolvedWindows(ConvolvedChannels):
+    """The same with the geometry."""
+
+    window: Window
 
 
 def image_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
@@ -182,12 +229,6 @@ def _misses(kernel: int, stride: int, dilation: int, before: int, size: int, out
         if first >= kernel or start + first * dilation >= size:
             return True
     return False
-
-
-def each_image(lowering: Lowering, node: Node, desc: OpDesc, source: Blocked, target: Blocked) -> None:
-    """Emit one call for each image, from a blocked value to another."""
-    for image in lowering.images(source.shape[0]):
-        lowering.emit(desc, [source.window(image), target.window(image)], node)
 
 
 def require_float(lowering: Lowering, node: Node) -> None:

@@ -11,6 +11,10 @@ from typing import Any
 
 import halide as hl
 
+from opbuild.backend.halide.definition import Definition
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
+
 TENTHS = 7
 """Tenths of the time that cores must work for ranges of one loop to be worth their locality."""
 
@@ -97,6 +101,13 @@ def either_or_both(first: Any, extents: tuple[Any, Any], tasks: Any) -> tuple[An
     neither = uneven[0] & uneven[1]
     one, other = either(first, extents, tasks)
     return hl.select(neither, hl.max(1, extents[0] * extents[1] // (tasks * FINER)), one), hl.select(neither, 1, other)
+
+
+def schedule_plane(definition: Definition, _desc: OpDesc, _machine: Machine) -> None:
+    """Schedule a kernel of blocked values as convolutions are; a vector is the 16 lanes of one position."""
+    out, names = definition.outputs[0], definition.variables
+    out.vectorize(names["lane"])
+    divide_plane(out, names["oy"], names["block"], definition.tasks)
 
 
 def divide_plane(function: Any, row: Any, block: Any, tasks: Any) -> None:

@@ -1,11 +1,11 @@
 """Mathematical functions as Halide expressions: vectorised for float32, right at NaN, infinities, zeros and denormals.
 
 Halide's own ``exp``, ``log``, ``max`` and ``clamp`` lose NaN and infinities, and its ``tanh``, ``sin`` and the like are
-scalar library calls, 60 times slower than a vector form. The float32 functions here and in ``exponential`` are vector
-code. Sources of the approximations: S. Moshier's Cephes library, single precision (log, sin, cos, asin, atan, sinh:
-polynomials after a range reduction; expm1's coefficients are fitted by Lawson's algorithm) and Eigen's
-packet math (tanh, erf: rational functions). ``pow`` and the reduction of angles work in float64. In float64 the
-functions are the C library's, because accuracy goes first there; erf, expm1 and log1p are built upon them.
+scalar library calls, 60 times slower than a vector form. The float32 functions here and in ``transcendental`` are
+vector code. Sources of the approximations: S. Moshier's Cephes library, single precision (log, sin, cos, asin, atan,
+sinh: polynomials after a range reduction; expm1's coefficients are fitted by Lawson's algorithm) and Eigen's packet
+math (tanh, erf: rational functions). ``pow`` and the reduction of angles work in float64. In float64 the functions are
+the C library's, because accuracy goes first there; erf, expm1 and log1p are built upon them.
 
 Largest errors, tested: float32 3e-7 relative (2.5e-7 absolute for tanh, erf and angles, however large these are).
 float64: 1e-15 relative.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import halide as hl
@@ -266,12 +267,16 @@ def tanh(x: Expr) -> Expr:
     """Return the hyperbolic tangent; Eigen's rational function of degree 13 over 6."""
     if is_double(x):
         return hl.tanh(x)
-    limited = clip(x, hl.f32(-8.0), hl.f32(8.0))
-    square = limited * limited
-    p = contracted(lambda square: polynomial(square, TANH), square)
-    q = contracted(lambda square: polynomial(square, TANH_DIVISOR), square)
     # From there on 1 is as near as what the quotient rounds to, which is below 1 before.
-    return hl.select(absolute(x) > hl.f32(8.0), with_sign(hl.f32(1.0), x), limited * p / q)
+    return hl.select(absolute(x) > hl.f32(8.0), with_sign(hl.f32(1.0), x), _odd_quotient(x, 8.0, TANH, TANH_DIVISOR))
+
+
+def _odd_quotient(x: Expr, limit: float, dividend: Sequence[float], divisor: Sequence[float]) -> Expr:
+    """Return a float32, limited, times the quotient of two polynomials of its square."""
+    limited = clip(x, hl.f32(-limit), hl.f32(limit))
+    square = limited * limited
+    p, q = (contracted(partial(polynomial, coefficients=each), square) for each in (dividend, divisor))
+    return limited * p / q
 
 
 def asinh(x: Expr) -> Expr:
@@ -306,11 +311,7 @@ def erf(x: Expr) -> Expr:
     """Return the error function; float32: Eigen's rational function, exactly 1 in magnitude where it rounds to it."""
     if is_double(x):
         return _erf_double(x)
-    limited = clip(x, hl.f32(-4.0), hl.f32(4.0))
-    square = limited * limited
-    p = contracted(lambda square: polynomial(square, ERF), square)
-    q = contracted(lambda square: polynomial(square, ERF_DIVISOR), square)
-    return hl.select(absolute(x) > hl.f32(3.92), with_sign(hl.f32(1.0), x), limited * p / q)
+    return hl.select(absolute(x) > hl.f32(3.92), with_sign(hl.f32(1.0), x), _odd_quotient(x, 4.0, ERF, ERF_DIVISOR))
 
 
 def normal(x: Expr) -> Expr:

@@ -1,9 +1,9 @@
 """Functions of a float32 that come out as the nearest float32, almost always: computed in float64 and rounded once.
 
 This is what the implementation mode ``high_precision`` compiles in place of the functions in ``mathematics`` and
-``trigonometry``. All of it is vector code. The polynomials are exact to 1e-11 or better, ten thousand times finer than
-a float32, so a result is wrong only where the true value lies that close to the middle between two neighbours: errors
-are below 0.501 ulp, denormals included.
+``transcendental``. All of it is vector code. The polynomials are exact to 1e-11 or better, ten thousand times finer
+than a float32, so a result is wrong only where the true value lies that close to the middle between two neighbours:
+errors are below 0.501 ulp, denormals included.
 
 The functions of the first part take finite float64 numbers in a range that keeps everything finite; ``limited`` limits
 the argument to that range and puts the values beyond it, infinities and NaN in place.
@@ -33,9 +33,15 @@ from opbuild.backend.halide.mathematics import (
     with_sign,
     zero,
 )
-from opbuild.backend.halide.transcendental import atan_parts, exp2_double, is_in, log2_double, quadrant, split_power
-
-Function = Callable[[Expr], Expr]
+from opbuild.backend.halide.transcendental import (
+    Function,
+    atan_parts,
+    exp2_double,
+    is_in,
+    log2_double,
+    quadrant,
+    split_power,
+)
 
 GREATEST = 3.4028234663852886e38
 """The greatest finite float32."""
@@ -176,9 +182,7 @@ def _small_cos(r: Expr) -> Expr:
     return polynomial(r * r, [(-1.0) ** k / math.factorial(2 * k) for k in range(8, -1, -1)])
 
 
-def _turned(
-    x: Expr, straight: Callable[[Expr], Expr], turned: Callable[[Expr], Expr], negative: tuple[float, float]
-) -> Expr:
+def _turned(x: Expr, straight: Function, turned: Function, negative: tuple[float, float]) -> Expr:
     q, r = quadrant(x)
     value = hl.select(is_in(q, 1.0, 3.0), turned(r), straight(r))
     return hl.select(is_in(q, *negative), -value, value)

@@ -12,7 +12,7 @@ inverses are Cephes' polynomials, of angles reduced in float64.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import halide as hl
 
@@ -40,6 +40,8 @@ from opbuild.backend.halide.mathematics import (
     with_sign,
     zero,
 )
+
+Function = Callable[[Expr], Expr]
 
 LN2, LN2_REST = 0.693145751953125, 1.4286068202862268e-6
 """The first 16 bits of ln 2, and what they lack."""
@@ -288,20 +290,19 @@ def is_in(q: Expr, first: float, second: float) -> Expr:
 
 def sin(x: Expr) -> Expr:
     """Return the sine of an angle in radians."""
-    if is_double(x):
-        return hl.sin(x)
-    q, r = _quadrant(x)
-    value = hl.select(is_in(q, 1.0, 3.0), _small_cos(r), _small_sin(r))
-    return hl.select(is_in(q, 2.0, 3.0), negate(value), value)
+    return hl.sin(x) if is_double(x) else _of_angle(x, _small_sin, _small_cos, (2.0, 3.0))
 
 
 def cos(x: Expr) -> Expr:
     """Return the cosine of an angle in radians."""
-    if is_double(x):
-        return hl.cos(x)
+    return hl.cos(x) if is_double(x) else _of_angle(x, _small_cos, _small_sin, (1.0, 2.0))
+
+
+def _of_angle(x: Expr, straight: Function, turned: Function, negative: tuple[float, float]) -> Expr:
+    """Return a function of the rest of an angle, another one in odd quadrants, negated in two of them."""
     q, r = _quadrant(x)
-    value = hl.select(is_in(q, 1.0, 3.0), _small_sin(r), _small_cos(r))
-    return hl.select(is_in(q, 1.0, 2.0), negate(value), value)
+    value = hl.select(is_in(q, 1.0, 3.0), turned(r), straight(r))
+    return hl.select(is_in(q, *negative), negate(value), value)
 
 
 def tan(x: Expr) -> Expr:

@@ -37,14 +37,14 @@ def implements(*op_types: str, domain: str = "", on_text: bool = False) -> Calla
     return (ON_TEXT if on_text else IMPLEMENTATIONS).register(*op_types, domain=domain)
 
 
-def implements_each(table: Mapping[str, Callable[[Node, Any], Any]], domain: str = "", on_text: bool = False) -> None:
+def implements_each(table: Mapping[str, Callable[[Node, Any], Any]], on_text: bool = False) -> None:
     """Register what computes the only output of operators, by their type."""
 
     def alone(compute: Callable[[Node, Any], Any]) -> Implementation:
         return lambda node, inputs: (compute(node, inputs),)
 
     for op_type, compute in table.items():
-        implements(op_type, domain=domain, on_text=on_text)(alone(compute))
+        implements(op_type, on_text=on_text)(alone(compute))
 
 
 def _ints(value: Array) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart, elements
+from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart, elements, lanes_of_row
 from opbuild.families.reduce.family import SMALL
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 from opbuild.target.machine import Machine
@@ -13,9 +13,7 @@ from opbuild.target.machine import Machine
 
 def choose(layout: str, columns: int, machine: Machine) -> Variant:
     """Return the variant; the arguments are those of ``reduce``."""
-    # Of a level's own lanes: 16 on AVX2, two registers, take 1.05 to 1.5 times as long.
-    vector = machine.lanes
-    return {"lanes": vector if columns >= vector else 1} if layout == "outer" else {"vector": vector}
+    return lanes_of_row(columns, machine) if layout == "outer" else {"vector": machine.lanes}
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:

@@ -139,8 +139,22 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
 
 def _schedule_whole(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Accumulate all input channels at once, in registers."""
+    lane, ox, block = tile_rows(definition, desc)
+    left, r = definition.functions.get("left"), definition.domains["r"]
+    if left is None:
+        update = definition.functions["acc"].update()
+        accumulate(update, (lane, ox, block), (r[0], r[1], r[2], r[3]), desc, machine)
+    else:
+        accumulate_groups(definition, (lane, ox, block))
+        # Each task converts what it reads: cores that read each other's would wait.
+        left.compute_at(definition.outputs[0], hl.Var("task")).bound_extent(left.args()[0], BLOCK)
+        left.vectorize(left.args()[0]).never_partition_all()
+
+
+def tile_rows(definition: Definition, desc: OpDesc) -> tuple[Any, Any, Any]:
+    """Take tiles of the positions of a row, with their sums in registers; return the loops of a tile's sums."""
     width, blocks = desc.variant["width"], desc.variant["blocks"]
-    out, acc, r = definition.outputs[0], definition.functions["acc"], definition.domains["r"]
+    out, acc = definition.outputs[0], definition.functions["acc"]
     lane, ox, oy, block = (definition.variables[name] for name in ("lane", "ox", "oy", "block"))
     xo, xi, bo, bi = (hl.Var(name) for name in ("xo", "xi", "bo", "bi"))
     shift = hl.TailStrategy.ShiftInwards
@@ -148,17 +162,16 @@ def _schedule_whole(definition: Definition, desc: OpDesc, machine: Machine) -> N
     out.vectorize(lane).unroll(bi).unroll(xi)
     divide_outer(definition, desc, (oy, bo))
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)
-    left = definition.functions.get("left")
-    if left is None:
-        accumulate(acc.update(), (lane, ox, block), (r[0], r[1], r[2], r[3]), desc, machine)
-    else:
-        acc.update().reorder(r[0], lane, block, ox, r[1], r[2], r[3], r[4])
-        acc.update().atomic().vectorize(r[0]).vectorize(lane).unroll(block).unroll(ox)
-        # Each task converts what it reads: cores that read each other's would wait.
-        left.compute_at(out, hl.Var("task")).bound_extent(left.args()[0], BLOCK).vectorize(left.args()[0])
-        left.never_partition_all()
     for function in (out, acc):
         function.never_partition_all()
+    return lane, ox, block
+
+
+def accumulate_groups(definition: Definition, loops: tuple[Any, Any, Any]) -> None:
+    """Add up neighbouring products of a sum by one instruction, while the inputs of a tile pass."""
+    (lane, ox, block), r = loops, definition.domains["r"]
+    update = definition.functions["acc"].update().reorder(r[0], lane, block, ox, *(r[axis] for axis in range(1, 5)))
+    update.atomic().vectorize(r[0]).vectorize(lane).unroll(block).unroll(ox)
 
 
 def _schedule_joined(definition: Definition, desc: OpDesc, machine: Machine) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _is_depthwise(_lowering: Lowering, conv: Convolution) -> bool:
-    return 1 < conv.groups == conv.inputs == conv.outputs
+    return conv.is_depthwise
 
 
 @serves("lowering.Convolution", cost=0.5, where=_is_depthwise)

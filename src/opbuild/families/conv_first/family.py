@@ -7,7 +7,7 @@ from functools import partial
 
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Family, Variant, VariantPart, products_of
+from opbuild.families.family import Family, Variant, VariantPart, first_of, products_of
 from opbuild.families.tiles import SPLIT_TILES, Pair, Tiles, accumulating_taps, fitting, ranked
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
@@ -37,15 +37,13 @@ tiles = partial(fitting, TILES)
 """Returns the register tiles that a machine may use, with their costs."""
 
 
-def choose(width: int, outputs: int, machine: Machine) -> Variant:
-    """Return the variant for rows of ``width`` positions: register tile, rows taken at a time."""
-    return candidates(width, outputs, machine)[0]
-
-
 def candidates(width: int, outputs: int, machine: Machine) -> list[Variant]:
-    """Return the variants among which tuning searches."""
+    """Return the variants among which tuning searches, the first of which is chosen."""
     legal = ranked(tiles(machine), width, blocks(outputs))
     return [{"width": tile[0], "blocks": tile[1], "rows": 8} for tile in legal]
+
+
+choose = first_of(candidates)
 
 
 def describe(kernel: Pair, stride: Pair, dilation: Pair, before: Pair, epilogue: Epilogue, variant: Variant) -> OpDesc:

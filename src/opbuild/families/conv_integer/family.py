@@ -8,7 +8,7 @@ from math import prod
 
 from opbuild.families.blocked import BLOCK, CHANNEL_DIMS, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Family, Variant, VariantPart, elements
+from opbuild.families.family import Family, Variant, VariantPart, elements, first_of
 from opbuild.families.layouts import PAIR, is_flat
 from opbuild.families.tiles import Pair, Tiles, accumulating_taps, fitting, ranked
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
@@ -70,8 +70,8 @@ tiles = partial(fitting, TILES)
 """Returns the register tiles that a machine may use, with their costs."""
 
 
-def choose(out: Pair, outputs: int, steps: int, machine: Machine) -> Variant:
-    """Return the variant for an output: the register tile.
+def candidates(out: Pair, outputs: int, steps: int, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches, the cheapest, which is chosen, first.
 
     Args:
         out: Extents of the output (x, y).
@@ -79,16 +79,14 @@ def choose(out: Pair, outputs: int, steps: int, machine: Machine) -> Variant:
         steps: Instructions that add up one sum.
         machine: What runs it.
     """
-    return candidates(out, outputs, steps, machine)[0]
-
-
-def candidates(out: Pair, outputs: int, steps: int, machine: Machine) -> list[Variant]:
-    """Return the variants among which tuning searches, the cheapest first; the arguments are those of ``choose``."""
     costs = tiles(machine)
     if steps <= SHORT and machine.vectors(BLOCK) == 1:
         costs = tuple((*tile[:2], SHORT_TILES.get(tile[:2], tile[2])) for tile in costs)
     positions = prod(out) if machine.dot == PAIR else out[0]
     return [{"width": width, "blocks": wide} for width, wide in ranked(costs, positions, blocks(outputs))]
+
+
+choose = first_of(candidates)
 
 
 def in_halves(largest: int, machine: Machine) -> bool:

@@ -34,7 +34,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, computed, parameter, variables
 from opbuild.backend.halide.epilogue import apply_epilogue, stored
 from opbuild.families.blocked import BLOCK
-from opbuild.families.conv.halide import divide_outer
+from opbuild.families.conv.halide import accumulate_groups, divide_outer, tile_rows
 from opbuild.families.layouts import PAIR, is_flat
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
@@ -132,24 +132,7 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     if "left" in definition.functions:
         _schedule_flat(definition, desc, machine)
     else:
-        _schedule_rows(definition, desc)
-
-
-def _schedule_rows(definition: Definition, desc: OpDesc) -> None:
-    """Take tiles of the positions of a row."""
-    width, blocks = desc.variant["width"], desc.variant["blocks"]
-    out, acc, r = definition.outputs[0], definition.functions["acc"], definition.domains["r"]
-    lane, ox, oy, block = (definition.variables[name] for name in ("lane", "ox", "oy", "block"))
-    xo, xi, bo, bi = (hl.Var(name) for name in ("xo", "xi", "bo", "bi"))
-    shift = hl.TailStrategy.ShiftInwards
-    out.split(ox, xo, xi, width, shift).split(block, bo, bi, blocks, shift).reorder(lane, bi, xi, xo, oy, bo)
-    out.vectorize(lane).unroll(bi).unroll(xi)
-    divide_outer(definition, desc, (oy, bo))
-    acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)
-    update = acc.update().reorder(r[0], lane, block, ox, *(r[axis] for axis in range(1, 5)))
-    update.atomic().vectorize(r[0]).vectorize(lane).unroll(block).unroll(ox)
-    for function in (out, acc):
-        function.never_partition_all()
+        accumulate_groups(definition, tile_rows(definition, desc))
 
 
 def _schedule_flat(definition: Definition, desc: OpDesc, machine: Machine) -> None:

@@ -11,7 +11,7 @@ from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.conv_weights import WeightSlice
 from opbuild.lowering.implementations import NotServedError, serves
-from opbuild.lowering.operands import BlockedTaps, Plain
+from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.conv_integer import ChannelBlocks, IntegerConvolution, begin, operands_of, result_of
 
 
@@ -40,10 +40,8 @@ def lower_dense(lowering: Lowering, conv: IntegerConvolution) -> None:
         data = source if len(parts) == 1 else source.part(first, reads)
         place = ChannelBlocks(part.outputs[0] // BLOCK, blocks(part.outputs[1]), len(parts) == 1)
         for image in lowering.images(source.shape[0]):
-            left, top = window.before
-            taps = BlockedTaps(data, image, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
             operands = (place.of(each, image) for each in (bias, *extra, target))
-            lowering.emit(desc, [taps, weights, *operands], conv.node)
+            lowering.emit(desc, [window.taps(data, image), weights, *operands], conv.node)
 
 
 def _packed_weights(

@@ -13,7 +13,7 @@ from opbuild.lowering.rules.conv_integer import ChannelBlocks, IntegerConvolutio
 
 
 def _is_depthwise(_lowering: Lowering, conv: IntegerConvolution) -> bool:
-    return 1 < conv.groups == conv.inputs == conv.outputs and prod(conv.window.kernel) <= depthwise.MOST_TAPS
+    return conv.is_depthwise and prod(conv.window.kernel) <= depthwise.MOST_TAPS
 
 
 @serves("lowering.IntegerConvolution", cost=0.25, where=_is_depthwise)
@@ -29,7 +29,6 @@ def lower_depthwise(lowering: Lowering, conv: IntegerConvolution) -> None:
     )
     extra, target, bias = operands_of(lowering, conv, padding)
     place = ChannelBlocks(0, 0, True)
-    left, top = window.before
     for image in lowering.images(source.shape[0]):
         operands = (place.of(each, image) for each in (bias, *extra, target))
-        lowering.emit(desc, [source.window(image, left, top, *window.span), weights, *operands], conv.node)
+        lowering.emit(desc, [window.read(source, image), weights, *operands], conv.node)

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from opbuild.families.blocked import BLOCK, LANE, blocks
-from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_images
+from opbuild.families.family import Dims, Family, Variant, VariantPart, first_of, moved_bytes, products_of_images
 from opbuild.families.layouts import FEW_INPUTS, inputs_at_once
 from opbuild.families.tiles import RATE, Pair
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -30,8 +30,8 @@ LEAST, MOST = 64, 1024
 sum: 5 times the error of four sums), and what a tile reads leaves the near caches."""
 
 
-def choose(out: Pair, images: int, inputs: int, outputs: int, machine: Machine) -> Variant:
-    """Return the variant for a gradient.
+def candidates(out: Pair, images: int, inputs: int, outputs: int, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches, the first of which is chosen.
 
     ``outputs`` and ``inputs`` are the register tile: blocks of output channels, and input channels. ``held``: whether
     the sums of an image (1) or of a row (2) are added up in memory.
@@ -43,13 +43,11 @@ def choose(out: Pair, images: int, inputs: int, outputs: int, machine: Machine) 
         outputs: Output channels.
         machine: What runs it.
     """
-    return candidates(out, images, inputs, outputs, machine)[0]
-
-
-def candidates(out: Pair, images: int, inputs: int, outputs: int, machine: Machine) -> list[Variant]:
-    """Return the variants among which tuning searches; the arguments are those of ``choose``."""
     tiles = [tile for tile in REGISTER_TILES[machine.vectors(BLOCK)] if _fits(tile, inputs, outputs, machine)]
     return [{"outputs": wide, "inputs": count, "held": held} for held in sums(out, images) for wide, count in tiles]
+
+
+choose = first_of(candidates)
 
 
 def _fits(tile: Pair, inputs: int, outputs: int, machine: Machine) -> bool:

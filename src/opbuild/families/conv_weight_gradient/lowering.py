@@ -11,12 +11,13 @@ from opbuild.families.blocked import BLOCK
 from opbuild.families.conv_weight_gradient import family as dense
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, serves
-from opbuild.lowering.rules.conv_weight_gradient import WeightGradient, emit_gradient, taps_of
+from opbuild.lowering.rules.conv_weight_gradient import emit_gradient
 from opbuild.lowering.strided import narrowed
+from opbuild.lowering.windows import ConvolvedWindows
 
 
 @serves("lowering.WeightGradient")
-def lower_dense(lowering: Lowering, conv: WeightGradient) -> None:
+def lower_dense(lowering: Lowering, conv: ConvolvedWindows) -> None:
     """Emit the gradient of the weights of a convolution of one group, or of groups that are whole blocks."""
     node, window, groups = conv.node, conv.window, conv.groups
     inner, outer = conv.inputs // groups, conv.outputs // groups
@@ -27,7 +28,7 @@ def lower_dense(lowering: Lowering, conv: WeightGradient) -> None:
     variant = lowering.choose(dense.FAMILY, window.out, conv.images, inner, outer)
     if node.attrs.get("block"):
         desc = dense.describe(window.kernel, inner, variant, blocked=True)
-        lowering.emit(desc, (back.planes(), taps_of(window, source), result), node)
+        lowering.emit(desc, (back.planes(), window.image_taps(source), result), node)
         return
     desc, rounded = dense.describe(window.kernel, inner, variant), dense.rounded(inner, outer)
     shape = (rounded[1], rounded[0] * prod(window.kernel))

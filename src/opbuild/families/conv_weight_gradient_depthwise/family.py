@@ -6,14 +6,14 @@ from math import prod
 
 from opbuild.families.blocked import BLOCK
 from opbuild.families.conv_weight_gradient.family import DY, X, sums, work
-from opbuild.families.family import Family, Variant, VariantPart, products_of_images
+from opbuild.families.family import Family, Variant, VariantPart, first_of, products_of_images
 from opbuild.families.tiles import Pair
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
 
 
-def choose(out: Pair, images: int, kernel: Pair, machine: Machine) -> Variant:
-    """Return the variant for a gradient.
+def candidates(out: Pair, images: int, kernel: Pair, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches, the first of which is chosen.
 
     ``across`` and ``down`` are the register tile: taps whose sums are in registers. ``held``: whether the sums of an
     image (1) or of a row (2) are added up in memory.
@@ -24,14 +24,12 @@ def choose(out: Pair, images: int, kernel: Pair, machine: Machine) -> Variant:
         kernel: Taps (x, y).
         machine: What runs it.
     """
-    return candidates(out, images, kernel, machine)[0]
-
-
-def candidates(out: Pair, images: int, kernel: Pair, machine: Machine) -> list[Variant]:
-    """Return the variants among which tuning searches; the arguments are those of ``choose``."""
     across, down = kernel
     tiles = [tile for tile in dict.fromkeys((kernel, (across, 1), (1, down), (1, 1))) if _fits(tile, machine)]
     return [{"across": x, "down": y, "held": held} for held in sums(out, images) for x, y in tiles]
+
+
+choose = first_of(candidates)
 
 
 def _fits(tile: Pair, machine: Machine) -> bool:

@@ -8,15 +8,16 @@ from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.conv_weight_gradient_depthwise import family as depthwise
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import serves
-from opbuild.lowering.rules.conv_weight_gradient import WeightGradient, emit_gradient
+from opbuild.lowering.rules.conv_weight_gradient import emit_gradient
+from opbuild.lowering.windows import ConvolvedWindows
 
 
-def _is_depthwise(_lowering: Lowering, conv: WeightGradient) -> bool:
-    return 1 < conv.groups == conv.inputs == conv.outputs
+def _is_depthwise(_lowering: Lowering, conv: ConvolvedWindows) -> bool:
+    return conv.is_depthwise
 
 
 @serves("lowering.WeightGradient", cost=0.5, where=_is_depthwise)
-def lower_depthwise(lowering: Lowering, conv: WeightGradient) -> None:
+def lower_depthwise(lowering: Lowering, conv: ConvolvedWindows) -> None:
     """Emit the gradient of a depthwise convolution's weights."""
     node, window = conv.node, conv.window
     source, back = lowering.blocked(node.inputs[0], window.halo), lowering.blocked(node.inputs[1])

@@ -9,7 +9,7 @@ from opbuild.graph.extents import is_at_least, is_one
 from opbuild.kernel.opdesc import Dim, Operand
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import serves
-from opbuild.lowering.matrix import Product, batches_of, dense_copy, emit_call, epilogue_inputs
+from opbuild.lowering.matrix import Product, batches_of, emit_call, epilogue_inputs
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import viewed_as, with_inner_stride
 from opbuild.platform.records import replace
@@ -69,4 +69,4 @@ def _dot(lowering: Lowering, product: Product, matrix: Plain, vector: Plain) -> 
 def _adjacent(lowering: Lowering, product: Product) -> Plain:
     """Return the left operand, copied if the elements of its rows are not adjacent."""
     lhs = product.lhs
-    return lhs if is_one(lhs.shape[-1]) or is_one(lhs.strides[-1]) else dense_copy(lowering, lhs, product.node)
+    return lhs if is_one(lhs.shape[-1]) or is_one(lhs.strides[-1]) else lowering.dense_copy(lhs, product.node)

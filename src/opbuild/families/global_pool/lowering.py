@@ -42,8 +42,7 @@ def plane_pool(lowering: Lowering, node: Node, kind: str) -> None:
     readers = [reader.op_type for reader in lowering.consumers.get(name, [])]
     if channels % BLOCK or any(reader in BLOCKED_READERS for reader in readers):
         blocked = lowering.new_blocked(name, source.padding_value)
-        for image in lowering.images(images):
-            lowering.emit(_without_extent(desc), [source.window(image), blocked.window(image)], node)
+        lowering.emit_images(_without_extent(desc), images, node, source.window, blocked.window)
         return
     # One position of whole blocks lies in memory exactly as a plain row of channels.
     plain = lowering.new_plain(name)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opbuild.families.family import FLOATS, Dims, Family, Variant, VariantPart, elements
+from opbuild.families.family import FLOATS, Dims, Family, Variant, VariantPart, elements, lanes_of_row
 from opbuild.families.layouts import TAPS
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
-
-
-def choose(places: int, machine: Machine) -> Variant:
-    """Return the variant for so many places: how many of them are taken side by side."""
-    return {"lanes": machine.lanes if places >= machine.lanes else 1}
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
@@ -40,7 +35,7 @@ def describe(rank: int, mode: str, padding: str, aligned: bool, dtype: str, vari
 
 FAMILY = Family(
     "grid_sample",
-    choose,
+    lanes_of_row,
     attributes=("rank", "mode", "padding", "aligned"),
     variant={"lanes": VariantPart(least=1)},
     types=FLOATS,

@@ -7,7 +7,7 @@ from opbuild.families.lrn import family as lrn
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, serves
-from opbuild.lowering.windows import each_image, image_shape, require_float
+from opbuild.lowering.windows import image_shape, require_float
 
 
 @serves("LRN")
@@ -28,4 +28,5 @@ def lower_lrn(lowering: Lowering, node: Node) -> None:
         "beta": float(node.attrs.get("beta", 0.75)),
         "bias": float(node.attrs.get("bias", 1.0)),
     }
-    each_image(lowering, node, lrn.describe(attrs, lowering.impl_mode(node)), source, target)
+    desc = lrn.describe(attrs, lowering.impl_mode(node))
+    lowering.emit_images(desc, source.shape[0], node, source.window, target.window)

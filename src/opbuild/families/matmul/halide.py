@@ -199,22 +199,13 @@ LEAST_CONVERTED = 16
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a matrix product."""
     out, lanes = definition.outputs[0], machine.lanes // words(desc.inputs[0].dtype)
-    n, m = definition.variables["n"], definition.variables["m"]
     rows, columns = desc.variant["rows"], desc.variant["columns"]
-    no, ni, mo, mi = variables("no ni mo mi")
-    packed = desc.attrs["rhs"] in PACKED
-    tail = hl.TailStrategy.GuardWithIf if packed else hl.TailStrategy.ShiftInwards
-    out.split(n, no, ni, columns, tail).split(m, mo, mi, rows, hl.TailStrategy.ShiftInwards)
-    unit = divide_tiles(definition, (rows, columns), (ni, mi, mo, no))
-    out.vectorize(ni, lanes).unroll(ni).unroll(mi)
-    # Only the store of the last panel is guarded; a second copy of the loop nest without the guard gains nothing.
-    out.never_partition_all()
-
+    mo, unit = tile_output(definition, (rows, columns), lanes, is_packed=desc.attrs["rhs"] in PACKED)
     acc = definition.functions["acc"]
     acc.compute_at(out, mo)
     if "left" in definition.functions:
-        _left(definition, lanes)
-        _tile_pairs(definition, rows, columns, lanes)
+        convert_left(definition, lanes, LEAST_CONVERTED)
+        tile_groups(definition, rows, columns, lanes)
     else:
         _tile_sum(acc, definition.domains["k"].x, (rows, columns), lanes, machine)
     if "chunk" in definition.functions:
@@ -228,7 +219,28 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
         _schedule_stage(definition.functions, out, unit, columns, lanes)
 
 
-def divide_tiles(definition: Definition, tile: tuple[int, int], loops: tuple[Any, ...]) -> Any:
+def tile_output(
+    definition: Definition, tile: tuple[int, int], lanes: int, *, is_packed: bool = True
+) -> tuple[Any, Any]:
+    """Compute the output in tiles, which are divided among tasks; return the loops over tiles of rows and over units.
+
+    Args:
+        definition: What is scheduled.
+        tile: Rows and columns of a tile.
+        lanes: Columns of a vector.
+        is_packed: Whether the right operand has whole panels, so that only the store of the last one is guarded: a
+            second copy of the loop nest without the guard gains nothing.
+    """
+    out, n, m = definition.outputs[0], definition.variables["n"], definition.variables["m"]
+    no, ni, mo, mi = variables("no ni mo mi")
+    tail = hl.TailStrategy.GuardWithIf if is_packed else hl.TailStrategy.ShiftInwards
+    out.split(n, no, ni, tile[1], tail).split(m, mo, mi, tile[0], hl.TailStrategy.ShiftInwards)
+    unit = _divide_tiles(definition, tile, (ni, mi, mo, no))
+    out.vectorize(ni, lanes).unroll(ni).unroll(mi).never_partition_all()
+    return mo, unit
+
+
+def _divide_tiles(definition: Definition, tile: tuple[int, int], loops: tuple[Any, ...]) -> Any:
     """Divide the tiles among tasks; return the loop within a task over units.
 
     A unit is a range of rows by one tile of columns. Tasks have equal numbers of units, or one more.
@@ -310,8 +322,8 @@ def fetched_element(loops: tuple[Any, Any], tile: tuple[int, int], extents: tupl
     return hl.min(number * each, columns - each) * depth + step * each
 
 
-def _tile_pairs(definition: Definition, rows: int, columns: int, lanes: int) -> None:
-    """Keep a tile of sums in registers while pairs along K pass, a pair of products of a lane at a time."""
+def tile_groups(definition: Definition, rows: int, columns: int, lanes: int) -> None:
+    """Keep a tile of sums in registers while groups along K pass, a group of products of a lane at a time."""
     acc, k, rest = definition.functions["acc"], definition.domains["k"], definition.domains["rest"]
     n, m, *_ = acc.args()
     acc.bound_extent(n, columns).bound_extent(m, rows).vectorize(n, lanes).unroll(n).unroll(m)
@@ -322,14 +334,14 @@ def _tile_pairs(definition: Definition, rows: int, columns: int, lanes: int) -> 
     acc.never_partition_all()
 
 
-def _left(definition: Definition, lanes: int) -> None:
-    """Convert the left operand once, before all tiles: each task some of its rows."""
+def convert_left(definition: Definition, lanes: int, least: int) -> None:
+    """Convert the left operand once, before all tiles: each task some of its rows, ``least`` of them at least."""
     left, tasks = definition.functions["left"], definition.tasks
     rows = definition.outputs[0].output_buffer().dim(1).extent()
     j, m, *_ = left.args()
     task = hl.Var("left_task")
     left.compute_root().vectorize(j, lanes, hl.TailStrategy.GuardWithIf)
-    left.split(m, task, m, hl.max(LEAST_CONVERTED, share(rows, tasks)), hl.TailStrategy.GuardWithIf).parallel(task)
+    left.split(m, task, m, hl.max(least, share(rows, tasks)), hl.TailStrategy.GuardWithIf).parallel(task)
     left.never_partition_all()
 
 

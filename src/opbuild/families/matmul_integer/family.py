@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_rows, without_multiples
+from opbuild.families.family import (
+    Dims,
+    Family,
+    Variant,
+    VariantPart,
+    first_of,
+    moved_bytes,
+    products_of_rows,
+    without_multiples,
+)
 from opbuild.families.matmul.family import epilogue_work, tiles
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
@@ -30,19 +39,14 @@ def group(halves: bool, machine: Machine) -> int:
     return 4 if halves else machine.dot
 
 
-def choose(m: int, n: int, machine: Machine) -> Variant:
-    """Return the variant for a product.
+def candidates(m: int, n: int, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches, the cheapest, which is chosen, first.
 
     Args:
         m: Rows of the output, at least 1.
         n: Columns, at least 1.
         machine: What runs it.
     """
-    return candidates(m, n, machine)[0]
-
-
-def candidates(m: int, n: int, machine: Machine) -> list[Variant]:
-    """Return the variants among which tuning searches, the cheapest first; the arguments are those of ``choose``."""
     width = panel(machine)
     panels = -(-n // width)
     legal = [
@@ -51,6 +55,9 @@ def candidates(m: int, n: int, machine: Machine) -> list[Variant]:
         if rows <= m and columns % width == 0 and panels % (columns // width) == 0
     ]
     return [{"rows": rows, "panels": together} for _, rows, together in sorted(legal)] or [{"rows": 1, "panels": 1}]
+
+
+choose = first_of(candidates)
 
 
 def operands(rank: int, rhs_rank: int, group: int, variant: Variant, machine: Machine) -> tuple[Operand, Operand]:

@@ -26,9 +26,8 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, computed, parameters, variables
-from opbuild.backend.halide.division import share
 from opbuild.backend.halide.epilogue import fused
-from opbuild.families.matmul.halide import divide_tiles
+from opbuild.families.matmul.halide import convert_left, tile_groups, tile_output
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 
@@ -86,42 +85,14 @@ LEAST_WIDENED = 32
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a matrix product of bytes."""
     out, lanes = definition.outputs[0], machine.lanes
-    n, m = definition.variables["n"], definition.variables["m"]
     rows, columns = desc.variant["rows"], desc.variant["panels"] * desc.inputs[1].dims[1].extent
-    no, ni, mo, mi = variables("no ni mo mi")
-    out.split(n, no, ni, columns, hl.TailStrategy.GuardWithIf).split(m, mo, mi, rows, hl.TailStrategy.ShiftInwards)
-    divide_tiles(definition, (rows, columns), (ni, mi, mo, no))
-    out.vectorize(ni, lanes).unroll(ni).unroll(mi)
-    out.never_partition_all()
-    _sum(definition, mo, (rows, columns), lanes)
+    mo, _ = tile_output(definition, (rows, columns), lanes)
+    definition.functions["acc"].compute_at(out, mo)
+    tile_groups(definition, rows, columns, lanes)
     if "left" in definition.functions:
-        _left(definition, 2 * lanes)
+        convert_left(definition, 2 * lanes, LEAST_WIDENED)
     if "halves" in definition.functions:
         _halves(definition, columns, lanes)
-
-
-def _sum(definition: Definition, at: Any, tile: tuple[int, int], lanes: int) -> None:
-    """Keep a tile of sums in registers while K passes."""
-    out, acc = definition.outputs[0], definition.functions["acc"]
-    n, m, *_ = acc.args()
-    acc.compute_at(out, at).bound_extent(n, tile[1]).bound_extent(m, tile[0])
-    acc.vectorize(n, lanes).unroll(n).unroll(m)
-    k, rest = definition.domains["k"], definition.domains["rest"]
-    ko, ki = variables("ko ki")
-    group = acc.update(0).reorder(k.x, n, m, k.y).split(n, ko, ki, lanes).reorder(k.x, ki, ko, m, k.y)
-    group.atomic().vectorize(k.x).vectorize(ki).unroll(ko).unroll(m)
-    acc.update(1).reorder(n, m, rest.x).vectorize(n, lanes).unroll(n).unroll(m)
-    acc.never_partition_all()
-
-
-def _left(definition: Definition, lanes: int) -> None:
-    """Widen the left operand, each task some of its rows."""
-    left, task = definition.functions["left"], hl.Var("left_task")
-    j, m, *_ = left.args()
-    rows = definition.outputs[0].output_buffer().dim(1).extent()
-    left.compute_root().vectorize(j, lanes, hl.TailStrategy.GuardWithIf)
-    left.split(m, task, m, hl.max(LEAST_WIDENED, share(rows, definition.tasks)), hl.TailStrategy.GuardWithIf)
-    left.parallel(task).never_partition_all()
 
 
 def _halves(definition: Definition, columns: int, lanes: int) -> None:

@@ -15,10 +15,10 @@ from opbuild.kernel.opdesc import Dim, Operand
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.conv_weights import largest
 from opbuild.lowering.implementations import serves
-from opbuild.lowering.matrix import Product, as_rows, batches_of, dense_copy, epilogue_inputs
+from opbuild.lowering.matrix import Product, as_rows, batches_of, epilogue_inputs, in_canonical_form
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import constant_step, viewed_as, with_inner_stride
-from opbuild.operations.expression import canonical, operations
+from opbuild.operations.expression import operations
 from opbuild.platform.records import replace
 
 
@@ -27,8 +27,7 @@ def emit_integer_product(lowering: Lowering, product: Product) -> None:
     """Emit the calls of a product of uint8 by int8; none if the output has no elements."""
     if 0 in product.out.shape:
         return
-    expression, order = canonical(product.expression)
-    product = replace(product, expression=expression, operands=tuple(product.operands[index] for index in order))
+    product = in_canonical_form(product)
     if product.constant is not None:
         name = product.constant[0]
         halves = in_halves(largest(np.asarray(lowering.constant(name))), lowering.machine)
@@ -83,7 +82,7 @@ def _emit(lowering: Lowering, product: Product, halves: bool) -> None:
     m, n = product.out.shape[-2:]
     lhs = with_inner_stride(product.lhs, 1)
     if constant_step(lhs.strides[-1]) != 1:
-        lhs = dense_copy(lowering, lhs, product.node)
+        lhs = lowering.dense_copy(lhs, product.node)
     variant = lowering.choose(family.FAMILY, m, n)
     rank = len(product.out.shape)
     group = family.group(halves, lowering.machine)

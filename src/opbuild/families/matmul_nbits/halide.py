@@ -25,7 +25,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, computed, parameters, variables
 from opbuild.backend.halide.epilogue import fused
-from opbuild.families.matmul.halide import divide_tiles
+from opbuild.families.matmul.halide import tile_output
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 
@@ -74,13 +74,9 @@ def define(desc: OpDesc) -> Definition:
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a product with weights of few bits."""
     out, lanes = definition.outputs[0], machine.lanes
-    n, m = definition.variables["n"], definition.variables["m"]
-    tile = rows, columns = desc.variant["rows"], desc.variant["panels"] * desc.inputs[1].dims[0].extent
-    no, ni, mo, mi = variables("no ni mo mi")
-    out.split(n, no, ni, columns, hl.TailStrategy.GuardWithIf).split(m, mo, mi, rows, hl.TailStrategy.ShiftInwards)
-    divide_tiles(definition, tile, (ni, mi, mo, no))
-    out.vectorize(ni, lanes).unroll(ni).unroll(mi)
-    out.never_partition_all()
+    rows = desc.variant["rows"]
+    tile = rows, desc.variant["panels"] * desc.inputs[1].dims[0].extent
+    mo, _ = tile_output(definition, tile, lanes)
     functions, domains = definition.functions, definition.domains
     acc = functions["acc"]
     acc.compute_at(out, mo)

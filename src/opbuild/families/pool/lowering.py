@@ -9,7 +9,7 @@ from opbuild.graph.extents import same_shape
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
-from opbuild.lowering.windows import Window, each_image, each_padding, window_of
+from opbuild.lowering.windows import Window, each_padding, window_of
 
 
 @serves("MaxPool", "AveragePool")
@@ -37,7 +37,7 @@ def lower_pool(lowering: Lowering, node: Node) -> None:
 
     def emit(own: Window) -> None:
         desc = pool.describe(node.op_type, dtype, _attrs(kind, own, counted), mode)
-        each_image(lowering, node, desc, source, target)
+        lowering.emit_images(desc, source.shape[0], node, source.window, target.window)
 
     each_padding(lowering, window, emit)
 

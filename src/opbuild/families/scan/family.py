@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart, elements, moved_bytes
+from opbuild.families.family import (
+    FLOATS,
+    INTEGERS,
+    Dims,
+    Family,
+    Variant,
+    VariantPart,
+    elements,
+    lanes_of_row,
+    moved_bytes,
+)
 from opbuild.kernel.opdesc import OpDesc, Operand
 from opbuild.target.machine import Machine
-
-
-def choose(columns: int, machine: Machine) -> Variant:
-    """Return the variant for so many elements behind the axis, which are adjacent."""
-    # Of a level's own lanes: 16 on AVX2, two registers, take 1.05 to 1.5 times as long.
-    return {"lanes": machine.lanes if columns >= machine.lanes else 1}
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
@@ -31,7 +35,7 @@ def describe(op_type: str, exclusive: bool, reverse: bool, dtype: str, variant: 
 
 FAMILY = Family(
     "scan",
-    choose,
+    lanes_of_row,
     attributes=("product", "exclusive", "reverse"),
     variant={"lanes": VariantPart(least=1)},
     work=work,

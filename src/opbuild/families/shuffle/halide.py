@@ -8,9 +8,10 @@ from __future__ import annotations
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, computed, parameters, variables
-from opbuild.backend.halide.division import divide_plane
+from opbuild.backend.halide.division import schedule_plane as schedule
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.target.machine import Machine
+
+__all__ = ["define", "schedule"]
 
 
 def define(desc: OpDesc) -> Definition:
@@ -20,10 +21,3 @@ def define(desc: OpDesc) -> Definition:
     wanted = hl.unsafe_promise_clamped(block * 16 + lane, 0, channel.dim(0).extent() - 1)
     place = hl.unsafe_promise_clamped(channel[wanted], 0, x.dim(3).extent() * 16 - 1)
     return computed(desc, [x, channel], (lane, ox, oy, block), x[place % 16, ox, oy, place // 16])
-
-
-def schedule(definition: Definition, _desc: OpDesc, _machine: Machine) -> None:
-    """Schedule it, divided as convolutions are; a vector is the 16 lanes of one position, gathered."""
-    out, names = definition.outputs[0], definition.variables
-    out.vectorize(names["lane"])
-    divide_plane(out, names["oy"], names["block"], definition.tasks)

@@ -12,10 +12,11 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import TYPES, Definition, computed, parameter, variables
-from opbuild.backend.halide.division import divide_plane
+from opbuild.backend.halide.division import schedule_plane as schedule
 from opbuild.families.layouts import FEW_BYTES
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.target.machine import Machine
+
+__all__ = ["define", "schedule"]
 
 
 def define(desc: OpDesc) -> Definition:
@@ -42,10 +43,3 @@ def _few(x: Any, lane: Any, ox: Any, oy: Any) -> Any:
         there = x[ox, oy, hl.min(channel, channels - 1)]
         value = hl.select((lane == channel) & (channel < channels), there, value)
     return value
-
-
-def schedule(definition: Definition, _desc: OpDesc, _machine: Machine) -> None:
-    """Schedule it, divided as convolutions are."""
-    out, names = definition.outputs[0], definition.variables
-    out.vectorize(names["lane"])
-    divide_plane(out, names["oy"], names["block"], definition.tasks)

@@ -6,8 +6,7 @@ from opbuild.families.family import Choose
 from opbuild.families.to_blocked import family as to_blocks
 from opbuild.lowering.implementations import serves
 from opbuild.lowering.operands import Made
-from opbuild.lowering.strided import constant_step
-from opbuild.lowering.transfer import merged_rows
+from opbuild.lowering.strided import constant_step, merged_rows
 from opbuild.program import View
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart, elements
+from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart, elements, lanes_of_row
 from opbuild.graph.tables import SPATIAL
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace
@@ -16,11 +16,6 @@ TYPES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("average", "l1", "l2"), FLOATS),
 }
 """Element types of each kind of pool."""
-
-
-def choose(row: int, machine: Machine) -> Variant:
-    """Return the variant for rows of so many outputs: how many of them are computed side by side."""
-    return {"lanes": machine.lanes if row >= machine.lanes else 1}
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
@@ -60,7 +55,7 @@ def _opened(_desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
 
 FAMILY = Family(
     "window",
-    choose,
+    lanes_of_row,
     attributes=("kind",),
     variant={"lanes": VariantPart(least=1)},
     types=TYPES["max"],

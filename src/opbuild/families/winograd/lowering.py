@@ -93,5 +93,4 @@ def _winograd(lowering: Lowering, conv: Convolution, variant: Variant, weights: 
     ]
     bias, result = result_of(lowering, conv)
     for image, more in zip(lowering.images(conv.images), extra, strict=True):
-        data = source.window(image, left, top, window.out[0] + 2, window.out[1] + 2)
-        lowering.emit(desc, [data, weights, bias, *more, rounded(result, image)], conv.node)
+        lowering.emit(desc, [window.read(source, image), weights, bias, *more, rounded(result, image)], conv.node)

@@ -12,7 +12,7 @@ from math import prod
 from opbuild.families.blocked import BLOCK, BLOCKED_DIMS, CHANNEL_DIMS, LANE, blocks
 from opbuild.families.conv_integer.family import MOST_PRODUCTS
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import BYTES, Dims, Family, Variant, elements
+from opbuild.families.family import BYTES, Dims, Family, Variant, elements, first_of
 from opbuild.families.tiles import Pair, ranked, round_up
 from opbuild.families.winograd import family as winograd
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -40,8 +40,8 @@ SEARCHED = 3
 """Chunks, and register tiles of each, that tuning tries."""
 
 
-def choose(out: Pair, inputs: int, outputs: int, machine: Machine) -> Variant | None:
-    """Return the variant for an output, or None where the direct convolution is faster.
+def candidates(out: Pair, inputs: int, outputs: int, machine: Machine) -> list[Variant | None]:
+    """Return the variants among which tuning searches, the chosen one first; None is the direct convolution.
 
     Parts are those of ``winograd``.
 
@@ -51,11 +51,6 @@ def choose(out: Pair, inputs: int, outputs: int, machine: Machine) -> Variant | 
         outputs: Output channels.
         machine: What runs it.
     """
-    return candidates(out, inputs, outputs, machine)[0]
-
-
-def candidates(out: Pair, inputs: int, outputs: int, machine: Machine) -> list[Variant | None]:
-    """Return the variants among which tuning searches, and None, the direct convolution; arguments as of ``choose``."""
     if machine.dot > 2 or inputs > MOST_INPUTS:
         return [None]
     across, down = (-(-extent // M) for extent in out)
@@ -68,6 +63,9 @@ def candidates(out: Pair, inputs: int, outputs: int, machine: Machine) -> list[V
     ]
     worth = min(inputs, outputs) >= LEAST_CHANNELS and min(out) >= LEAST_EXTENT
     return [*found, None] if worth else [None, *found]
+
+
+choose = first_of(candidates)
 
 
 def describe(epilogue: Epilogue, out: str, variant: Variant) -> OpDesc:

@@ -40,9 +40,8 @@ def lower_by_tiles(lowering: Lowering, conv: IntegerConvolution) -> bool:
     )
     extra, target, bias = operands_of(lowering, conv, padding)
     for image in lowering.images(source.shape[0]):
-        data = source.window(image, left, top, window.out[0] + 2, window.out[1] + 2)
         others = (_rounded(each, image, window.out, (width, height)) for each in (bias, *extra, target))
-        lowering.emit(desc, [data, weights, *others], conv.node)
+        lowering.emit(desc, [window.read(source, image), weights, *others], conv.node)
     return True
 
 

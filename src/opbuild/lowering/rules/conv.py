@@ -15,34 +15,22 @@ from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import epilogue_of, pack_channels, padding, references
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
-from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
+from opbuild.lowering.operands import Blocked, OperandRef, Plain
 from opbuild.lowering.strided import viewed_as
-from opbuild.lowering.windows import Window, image_shape, window_of
+from opbuild.lowering.windows import ConvolvedWindows, image_shape, window_of
 from opbuild.platform.records import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Convolution:
+class Convolution(ConvolvedWindows):
     """A convolution, ready to be given to a family.
 
     Attributes:
-        node: The node.
-        images: Images of the batch.
-        inputs: Input channels.
-        outputs: Output channels.
-        groups: Groups of channels.
-        window: The geometry.
         weights: Name of the weights.
         bias: Name of the bias, or empty.
         epilogue: What is applied to the result.
     """
 
-    node: Node
-    images: int
-    inputs: int
-    outputs: int
-    groups: int
-    window: Window
     weights: str
     bias: str
     epilogue: Epilogue
@@ -97,15 +85,12 @@ def emit_images(
 ) -> None:
     """Emit a family that reads a blocked window, or its taps, and writes a blocked value, its channels in ``order``."""
     window = conv.window
-    left, top = window.before
     source = source or lowering.blocked(conv.node.inputs[0])
     source.storage.grow_halo(*window.halo)
     extra = [references(conv.epilogue, lowering, conv.outputs, image) for image in lowering.images(conv.images)]
     bias, result = result_of(lowering, conv, order)
     for image, other in zip(lowering.images(conv.images), extra, strict=True):
-        data: OperandRef = source.window(image, left, top, *window.span)
-        if taps:
-            data = BlockedTaps(source, image, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
+        data = window.taps(source, image) if taps else window.read(source, image)
         lowering.emit(desc, [data, weights, bias, *more, *other, result.window(image)], conv.node)
 
 

@@ -20,8 +20,7 @@ from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import CHANNEL_FILL, epilogue_of, pack_channels, pack_scalar
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
 from opbuild.lowering.operands import ZEROS, Blocked, BlockedPhase, OperandRef, OperandStorage, Plain
-from opbuild.lowering.transfer import copy
-from opbuild.lowering.windows import Window, image_shape, window_of
+from opbuild.lowering.windows import ConvolvedWindows, image_shape, window_of
 from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, Expression, arg, canonical, substitute, walk
 from opbuild.platform.records import dataclass, replace
@@ -37,15 +36,10 @@ RESULTS = ("float32", "int32", "uint8", "int8")
 
 
 @dataclass(frozen=True, eq=False)
-class IntegerConvolution:
+class IntegerConvolution(ConvolvedWindows):
     """A convolution, ready to be given to a family.
 
     Attributes:
-        node: The node.
-        inputs: Input channels.
-        outputs: Output channels.
-        groups: Groups of channels.
-        window: The geometry.
         weights: The weights less their zero points.
         made_of: Names of the constants that the weights are made of.
         zero: The zero point of the input; 0 if it is computed.
@@ -54,11 +48,6 @@ class IntegerConvolution:
         epilogue: What is applied to the sums.
     """
 
-    node: Node
-    inputs: int
-    outputs: int
-    groups: int
-    window: Window
     weights: Array
     made_of: tuple[str, ...]
     zero: int
@@ -107,7 +96,7 @@ def _conv(lowering: Lowering, node: Node) -> IntegerConvolution:
     if not all(lowering.is_constant(name) for name in (weights, w_zero) if name):
         raise NotServedError(f"{node.op_type} whose weights are computed")
     window = window_of(lowering, node, lowering.type(weights).shape[2:])
-    _, inputs, _, _ = image_shape(lowering.type(data).shape)
+    images, inputs, _, _ = image_shape(lowering.type(data).shape)
     array = packing.shifted(np.asarray(lowering.constant(weights)), lowering.constant(w_zero))
     zero = lowering.constant(x_zero)
     bias, epilogue = _without_bias(epilogue_of(lowering, node, OPERANDS))
@@ -116,7 +105,7 @@ def _conv(lowering: Lowering, node: Node) -> IntegerConvolution:
     made_of = (weights, w_zero) if w_zero else (weights,)
     groups = int(node.attrs.get("group", 1))
     return IntegerConvolution(
-        node, inputs, array.shape[0], groups, window, array, made_of, number, computed, bias, epilogue
+        node, images, inputs, array.shape[0], groups, window, array, made_of, number, computed, bias, epilogue
     )
 
 
@@ -270,9 +259,7 @@ def with_halo(
 def _copied(lowering: Lowering, value: Blocked, name: str) -> Blocked:
     dtype, count = value.storage.dtype, value.shape[0]
     target = Blocked(OperandStorage("temporary", dtype, value.shape, blocked=True), value.channels, value.padding_value)
-    make = partial(copy, dtype=dtype, choose=lowering.choose)
-    for image in lowering.images(count):
-        lowering.emit(make, (value.window(image), target.window(image)), (name,))
+    lowering.emit_images(lowering.moving("Copy", dtype), count, (name,), value.window, target.window)
     return target
 
 
@@ -285,7 +272,7 @@ def _fill(lowering: Lowering, value: Blocked, sides: Sides, filling: Plain, name
         ((-left, 0), (left, height)),
         ((width, 0), (right, height)),
     )
-    make = partial(copy, dtype=value.storage.dtype, choose=lowering.choose)
+    make = lowering.moving("Copy", value.storage.dtype)
     for image in lowering.images(images):
         for start, extents in strips:
             if all(extents):

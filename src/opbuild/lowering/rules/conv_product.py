@@ -6,7 +6,7 @@ from math import prod
 
 from opbuild.graph.extents import always_equal, same_shape
 from opbuild.graph.tables import PooledAxis
-from opbuild.graph.types import Node, TensorType
+from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError
 from opbuild.lowering.matrix import Product, emit_product
@@ -51,10 +51,7 @@ def _columns(lowering: Lowering, node: Node, axes: list[PooledAxis]) -> Plain:
     """Return the operand of the product, dense: the input itself if that is one element of each channel."""
     if all(axis.taps == axis.stride == 1 and axis.before == 0 and always_equal(axis.out, axis.size) for axis in axes):
         return lowering.dense(node.inputs[0])
-    read = what_is_read(lowering, node, axes, "sum")
-    copied = lowering.temporary(TensorType(DTYPE, read.shape))
-    lowering.copy(read, copied, node.name)
-    return copied
+    return lowering.dense_copy(what_is_read(lowering, node, axes, "sum"), node.name)
 
 
 def _operand(lowering: Lowering, value: Plain, node: Node, shape: tuple[int, ...]) -> Plain:
@@ -65,7 +62,5 @@ def _operand(lowering: Lowering, value: Plain, node: Node, shape: tuple[int, ...
         image, channel = whole.strides[:2]
         return viewed_as(value, shape, (image, channel * shape[2], channel, 0))
     if not same_shape(whole.strides, dense_strides(result)):
-        dense = lowering.temporary(TensorType(value.storage.dtype, result))
-        lowering.copy(whole, dense, node.name)
-        whole = dense
+        whole = lowering.dense_copy(whole, node.name)
     return dense_as(whole, shape)

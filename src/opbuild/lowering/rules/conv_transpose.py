@@ -26,7 +26,7 @@ from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
 from opbuild.lowering.operands import Blocked, BlockedPhase, BlockedTaps, OperandRef, Plain
 from opbuild.lowering.rules.conv import Convolution, operands_of
 from opbuild.lowering.strided import narrowed, viewed_as
-from opbuild.lowering.windows import Pair, Window, image_shape, spatial_pair
+from opbuild.lowering.windows import ConvolvedChannels, Pair, Window, image_shape, spatial_pair
 from opbuild.platform.records import dataclass
 
 
@@ -59,21 +59,11 @@ class PhaseAxis:
 
 
 @dataclass(frozen=True)
-class Transposed:
+class Transposed(ConvolvedChannels):
     """A transposed convolution; pairs are (x, y)."""
 
-    node: Node
-    images: int
-    inputs: int
-    outputs: int
-    groups: int
     stride: Pair
     epilogue: Epilogue
-
-    @property
-    def is_depthwise(self) -> bool:
-        """Whether each channel is a group of its own."""
-        return 1 < self.groups == self.inputs == self.outputs
 
 
 @dataclass(frozen=True)

@@ -8,31 +8,9 @@ from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
-from opbuild.lowering.operands import Blocked, BlockedImageTaps, Plain
+from opbuild.lowering.operands import Blocked, Plain
 from opbuild.lowering.strided import dense_as, narrowed
-from opbuild.lowering.windows import Window, window_of
-from opbuild.platform.records import dataclass
-
-
-@dataclass(frozen=True)
-class WeightGradient:
-    """The gradient of a convolution's weights.
-
-    Attributes:
-        node: The node.
-        images: Images of the batch.
-        inputs: Input channels.
-        outputs: Output channels.
-        groups: Groups of channels.
-        window: The geometry.
-    """
-
-    node: Node
-    images: int
-    inputs: int
-    outputs: int
-    groups: int
-    window: Window
+from opbuild.lowering.windows import ConvolvedWindows, Window, window_of
 
 
 @serves("opbuild.ConvWeightGradient")
@@ -43,7 +21,7 @@ def lower_conv_weight_gradient(lowering: Lowering, node: Node) -> None:
         raise NotServedError(f"{node.op_type} of {lowering.type(data).dtype}")
     window, groups = window_of(lowering, node, node.attrs["kernel_shape"], dy), int(node.attrs.get("group", 1))
     images, inputs, outputs = lowering.type(data).shape[0], lowering.type(data).shape[1], lowering.type(dy).shape[1]
-    ask(lowering, (ASKED, "WeightGradient"), WeightGradient(node, images, inputs, outputs, groups, window))
+    ask(lowering, (ASKED, "WeightGradient"), ConvolvedWindows(node, images, inputs, outputs, groups, window))
 
 
 def emit_gradient(
@@ -59,12 +37,6 @@ def emit_gradient(
     """Emit a call that writes rows of ``shape``, each an output channel's weights; those beyond the result are left."""
     kept = (result.shape[0], prod(result.shape[1:]))
     target = dense_as(result, kept) if kept == shape else lowering.temporary(TensorType("float32", shape))
-    lowering.emit(desc, (back.planes(), taps_of(window, source), target), node)
+    lowering.emit(desc, (back.planes(), window.image_taps(source), target), node)
     if kept != shape:
         lowering.copy(narrowed(narrowed(target, 0, 0, kept[0]), 1, 0, kept[1]), dense_as(result, kept), node.name)
-
-
-def taps_of(window: Window, source: Blocked) -> BlockedImageTaps:
-    """Return the elements that each output has read at each tap, of all images."""
-    left, top = window.before
-    return BlockedImageTaps(source, 0, (-left, -top), window.out, window.stride, window.kernel, window.dilation)

@@ -221,27 +221,17 @@ def tile(lowering: Lowering, node: Node) -> None:
     move(lowering, Plain(value.storage, tuple(shape), tuple(strides), value.offset), target, output)
 
 
-@serves("DepthToSpace")
-def depth_to_space(lowering: Lowering, node: Node) -> None:
-    """Lower DepthToSpace to a transposition between two shapes."""
-    n, c, h, w = lowering.type(node.inputs[0]).shape
-    b = int(node.attrs["blocksize"])
+@serves("DepthToSpace", "SpaceToDepth")
+def depth_and_space(lowering: Lowering, node: Node) -> None:
+    """Lower DepthToSpace and SpaceToDepth to a transposition between two shapes."""
+    source, output, b = node.inputs[0], node.outputs[0], int(node.attrs["blocksize"])
+    n, c, h, w = lowering.type(source).shape
     depth_first = node.text("mode", "DCR") == "DCR"
-    split_shape = (n, b, b, c // b**2, h, w) if depth_first else (n, c // b**2, b, b, h, w)
-    _rearranged(lowering, node, split_shape, (0, 3, 4, 1, 5, 2) if depth_first else (0, 1, 4, 2, 5, 3))
-
-
-@serves("SpaceToDepth")
-def space_to_depth(lowering: Lowering, node: Node) -> None:
-    """Lower SpaceToDepth to a transposition between two shapes."""
-    n, c, h, w = lowering.type(node.inputs[0]).shape
-    b = int(node.attrs["blocksize"])
-    depth_first = node.text("mode", "DCR") == "DCR"
-    _rearranged(lowering, node, (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4))
-
-
-def _rearranged(lowering: Lowering, node: Node, shape: Sequence[int], order: Sequence[int]) -> None:
-    source, output = node.inputs[0], node.outputs[0]
+    shape: tuple[int, ...] = (n, c, h // b, b, w // b, b)
+    order = (0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4)
+    if node.op_type == "DepthToSpace":
+        shape = (n, b, b, c // b**2, h, w) if depth_first else (n, c // b**2, b, b, h, w)
+        order = (0, 3, 4, 1, 5, 2) if depth_first else (0, 1, 4, 2, 5, 3)
     value = in_shape(lowering, lowering.plain(source), shape, source)
     lowering.bind(output, in_shape(lowering, transposed(value, order), lowering.type(output).shape, output))
 
