@@ -246,9 +246,8 @@ class NodeBinder(SymbolicBinder):
         """
         found = self._evaluate(node, inputs, self._opset_of(node), ())
         if not all(isinstance(each, np.ndarray) and each.dtype.name in DTYPES for each in found):
-            raise RunError(
-                f"{node.op_type} node {node.name!r} makes no tensors", "it is evaluated when the network runs"
-            )
+            problem = f"{node.op_type} node {node.name!r} makes no tensors"
+            raise RunError(problem, "it is evaluated when the network runs")
         return found
 
     def assign(self, names: Sequence[str], values: Sequence[Array], types: Sequence[TensorType] = ()) -> None:
@@ -315,11 +314,9 @@ class NodeBinder(SymbolicBinder):
         """Return a node whose empty lists of integers, of axes say, are constants: nobody needs to wait for those."""
         if not any(self._is_empty_list(name) for name in node.inputs[1:]):
             return node
-        rest = (
-            self.constant(np.zeros(0, self._types[name].dtype)) if self._is_empty_list(name) else name
-            for name in node.inputs[1:]
-        )
-        return node.with_(inputs=(node.inputs[0], *rest))
+        empty = {name for name in node.inputs[1:] if self._is_empty_list(name)}
+        made = (self.constant(np.zeros(0, self._types[x].dtype)) if x in empty else x for x in node.inputs[1:])
+        return node.with_(inputs=(node.inputs[0], *made))
 
     def _is_empty_list(self, name: str) -> bool:
         return bool(name) and name not in self._constants and self._types[name] in _EMPTY_LISTS
@@ -428,8 +425,7 @@ class NodeBinder(SymbolicBinder):
                 source = moved.get(value, value)
                 self._types[output] = self._types[source]
                 self._nodes.append(Node("Identity", (source,), (output,), {}, f"{output}/output"))
-        graph = Graph(name, tuple(self._nodes), tuple(inputs), outputs, self._types, self._constants, self.opset)
-        return eliminate_dead(graph)
+        return self.segment(name, tuple(inputs), outputs)
 
     def _assigned(self, output: str, scope: Mapping[str, str]) -> str:
         """Return the name of the value of an output, which is known from now on."""
@@ -459,14 +455,10 @@ def _contents(node: Node) -> Array:
     attrs = node.attrs
     if isinstance(attrs.get("value"), np.ndarray):
         return np.asarray(attrs["value"])
-    for key, dtype in (
-        ("value_float", "float32"),
-        ("value_floats", "float32"),
-        ("value_int", "int64"),
-        ("value_ints", "int64"),
-    ):
-        if key in attrs:
-            return np.asarray(attrs[key], dtype)
+    for kind, dtype in (("float", "float32"), ("int", "int64")):
+        for key in (f"value_{kind}", f"value_{kind}s"):
+            if key in attrs:
+                return np.asarray(attrs[key], dtype)
     raise UnsupportedOperatorError(
         f"Constant node {node.name!r} holds {', '.join(attrs) or 'nothing'}, which opbuild does not support",
         "use a dense numeric tensor",
@@ -488,19 +480,15 @@ def checked(node: Node, scope: Scope) -> Node:
     bounds = bounds_of(node, lambda index: scope.type_of(node.inputs[index]).shape)
     if bounds is None:
         return node
-    known, ignored = scope.value_of(node.inputs[bounds.input]), _ignored(node, bounds)
+    number = node.attrs.get("ignore_index") if node.op_type in LOSSES else None  # the number of no class
+    ignored = None if number is None or 0 <= number < bounds.counts[0] else int(number)
+    known = scope.value_of(node.inputs[bounds.input])
     if known is None:
         return _looked_at(NodeBuilder(node, scope), bounds, ignored)
     found = outside(known if ignored is None else known[known != ignored], bounds.counts, negative=bounds.negative)
     if found:
         raise InvalidModelError(f"node {node.name!r}: {found}", HINT)
     return node
-
-
-def _ignored(node: Node, bounds: Bounds) -> int | None:
-    """Return the number of no class that is no mistake; None if there is none."""
-    number = node.attrs.get("ignore_index") if node.op_type in LOSSES else None
-    return None if number is None or 0 <= number < bounds.counts[0] else int(number)
 
 
 def _looked_at(of: NodeBuilder, bounds: Bounds, ignored: int | None) -> Node:

@@ -46,20 +46,16 @@ def cast(elements: Sequence[Any], dtype: str) -> list[Any] | None:
     return found
 
 
-def _arithmetic(name: str, of_integers: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda one, other: real(name, one, other) if is_real(one) or is_real(other) else of_integers(one, other)
-
-
-def _alone(name: str, of_integer: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda one: real(name, one) if is_real(one) else of_integer(one)
+def _arithmetic(name: str, of_integers: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *values: real(name, *values) if any(map(is_real, values)) else of_integers(*values)
 
 
 def _folded(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return lambda *values: reduce(function, values)
 
 
-def _less(one: Any, other: Any, *, or_equal: bool = False) -> Any:
-    return negated(is_less(other, one)) if or_equal else is_less(one, other)
+def _at_most(one: Any, other: Any) -> Any:
+    return negated(is_less(other, one))
 
 
 def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -73,17 +69,12 @@ def _power(one: Any, other: Any) -> Any:
     return reduce(operator.mul, [one] * other, 1)
 
 
-def _remainder(left: Any, right: Any) -> Any:
-    return left % right
-
-
 _add, _multiply = _arithmetic("add", operator.add), _arithmetic("multiply", operator.mul)
-_at_most = partial(_less, or_equal=True)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Add": _add, "Sub": _arithmetic("subtract", operator.sub), "Mul": _multiply, "Sum": _folded(_add),
-    "Div": _arithmetic("divide", quotient), "Mod": _remainder, "Pow": _power,
-    "Neg": _alone("negate", operator.neg), "Abs": _alone("absolute", lambda one: greater(one, -one)),
+    "Div": _arithmetic("divide", quotient), "Mod": operator.mod, "Pow": _power,
+    "Neg": _arithmetic("negate", operator.neg), "Abs": _arithmetic("absolute", lambda one: greater(one, -one)),
     "Sqrt": partial(real, "square root"), "Floor": partial(real, "floor"), "Ceil": partial(real, "ceil"),
     "Round": partial(real, "round"), "Reciprocal": lambda one: real("divide", type_of(one)(1), one),
     "Max": _folded(greater), "Min": _folded(lesser), "Equal": is_equal, "Less": is_less, "LessOrEqual": _at_most,
@@ -135,9 +126,8 @@ def is_open_value(value: Array | None) -> bool:
 
 def fixed(value: Array, dtype: str) -> Array:
     """Return an open value as the numbers of the size at hand."""
-    return np.array([float(each) if is_real(each) else int(each) for each in value.reshape(-1)], dtype).reshape(
-        value.shape
-    )
+    numbers = [float(each) if is_real(each) else int(each) for each in value.reshape(-1)]
+    return np.array(numbers, dtype).reshape(value.shape)
 
 
 def example_array(value: Array | None, dtype: str) -> Any:

@@ -14,6 +14,7 @@ from opbuild.frontend.block import blocks
 from opbuild.frontend.open_values import fixed, is_data, is_open_value
 from opbuild.graph.breaks import bound_of
 from opbuild.graph.extents import as_extent, is_open
+from opbuild.graph.graph_builder import integers
 from opbuild.graph.indices import UNCHECKED, bounds_of
 from opbuild.graph.passes.fold import RANDOM
 from opbuild.graph.passes.indices import is_inside
@@ -72,11 +73,9 @@ class SymbolicBinder:
         reads = [name for name in node.inputs if name]
         if not all(name in self._constants or name in self._deferred for name in reads):
             return
-        if any(map(self._is_open, reads)) and not (node.domain or node.op_type in RANDOM or any(blocks(node))):
+        has_open = any(name in self._deferred or is_open_value(self._constants.get(name)) for name in reads)
+        if has_open and not (node.domain or node.op_type in RANDOM or any(blocks(node))):
             self._deferred.update((name, node) for name in node.outputs if name)
-
-    def _is_open(self, name: str) -> bool:
-        return name in self._deferred or is_open_value(self._constants.get(name))
 
     def settle_inputs(self, node: Node, error: UnknownTypeError) -> bool:
         """Evaluate the values that decide a node's types, at the example size, and return whether there are any."""
@@ -151,19 +150,12 @@ class SymbolicBinder:
     def _as_data(self, name: str) -> str:
         """Return a value that a kernel can read in place of an open one: a table of its numbers."""
         if name not in self._tables:
-            value, kind = self._constants[name], self._types[name]
-            arguments = (numbers_of(value, kind.dtype),)
-            self._tables[name] = self._table(
-                f"{name}/numbers", "numbers", arguments, TensorType(kind.dtype, value.shape)
-            )
+            value, dtype, label = self._constants[name], self._types[name].dtype, f"{name}/numbers"
+            self._tables[name] = found = self.fresh(label)
+            self._types[found] = TensorType(dtype, value.shape)
+            attrs = {"table": "numbers", "arguments": (numbers_of(value, dtype),)}
+            self._nodes.append(Node(TABLE, (), (found,), attrs, label, "opbuild"))
         return self._tables[name]
-
-    def _table(self, name: str, table: str, arguments: tuple[Any, ...], kind: TensorType) -> str:
-        found = self.fresh(name)
-        self._types[found] = kind
-        attrs = {"table": table, "arguments": arguments}
-        self._nodes.append(Node(TABLE, (), (found,), attrs, name, "opbuild"))
-        return found
 
     def _as_view(self, node: Node, constants: Sequence[Array | None]) -> Node:
         if node.op_type == "ConstantOfShape":
@@ -207,8 +199,6 @@ class SymbolicBinder:
 
     def _part(self, node: Node, data: str, axis: int, bounds: Sequence[Any]) -> Node:
         """Return a node as the Slice of one axis by a start, an end and a step."""
-        start, end, step = (
-            self.constant(np.array([bound], object if is_open([bound]) else np.int64)) for bound in bounds
-        )
+        start, end, step = (self.constant(integers([bound])) for bound in bounds)
         inputs = (data, start, end, self.constant(np.array([axis])), step)
         return node.with_(op_type="Slice", inputs=inputs, attrs={}, proto=None)
