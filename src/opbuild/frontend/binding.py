@@ -325,10 +325,8 @@ class NodeBinder(SymbolicBinder):
         """Add a node to the graph, all values of which are tensors that kernels can read."""
         for name in (*node.inputs, *node.outputs):
             if name and self._types[name].dtype not in DTYPES:
-                raise NoTensorError(
-                    f"{node.op_type} node {node.name!r}: {name!r} is text, which kernels cannot read",
-                    "make the inputs of this node constants, or use numbers for text",
-                )
+                problem = f"{node.op_type} node {node.name!r}: {name!r} is text, which kernels cannot read"
+                raise NoTensorError(problem, "make the inputs of this node constants, or use numbers for text")
         self._nodes.append(node)
 
     def _fix_deciding(self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> bool:
@@ -372,10 +370,8 @@ class NodeBinder(SymbolicBinder):
         """Return the types of a node's outputs; where there is no rule of opbuild's own, evaluating it tells them."""
         if has_rule(node.domain, node.op_type):
             return infer_node(node, types, constants)
-        raise UnknownTypeError(
-            f"{node.op_type} node {node.name!r}: the types of its results are known when it is evaluated",
-            "install onnx, and build the model itself",
-        )
+        problem = f"{node.op_type} node {node.name!r}: the types of its results are known when it is evaluated"
+        raise UnknownTypeError(problem, "install onnx, and build the model itself")
 
     def _opset_of(self, node: Node) -> int:
         return int(node.attrs.get("opset", self.opset))
@@ -459,10 +455,8 @@ def _contents(node: Node) -> Array:
         for key in (f"value_{kind}", f"value_{kind}s"):
             if key in attrs:
                 return np.asarray(attrs[key], dtype)
-    raise UnsupportedOperatorError(
-        f"Constant node {node.name!r} holds {', '.join(attrs) or 'nothing'}, which opbuild does not support",
-        "use a dense numeric tensor",
-    )
+    problem = f"Constant node {node.name!r} holds {', '.join(attrs) or 'nothing'}, which opbuild does not support"
+    raise UnsupportedOperatorError(problem, "use a dense numeric tensor")
 
 
 _CHECKED = frozenset((*LOSSES, "RotaryEmbedding"))

@@ -78,10 +78,8 @@ def example_model(name: str, seed: int = 0) -> onnx.ModelProto:
     try:
         model = onnx.load(light_path(name))
     except OSError as error:
-        raise InvalidModelError(
-            f"the installed onnx {onnx.__version__} has no example network {name!r}: {error.strerror}",
-            "install the onnx package again",
-        ) from error
+        problem = f"the installed onnx {onnx.__version__} has no example network {name!r}: {error.strerror}"
+        raise InvalidModelError(problem, "install the onnx package again") from error
     model.producer_name = PRODUCER
     model.ir_version = max(model.ir_version, 4)  # from 4 on an initializer need not be an input
     _draw_weights(model.graph, np.random.default_rng(seed), EXAMPLES[name].last_gain)

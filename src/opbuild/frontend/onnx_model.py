@@ -181,10 +181,8 @@ def only_own_errors() -> Iterator[None]:
     except (OpbuildError, MemoryError):
         raise
     except Exception as error:
-        raise InvalidModelError(
-            f"the model is not valid: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
-            "check it with onnx.checker.check_model, and export it again",
-        ) from error
+        problem = f"the model is not valid: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise InvalidModelError(problem, "check it with onnx.checker.check_model, and export it again") from error
 
 
 def _declared(value: ValueInfoProto) -> DeclaredValue:

@@ -72,10 +72,8 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
             raise InvalidModelError(f"{where} lacks input {index}", "only optional inputs may be left out")
     given = [attribute.name for attribute in proto.attribute]
     for wrong in sorted(set(given) - set(found.attributes)):
-        raise InvalidModelError(
-            f"{where} has the attribute {wrong!r}, which its operator set does not define",
-            f"it defines {', '.join(sorted(found.attributes)) or 'none'}",
-        )
+        problem = f"{where} has the attribute {wrong!r}, which its operator set does not define"
+        raise InvalidModelError(problem, f"it defines {', '.join(sorted(found.attributes)) or 'none'}")
     for missing in sorted(found.required - set(given)):
         raise InvalidModelError(f"{where} lacks the attribute {missing!r}", "export the model again")
     is_doubled = len(given) > len(set(given))
@@ -124,10 +122,8 @@ def _check_kind(attribute: AttributeProto, wanted: int, where: str) -> None:
     filled = {field.name for field, _ in attribute.ListFields()} & set(_FIELDS.values())
     own = _FIELDS[wanted]
     if filled - {own} or (not filled and own in _NEVER_EMPTY):
-        raise InvalidModelError(
-            f"{where} is {_kind_name(wanted)} and holds {' and '.join(sorted(filled)) or 'nothing'}",
-            f"its value belongs in the field {own!r} alone; export the model again",
-        )
+        problem = f"{where} is {_kind_name(wanted)} and holds {' and '.join(sorted(filled)) or 'nothing'}"
+        raise InvalidModelError(problem, f"its value belongs in the field {own!r} alone; export the model again")
 
 
 def _kind_name(kind: int) -> str:

@@ -112,10 +112,8 @@ def _type(node: Node, proto: onnx.TypeProto) -> TensorType:
     if proto.WhichOneof("value") not in ("tensor_type", None):
         kind = str(proto.WhichOneof("value")).removesuffix("_type")
         result = "an optional value" if kind == "optional" else f"a {kind}"
-        raise NoTensorError(
-            f"{where} makes {result}, and opbuild knows tensors only",
-            "replace sequences, optionals and maps by tensors",
-        )
+        problem = f"{where} makes {result}, and opbuild knows tensors only"
+        raise NoTensorError(problem, "replace sequences, optionals and maps by tensors")
     tensor = proto.tensor_type
     dtype = ONNX_DTYPES.get(tensor.elem_type)
     static = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)

@@ -277,10 +277,8 @@ class Untyped:
 
     def type_of(self, name: Any, *_: Any) -> NoReturn:
         """Raise: nothing is known of types and extents."""
-        raise InvalidModelError(
-            f"node {self._name!r}, which reads {name!r}, has a graph that its operator does not take",
-            "export the model again",
-        )
+        problem = f"node {self._name!r}, which reads {name!r}, has a graph that its operator does not take"
+        raise InvalidModelError(problem, "export the model again")
 
     append = bounded_value = type_of
 

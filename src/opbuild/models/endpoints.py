@@ -146,10 +146,8 @@ def _output(declared: Declared, example: Endpoint | None, as_declared: bool) -> 
 def _checked(name: str, declared: tuple[int, ...] | None, given: tuple[int, ...]) -> tuple[int, ...]:
     if declared is not None and len(declared) != len(given):
         shown = ["?" if extent == FREE else extent for extent in declared]
-        raise ShapeError(
-            f"input {name!r} has {counted(len(declared), 'dimension')} {shown}; the shape given is {list(given)}",
-            "give one number for each dimension",
-        )
+        problem = f"input {name!r} has {counted(len(declared), 'dimension')} {shown}; the shape given is {list(given)}"
+        raise ShapeError(problem, "give one number for each dimension")
     if any(not FREE <= extent < 2**31 for extent in given):
         message = f"the shape given for input {name!r} is {list(given)}"
         raise ShapeError(message, "dimensions are from 0 to 2147483647; -1 leaves one open")

@@ -121,10 +121,8 @@ class ExternalData:
 
     def _changed_error(self, path: Path, how: str = "") -> InvalidModelError:
         location = os.path.relpath(path, self._model.parent)
-        return InvalidModelError(
-            f"the external data {location!r} of {str(self._model)!r} changed since it was compiled{how}",
-            "compile it again",
-        )
+        problem = f"the external data {location!r} of {str(self._model)!r} changed since it was compiled{how}"
+        return InvalidModelError(problem, "compile it again")
 
 
 def _digest_file(path: Path) -> str:

@@ -47,10 +47,8 @@ class Sizes:
         for name, ranges, shape in zip(self.names, self.ranges, shapes, strict=True):
             inside = len(shape) == len(ranges) and all(_holds(r, e) for r, e in zip(ranges, shape, strict=True))
             if not inside:
-                raise ShapeError(
-                    f"input {name!r} has shape {list(shape)}, which is outside [{', '.join(map(_shown, ranges))}]",
-                    "give a shape inside the range, or build the model again with a wider one",
-                )
+                problem = f"input {name!r} has shape {list(shape)}, which is outside [{', '.join(map(_shown, ranges))}]"
+                raise ShapeError(problem, "give a shape inside the range, or build the model again with a wider one")
 
     def samples(self) -> tuple[Shapes, ...]:
         """Return sizes that stand for all: the least ones, those that are usual, and some at random, each once."""

@@ -63,10 +63,8 @@ def operator(
         OptionError: If a name is not allowed or taken, or if the source cannot be carried by text.
     """
     if not op_type.isidentifier() or not domain or domain in ("ai.onnx", "opbuild"):
-        raise OptionError(
-            f"operator {op_type!r} of domain {domain!r} is not allowed",
-            "give a type that is an identifier and a domain of your own, such as 'my'",
-        )
+        problem = f"operator {op_type!r} of domain {domain!r} is not allowed"
+        raise OptionError(problem, "give a type that is an identifier and a domain of your own, such as 'my'")
 
     def define(function: Callable[..., Any]) -> Operator:
         if not isinstance(function, FunctionType):

@@ -46,10 +46,8 @@ def _collect(function: FunctionType, texts: dict[str, _NamedText]) -> None:
         return
     if function.__closure__:
         held = ", ".join(function.__code__.co_freevars)
-        raise OptionError(
-            f"operator function {name} uses variables of the function around it: {held}",
-            "define it, and what it uses, at the top of a module",
-        )
+        problem = f"operator function {name} uses variables of the function around it: {held}"
+        raise OptionError(problem, "define it, and what it uses, at the top of a module")
     tree = _parsed(function)
     _check_seen(name, tree)
     texts[name] = _NamedText(ast.unparse(tree), function)
@@ -65,10 +63,8 @@ def _collect_global(name: str, value: Any, user: str, texts: dict[str, _NamedTex
         return
     if isinstance(value, ModuleType):
         if PROVIDED.get(name) != value.__name__:
-            raise OptionError(
-                f"operator function {user} uses module {value.__name__} as {name}",
-                "only hl (halide), math and np (numpy) are there when it is compiled",
-            )
+            problem = f"operator function {user} uses module {value.__name__} as {name}"
+            raise OptionError(problem, "only hl (halide), math and np (numpy) are there when it is compiled")
     elif isinstance(value, FunctionType):
         if value.__name__ != name:
             raise OptionError(f"operator function {user} uses {value.__name__} as {name}", "use it under its own name")
@@ -115,10 +111,8 @@ def _parsed(function: FunctionType) -> ast.FunctionDef:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError) as error:
-        raise OptionError(
-            f"the source of operator function {function.__name__} cannot be read: {error}",
-            "define it with def in a file",
-        ) from error
+        problem = f"the source of operator function {function.__name__} cannot be read: {error}"
+        raise OptionError(problem, "define it with def in a file") from error
     definition = tree.body[0]
     if not isinstance(definition, ast.FunctionDef):
         raise OptionError(f"operator function {function.__name__} is no plain function", "define it with def")
