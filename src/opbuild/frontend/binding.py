@@ -17,7 +17,7 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.block import KnownValue, Names, UntypedGraph, computed
 from opbuild.frontend.onnx_upgrade import upgrade
-from opbuild.frontend.open_values import decides, evaluate_open, is_open_value
+from opbuild.frontend.open_values import Types, Values, decides, evaluate_open, is_open_value
 from opbuild.frontend.rewriting import rewrite
 from opbuild.frontend.rewritten import REWRITES
 from opbuild.frontend.symbolic_binder import SymbolicBinder
@@ -53,13 +53,7 @@ class FunctionCall(NamedTuple):
 
 
 class NodeBinder(SymbolicBinder):
-    """Builds one graph from nodes that call values by the model's names.
-
-    Args:
-        source_opset: The operator set that the model speaks.
-        opset: The newest operator set, which the graph speaks.
-        evaluate: Evaluates a node whose inputs are known.
-    """
+    """Builds one graph, of the newest operator set, from nodes of another one that call values by the model's names."""
 
     def __init__(self, source_opset: int, opset: int, evaluate: Evaluate) -> None:
         super().__init__()
@@ -238,7 +232,7 @@ class NodeBinder(SymbolicBinder):
         """Return the function that is to be taken in the place of a node, None for the node itself."""
         return None
 
-    def evaluated(self, node: Node, inputs: Sequence[Array | None]) -> Sequence[Array]:
+    def evaluated(self, node: Node, inputs: Values) -> Sequence[Array]:
         """Return the outputs of a node whose inputs are known.
 
         Raises:
@@ -329,7 +323,7 @@ class NodeBinder(SymbolicBinder):
                 raise NoTensorError(problem, "make the inputs of this node constants, or use numbers for text")
         self._nodes.append(node)
 
-    def _fix_deciding(self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> bool:
+    def _fix_deciding(self, node: Node, types: Types, constants: Values) -> bool:
         """Make open values that decide more of a node than extents those of the size at hand; return whether any did.
 
         Axes do, and the length of a window.
@@ -343,9 +337,7 @@ class NodeBinder(SymbolicBinder):
             self.fix(name)
         return bool(deciding)
 
-    def _is_needed(
-        self, node: Node, index: int, types: Sequence[TensorType | None], constants: Sequence[Array | None]
-    ) -> bool:
+    def _is_needed(self, node: Node, index: int, types: Types, constants: Values) -> bool:
         """Return whether the types of a node's outputs are not known without the value of an input."""
         try:
             self._infer(node, types, [None if place == index else each for place, each in enumerate(constants)])
@@ -353,9 +345,7 @@ class NodeBinder(SymbolicBinder):
             return True
         return False
 
-    def _infer(
-        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
-    ) -> tuple[TensorType, ...]:
+    def _infer(self, node: Node, types: Types, constants: Values) -> tuple[TensorType, ...]:
         try:
             return self._typed(node, types, constants)
         except UnsupportedOperatorError:
@@ -364,9 +354,7 @@ class NodeBinder(SymbolicBinder):
                     return tuple(map(type_of, self.evaluated(node, self.fixed_values(node.inputs, constants))))
             raise
 
-    def _typed(
-        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
-    ) -> tuple[TensorType, ...]:
+    def _typed(self, node: Node, types: Types, constants: Values) -> tuple[TensorType, ...]:
         """Return the types of a node's outputs; where there is no rule of opbuild's own, evaluating it tells them."""
         if has_rule(node.domain, node.op_type):
             return infer_node(node, types, constants)
@@ -376,9 +364,7 @@ class NodeBinder(SymbolicBinder):
     def _opset_of(self, node: Node) -> int:
         return int(node.attrs.get("opset", self.opset))
 
-    def _known(
-        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
-    ) -> Sequence[Array] | None:
+    def _known(self, node: Node, types: Types, constants: Values) -> Sequence[Array] | None:
         if node.domain or node.op_type in RANDOM or node.op_type == DEQUANTIZE:
             return None
         if node.op_type in ("Shape", "Size"):

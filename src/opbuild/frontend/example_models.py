@@ -68,10 +68,6 @@ def light_path(name: str) -> Path:
 def example_model(name: str, seed: int = 0) -> onnx.ModelProto:
     """Return an example network with random weights.
 
-    Args:
-        name: One of ``EXAMPLES``.
-        seed: Of the weights.
-
     Raises:
         InvalidModelError: If the installed ``onnx`` package does not have it.
     """

@@ -376,12 +376,7 @@ def hashes(of: Rewriting, runs: Sequence[str], offsets: int) -> Value:
 
 
 class PackedSequences:
-    """Sequences of tokens, one behind the other.
-
-    Args:
-        of: Where it is written.
-        bounds: The place of the input that says where sequences begin and end.
-        tokens: How many tokens there are.
+    """Sequences of tokens, one behind the other; the input ``bounds`` says where they begin and end.
 
     Attributes:
         count: How many sequences there are.

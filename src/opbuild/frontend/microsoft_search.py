@@ -303,17 +303,7 @@ def finish_beams(
     begun: str,
     early: Sequence[str],
 ) -> Sequence[Node]:
-    """Write the Loop and its results.
-
-    Args:
-        of: Where it is written.
-        choice: How beams are chosen.
-        decoder: The decoder.
-        control: The turns, and whether there is one.
-        state: What it begins with.
-        begun: The sequences before all.
-        early: The scores of all tokens in the step before the Loop.
-    """
+    """Write the Loop and its results; ``control``: its turns, and whether there is one; ``early``: scores before it."""
     last, scores = decoder.run(of, choice, *control, state, collects=wants_scores(of))
     return of.finish(*end_beams(of, choice, last, begun, [*scores, *early] if scores else []))
 

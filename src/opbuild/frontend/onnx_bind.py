@@ -19,7 +19,7 @@ from opbuild.frontend.block import UntypedGraph, UntypedPort, blocks
 from opbuild.frontend.expansion import function_of, is_foreign, may_take_function, takes_function
 from opbuild.frontend.onnx_messages import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
-from opbuild.frontend.open_values import example_array, example_type, is_open_value
+from opbuild.frontend.open_values import Types, Values, example_array, example_type, is_open_value
 from opbuild.frontend.rewritten import REWRITES
 from opbuild.graph.breaks import is_tensor
 from opbuild.graph.label_tables import MAPPED
@@ -35,14 +35,7 @@ MOST_TURNS = 1000
 
 
 class Binder(NodeBinder):
-    """Builds the graph of one segment of a model.
-
-    Args:
-        model: The model.
-        files: Where its tensors are.
-        opset: The newest operator set, which the graph speaks.
-        evaluate: Evaluates a node whose inputs are known.
-    """
+    """Builds the graph of one segment of a model, whose tensors are in files."""
 
     def __init__(self, model: ModelProto, files: DataFiles, opset: int, evaluate: Evaluate) -> None:
         super().__init__(opsets(model).get("", opset), opset, _ending(evaluate))
@@ -82,9 +75,7 @@ class Binder(NodeBinder):
         graph = GraphProto(node=function.node, output=[ValueInfoProto(name=name) for name in asked])
         return FunctionCall(to_block(graph, self._files, versions, f"{node.name}/"), scope, versions[""])
 
-    def _typed(
-        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
-    ) -> tuple[TensorType, ...]:
+    def _typed(self, node: Node, types: Types, constants: Values) -> tuple[TensorType, ...]:
         if has_rule(node.domain, node.op_type):
             return infer_node(node, types, constants)
         from opbuild.frontend.onnx_single import infer_single  # by onnx, which most networks start without
@@ -96,13 +87,7 @@ class Binder(NodeBinder):
 
 
 def to_block(graph: GraphProto, files: DataFiles, versions: Mapping[str, int], prefix: str = "") -> UntypedGraph:
-    """Return a graph of a model as a block.
-
-    Args:
-        graph: The graph.
-        files: Where the model's tensors are.
-        versions: The operator sets that the model imports.
-        prefix: What the nodes' names begin with.
+    """Return a graph of a model as a block; the nodes' names begin with a prefix.
 
     Raises:
         UnsupportedOperatorError: If an operator is unknown.
@@ -157,7 +142,7 @@ def _declared(value: ValueInfoProto) -> UntypedPort:
 def _ending(evaluate: Evaluate) -> Evaluate:
     """Return the function that evaluates no loop that may take long: folding must end while one waits for it."""
 
-    def evaluated(node: Node, inputs: Sequence[Array | None], opset: int) -> Sequence[Array]:
+    def evaluated(node: Node, inputs: Values, opset: int) -> Sequence[Array]:
         turns = inputs[0] if node.op_type == "Loop" else np.zeros(1)
         is_long = turns is None or turns.size != 1 or int(turns.reshape(-1)[0]) > MOST_TURNS
         if is_long or any(block.has_loop for block in blocks(node)):

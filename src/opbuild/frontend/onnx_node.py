@@ -203,10 +203,7 @@ _ONCE = "each value is assigned once; rename one of the two"
 
 
 def in_order(model: ModelProto) -> ModelProto:
-    """Return the model with the nodes of all graphs and functions in order; itself if they are.
-
-    Args:
-        model: A model; it is not changed.
+    """Return the model with the nodes of all graphs and functions in order; itself, unchanged, if they are.
 
     Raises:
         InvalidModelError: If nodes read each other in a circle, or two of one graph assign the same name.

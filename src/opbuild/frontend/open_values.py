@@ -20,6 +20,12 @@ from opbuild.graph.reals import Real, is_real, real, truncated, value_of
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.graph.undecided import both, chosen, either, greater, is_equal, is_less, lesser, negated, quotient
 
+Types = Sequence[TensorType | None]
+"""The type of each input of a node, None for an absent one."""
+
+Values = Sequence[Array | None]
+"""The inputs of a node that are known, else None."""
+
 MOST_FACTORS = 4
 """The greatest exponent of a power that is multiplied out."""
 
@@ -153,7 +159,7 @@ def decides(node: Node, index: int) -> bool:
 
 
 def evaluate_open(
-    node: Node, inputs: Sequence[Array | None], opset: int, types: Sequence[TensorType], evaluate: Evaluate
+    node: Node, inputs: Values, opset: int, types: Sequence[TensorType], evaluate: Evaluate
 ) -> Sequence[Array] | None:
     """Return the outputs of a node some of whose inputs are open values; None if it is not known here."""
     if sum(value.size for value in inputs if value is not None) > MOST_NUMBERS:
@@ -169,7 +175,7 @@ def evaluate_open(
     return [value if is_open_value(value) else value.astype(each.dtype) for value, each in pairs]
 
 
-def _worked_out(node: Node, inputs: Sequence[Array | None], types: Sequence[TensorType]) -> Sequence[Array] | None:
+def _worked_out(node: Node, inputs: Values, types: Sequence[TensorType]) -> Sequence[Array] | None:
     kind, function = types[0], FUNCTIONS.get(node.op_type)
     if node.op_type == "Range":
         return _range(inputs, kind)
@@ -187,7 +193,7 @@ def _worked_out(node: Node, inputs: Sequence[Array | None], types: Sequence[Tens
     return _applied(function, inputs, kind.dtype)
 
 
-def _reduced(node: Node, inputs: Sequence[Array | None], kind: TensorType) -> Sequence[Array] | None:
+def _reduced(node: Node, inputs: Values, kind: TensorType) -> Sequence[Array] | None:
     """Join elements along all axes, or along the last or first of several, one after the other."""
     value, axes = inputs[0], inputs[1] if len(inputs) > 1 else None
     if value is None or not value.size or is_open_value(axes) or any(map(is_real, _elements(value))):
@@ -202,14 +208,14 @@ def _reduced(node: Node, inputs: Sequence[Array | None], kind: TensorType) -> Se
     return (_objects([held(each, kind.dtype) for each in _elements(value)]).reshape(kind.shape),)
 
 
-def _range(bounds: Sequence[Array | None], kind: TensorType) -> Sequence[Array] | None:
+def _range(bounds: Values, kind: TensorType) -> Sequence[Array] | None:
     start, _, delta = (_elements(each)[0] for each in bounds)
     if kind.size > FEW_NUMBERS or any(is_real(_elements(each)[0]) for each in bounds):
         return None
     return (_objects([held(start + place * delta, kind.dtype) for place in range(kind.size)]),)
 
 
-def _clipped(inputs: Sequence[Array | None], dtype: str) -> Sequence[Array] | None:
+def _clipped(inputs: Values, dtype: str) -> Sequence[Array] | None:
     found = inputs[0]
     for bound, function in zip(inputs[1:], (greater, lesser), strict=False):
         if bound is not None and found is not None:
@@ -217,7 +223,7 @@ def _clipped(inputs: Sequence[Array | None], dtype: str) -> Sequence[Array] | No
     return None if found is None else (found,)
 
 
-def _moved(node: Node, inputs: Sequence[Array | None], opset: int, evaluate: Evaluate) -> Sequence[Array] | None:
+def _moved(node: Node, inputs: Values, opset: int, evaluate: Evaluate) -> Sequence[Array] | None:
     """Move the positions of elements instead of themselves."""
     data = _MOVES.get(node.op_type, range(len(inputs)))
     if any(is_open_value(value) for index, value in enumerate(inputs) if index not in data):
@@ -234,7 +240,7 @@ def _moved(node: Node, inputs: Sequence[Array | None], opset: int, evaluate: Eva
     return [_objects([elements[place] for place in each.reshape(-1)]).reshape(each.shape) for each in moved]
 
 
-def _applied(function: Any, inputs: Sequence[Array | None], dtype: str) -> Sequence[Array]:
+def _applied(function: Any, inputs: Values, dtype: str) -> Sequence[Array]:
     arrays = np.broadcast_arrays(*(np.asarray(value) for value in inputs))
     rows = zip(*map(_elements, arrays), strict=True)
     found = [function(*row) for row in rows]

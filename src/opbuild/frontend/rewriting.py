@@ -243,12 +243,7 @@ def rewrite(node: Node, scope: RewriteScope) -> Sequence[Node]:
 
 
 class Untyped:
-    """Names and constants of a graph.
-
-    Args:
-        name: What new names begin with.
-        tensors: The graph's constants; takes more.
-    """
+    """Names and constants of a graph."""
 
     def __init__(self, name: str, tensors: MutableMapping[str, Callable[[], Array]]) -> None:
         self._name, self._tensors, self._numbers = name, tensors, count()

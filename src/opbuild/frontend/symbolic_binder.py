@@ -11,7 +11,7 @@ import numpy as np
 
 from opbuild.errors import ModelError, RunError
 from opbuild.frontend.block import blocks
-from opbuild.frontend.open_values import fixed, is_data, is_open_value
+from opbuild.frontend.open_values import Types, Values, fixed, is_data, is_open_value
 from opbuild.graph.breaks import bound_of
 from opbuild.graph.extents import as_extent, is_open
 from opbuild.graph.graph_builder import integers
@@ -59,7 +59,7 @@ class SymbolicBinder:
         self._constants[name], self._types[name] = value, type_of(value)
         return name
 
-    def fixed_values(self, names: Sequence[str], values: Sequence[Array | None]) -> list[Array | None]:
+    def fixed_values(self, names: Sequence[str], values: Values) -> list[Array | None]:
         """Return values, those that are open as the numbers of the size at hand."""
         return [
             value if value is None or not is_open_value(value) else fixed(value, self._types[name].dtype)
@@ -113,13 +113,11 @@ class SymbolicBinder:
         return True
 
     @abstractmethod
-    def _known(
-        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
-    ) -> Sequence[Array] | None:
+    def _known(self, node: Node, types: Types, constants: Values) -> Sequence[Array] | None:
         """Return the outputs of a node that are known, open ones among them; None if they are not."""
 
     @abstractmethod
-    def evaluated(self, node: Node, inputs: Sequence[Array | None]) -> Sequence[Array]:
+    def evaluated(self, node: Node, inputs: Values) -> Sequence[Array]:
         """Return the outputs of a node whose inputs are known."""
 
     @abstractmethod
@@ -128,7 +126,7 @@ class SymbolicBinder:
 
     # What reads such values
 
-    def running(self, node: Node, constants: Sequence[Array | None]) -> Node:
+    def running(self, node: Node, constants: Values) -> Node:
         """Return a node that is left to run: of open values it reads data as tables, and mere movements are views."""
         node = self._with_sure_indices(node)
         if not node.domain and node.op_type in ("ConstantOfShape", "Gather", "Range"):
@@ -157,7 +155,7 @@ class SymbolicBinder:
             self._nodes.append(Node(TABLE, (), (found,), attrs, label, "opbuild"))
         return self._tables[name]
 
-    def _as_view(self, node: Node, constants: Sequence[Array | None]) -> Node:
+    def _as_view(self, node: Node, constants: Values) -> Node:
         if node.op_type == "ConstantOfShape":
             value = np.asarray(node.attrs.get("value", np.zeros(1, np.float32))).reshape(1)
             return node.with_(op_type="Expand", inputs=(self.constant(value), node.inputs[0]), attrs={}, proto=None)

@@ -52,12 +52,7 @@ def output_sizes(program: AtenProgram, shapes: Shapes, frozen: Sequence[Array], 
 
 
 class ProgramBinder(NodeBinder):
-    """Builds the graph of one program.
-
-    Args:
-        program: The program.
-        evaluate: Evaluates a node whose inputs are known.
-    """
+    """Builds the graph of one program."""
 
     def __init__(self, program: AtenProgram, evaluate: Evaluate) -> None:
         super().__init__(OPSET, OPSET, evaluate)

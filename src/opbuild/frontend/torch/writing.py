@@ -31,12 +31,7 @@ class StepScope(graph_builder.Scope, Protocol):
 
 
 class StepBuilder(GraphBuilder):
-    """Writes what computes one step.
-
-    Args:
-        step: The step; operators are named after it.
-        scope: The graph.
-    """
+    """Writes what computes one step."""
 
     scope: StepScope
 
