@@ -25,7 +25,7 @@ from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import runtime_desc
-from opbuild.models.endpoints import signature_of
+from opbuild.models.declaration import signature_of
 from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import deciding_builder

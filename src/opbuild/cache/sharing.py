@@ -17,7 +17,7 @@ from opbuild.errors import BuildError
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
-from opbuild.models.endpoints import signature_of
+from opbuild.models.declaration import signature_of
 from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.remote import Remote, remote_for_transfer
 from opbuild.pipeline.setup import Setup, set_up

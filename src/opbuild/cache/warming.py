@@ -19,7 +19,7 @@ from opbuild.errors import BuildError, CompileError, OpbuildError, OptionError, 
 from opbuild.events import Observer
 from opbuild.graph.breaks import is_tensor
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.models.endpoints import inputs_of
+from opbuild.models.declaration import inputs_of
 from opbuild.models.source import Model, open_model
 from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.setup import Setup, set_up

@@ -79,7 +79,7 @@ class OnnxModel:
         """Return the model's graph for inputs of given shapes, in the newest operator set.
 
         Args:
-            input_shapes: Shapes by input name, that fit what the model declares (``models.endpoints`` sees to it); they
+            input_shapes: Shapes by input name, that fit what the model declares (``models`` sees to it); they
                 win over the file's. Inputs that the file fixes may be left out.
             evaluate: Evaluates a node whose inputs are known: ``(node, arrays, opset) -> arrays``.
 

@@ -11,7 +11,7 @@ from opbuild.events import Observer
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import DTYPES, Graph, TensorType
 from opbuild.kernel.opdesc import FREE
-from opbuild.models.endpoints import inputs_of, outputs_of_any
+from opbuild.models.declaration import inputs_of, outputs_of_any
 from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.models.source import Model, ModelSource, open_model
 from opbuild.offline.dry_run import dry_run

@@ -16,7 +16,7 @@ from opbuild.config import Config
 from opbuild.files.mapping import read_file
 from opbuild.frontend.wire import DeclaredModel, DeclaredType, read_declared
 from opbuild.kernel.opdesc import FREE
-from opbuild.models.digest import digest_model
+from opbuild.models.memory import digest_model
 from opbuild.models.source import ModelSource
 from opbuild.onnxruntime.metadata import arguments_of
 from opbuild.onnxruntime.options import SessionOptions

@@ -1,10 +1,15 @@
-"""``@opbuild.operator``: operators that users add in Python, as Halide expressions or whole Halide definitions."""
+"""``@opbuild.operator``: operators that users add in Python, as Halide expressions or whole Halide definitions.
+
+The source text of one is its function with all that it mentions of its module.
+"""
 
 from __future__ import annotations
 
+import ast
 import inspect
+import textwrap
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from opbuild.arguments import checks_arguments
@@ -12,9 +17,8 @@ from opbuild.errors import OptionError
 from opbuild.graph import shape_rules, user_operators
 from opbuild.graph.types import TensorType
 from opbuild.graph.user_operators import UserOperator
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.text.plural import counted
-from opbuild.user_operators.source import source_of, text_of
 
 Shape = Callable[..., "tuple[int, ...] | TensorType"]
 
@@ -109,3 +113,140 @@ def _register_shape(definition: UserOperator) -> None:
         return (definition.output_type(types, dict(call.node.attrs)),)
 
     shape_rules.RULES[definition.domain, definition.op_type] = typed
+
+
+PROVIDED = {"hl": "halide", "math": "math", "np": "numpy"}
+"""Modules that the source may use, by the names under which it finds them."""
+
+_UNSEEN = frozenset({"__import__", "compile", "eval", "exec", "globals", "input", "locals", "open", "vars"})
+"""Built-in functions by which code depends on what its text does not hold."""
+
+
+def source_of(*functions: FunctionType) -> str:
+    """Return the text that defines functions: themselves, and the names of their module they mention, transitively.
+
+    Raises:
+        OptionError: If the source cannot be found, or if the function uses what no text can carry: variables of an
+            enclosing function, modules other than halide, math and numpy, objects that are no plain constants, files,
+            or two things of one name.
+    """
+    texts: dict[str, _NamedText] = {}
+    for function in functions:
+        _collect(function, texts)
+    return "\n".join(texts[name].text for name in sorted(texts))
+
+
+class _NamedText(NamedTuple):
+    """The text that defines a name, and what the name stands for."""
+
+    text: str
+    value: Any
+
+
+def _collect(function: FunctionType, texts: dict[str, _NamedText]) -> None:
+    name = function.__name__
+    if name in texts:
+        _check_same(name, function, texts)
+        return
+    if function.__closure__:
+        held = ", ".join(function.__code__.co_freevars)
+        problem = f"operator function {name} uses variables of the function around it: {held}"
+        raise OptionError(problem, "define it, and what it uses, at the top of a module")
+    tree = _parsed(function)
+    _check_seen(name, tree)
+    texts[name] = _NamedText(ast.unparse(tree), function)
+    for mentioned in sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}):
+        if mentioned in function.__globals__ and mentioned not in _local_names(tree):
+            _collect_global(mentioned, function.__globals__[mentioned], name, texts)
+
+
+def _collect_global(name: str, value: Any, user: str, texts: dict[str, _NamedText]) -> None:
+    value = getattr(value, "function", value)
+    if name in texts:
+        _check_same(name, value, texts)
+        return
+    if isinstance(value, ModuleType):
+        if PROVIDED.get(name) != value.__name__:
+            problem = f"operator function {user} uses module {value.__name__} as {name}"
+            raise OptionError(problem, "only hl (halide), math and np (numpy) are there when it is compiled")
+    elif isinstance(value, FunctionType):
+        if value.__name__ != name:
+            raise OptionError(f"operator function {user} uses {value.__name__} as {name}", "use it under its own name")
+        _collect(value, texts)
+    elif _is_plain(value):
+        texts[name] = _NamedText(f"{name} = {value!r}", value)
+    else:
+        raise OptionError(
+            f"operator function {user} uses {name}, a {type(value).__name__}",
+            "use numbers, strings, tuples, lists and dicts of them, or functions of the same module",
+        )
+
+
+def _check_same(name: str, value: Any, texts: dict[str, _NamedText]) -> None:
+    """Refuse a name that stands for different things in different modules: in the text it is one."""
+    known = texts[name].value
+    if known is not value and (isinstance(value, FunctionType) or repr(known) != repr(value)):
+        raise OptionError(
+            f"operator functions use two different things called {name}, of different modules", "rename one of them"
+        )
+
+
+def _check_seen(name: str, tree: ast.FunctionDef) -> None:
+    """Refuse names that would make the operator depend on something that is not in its text, and so not in its key."""
+    for node in ast.walk(tree):
+        modules: list[str] = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [node.module or "."]
+        for module in modules:
+            if module.split(".")[0] not in PROVIDED.values():
+                raise OptionError(
+                    f"operator function {name} imports {module}",
+                    "only halide, math and numpy are there when it is compiled; import functions at the module's top",
+                )
+        if isinstance(node, ast.Name) and node.id in _UNSEEN and node.id not in _local_names(tree):
+            raise OptionError(
+                f"operator function {name} calls {node.id}", "what it computes must follow from its own text"
+            )
+
+
+def _parsed(function: FunctionType) -> ast.FunctionDef:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError) as error:
+        problem = f"the source of operator function {function.__name__} cannot be read: {error}"
+        raise OptionError(problem, "define it with def in a file") from error
+    definition = tree.body[0]
+    if not isinstance(definition, ast.FunctionDef):
+        raise OptionError(f"operator function {function.__name__} is no plain function", "define it with def")
+    definition.decorator_list = []
+    definition.returns = None
+    for argument in ast.walk(definition.args):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    if ast.get_docstring(definition) is not None and len(definition.body) > 1:
+        definition.body = definition.body[1:]
+    return definition
+
+
+def _local_names(tree: ast.FunctionDef) -> set[str]:
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, dict):
+        return all(_is_plain(key) and _is_plain(item) for key, item in value.items())
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def text_of(function: object) -> str:
+    """Return the identity of a function that is called in this process only: its source, or else its code."""
+    try:
+        return inspect.getsource(function)  # type: ignore[arg-type]  # anything else raises TypeError
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        return repr((code.co_code, code.co_consts, code.co_names)) if code is not None else repr(function)

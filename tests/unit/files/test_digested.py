@@ -17,7 +17,7 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.frontend.onnx_read import ModelFile
 from opbuild.graph.constants import array_digest
 from opbuild.kernel.reason import Reason
-from opbuild.models.digest import FORM, digest_model
+from opbuild.models.memory import FORM, digest_model
 from opbuild.platform.digest import blake3_of
 from opbuild.runtime.weights import Packer
 from opbuild.store.weights import weights_in
