@@ -152,9 +152,8 @@ def _problem(given: Given, value: Any, ranges: Mapping[str, Sequence[int | None]
         return f"it is of {value.dtype}, but was saved for {given.dtype}"
     else:
         found = value.shape
-    fits = len(found) == len(given.shape) and all(
-        _fits(extent, wanted, ranges, extents) for extent, wanted in zip(found, given.shape, strict=True)
-    )
+    pairs = zip(found, given.shape, strict=False)
+    fits = len(found) == len(given.shape) and all(_fits(*pair, ranges, extents) for pair in pairs)
     return "" if fits else f"it is {list(found)}, but was saved for {list(given.shape)}"
 
 

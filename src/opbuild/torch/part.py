@@ -110,10 +110,7 @@ class Part:
         reopens: bool = False,
         tell: Callable[[Report], None] = lambda _: None,
     ) -> None:
-        self._program = program
-        self._eager = eager
-        self._settings = settings
-        self._graph = graph
+        self._program, self._eager, self._settings, self._graph = program, eager, settings, graph
         self._was_built, self._reopens = was_built, reopens
         self._tell = tell
         self._told: Report | None = None
@@ -148,7 +145,9 @@ class Part:
         except OpbuildError as error:
             if self._settings.on_error == "raise" or isinstance(error, ChangesError):
                 raise
-            self._fall_back(error)
+            self._failed = True
+            self._graph.fallbacks.append(str(error))
+            warnings.warn(f"opbuild leaves a part of {visible(self._graph.name)} to torch: {error}", stacklevel=2)
             return self._eager(*args)
 
     @property
@@ -235,11 +234,6 @@ class Part:
             frozen = [to_array(args[index], range(args[index].dim())) for index in program.frozen]
             found = self._sizes[shapes] = output_sizes(program, shapes, frozen, evaluate)
         return found
-
-    def _fall_back(self, error: OpbuildError) -> None:
-        self._failed = True
-        self._graph.fallbacks.append(str(error))
-        warnings.warn(f"opbuild leaves a part of {visible(self._graph.name)} to torch: {error}", stacklevel=2)
 
 
 def _tensor_of(array: Array, output: Output, replaced: torch.Tensor | None) -> torch.Tensor:
