@@ -214,7 +214,10 @@ def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int
             f"needs {nbytes}",
             "the model was written wrongly; export it again",
         )
-    data = (files.read or _mapped)(path)
+    if files.read is not None:
+        data = files.read(path)
+    else:
+        data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
     if data.nbytes < offset + nbytes:
         raise InvalidModelError(
             f"tensor {tensor.name!r} needs {nbytes} bytes at {offset} of {str(path)!r}: it is shorter, "
@@ -222,10 +225,6 @@ def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int
             "the data file is truncated; copy or export it again",
         )
     return np.zeros(shape, dtype) if nbytes == 0 else _from_bytes(data[offset : offset + nbytes], dtype, shape)
-
-
-def _mapped(path: Path) -> Array:
-    return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
 
 
 def _entry(tensor: TensorProto, entries: dict[str, str], key: str) -> int:

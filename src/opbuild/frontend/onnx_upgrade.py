@@ -303,9 +303,8 @@ def _group_normalization(node: Node, scope: RewriteScope) -> Sequence[Node]:
 
 
 def _dft(node: Node, scope: RewriteScope) -> Sequence[Node]:
-    length = node.inputs[1] if len(node.inputs) > 1 else ""
     axis = scope.constant(np.asarray(node.attrs.get("axis", 1), np.int64))
-    return (replaced(node, ("axis",), (node.inputs[0], length, axis)),)
+    return (replaced(node, ("axis",), (*(*node.inputs, "")[:2], axis)),)
 
 
 def _grid_sample(node: Node, scope: RewriteScope) -> Sequence[Node]:

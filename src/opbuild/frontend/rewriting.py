@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from functools import partial
 from itertools import accumulate, count, pairwise
 from typing import Any, NoReturn, Protocol
 
@@ -255,7 +254,7 @@ class Untyped:
     def constant(self, value: Array) -> str:
         """Add a constant and return its name."""
         name = self.fresh(f"{self._name}/constant")
-        self._tensors[name] = partial(_itself, value)
+        self._tensors[name] = lambda: value
         return name
 
     def value_of(self, name: str) -> Array | None:
@@ -276,7 +275,3 @@ class Untyped:
         raise InvalidModelError(problem, "export the model again")
 
     append = bounded_value = type_of
-
-
-def _itself(value: Array) -> Array:
-    return value

@@ -200,7 +200,8 @@ class _Walk:
             renamed = node.with_(inputs=inputs, outputs=self._binder.declare(node.outputs, frame.scope))
             self._call(self._binder.add([renamed]), node, frame)
         except UnknownTypeError as error:
-            return self._stop(node, frame, error) if self._is_read(node, frame) else None
+            is_read = any(frame.block.last_read.get(name, -1) > frame.position for name in node.outputs)
+            return self._stop(node, frame, error) if is_read else None
         return None
 
     def _call(self, call: FunctionCall | None, node: Node, frame: Frame) -> None:
@@ -210,9 +211,6 @@ class _Walk:
                 frame.scope.pop(name, None)
             within = f"{frame.within}{node.name}/"
             self._push(Frame(call.block, f"{frame.place}.function", 0, call.scope, call.opset, node, within))
-
-    def _is_read(self, node: Node, frame: Frame) -> bool:
-        return any(frame.block.last_read.get(name, -1) > frame.position for name in node.outputs)
 
     # Stopping
 

@@ -124,7 +124,11 @@ class ProgramBinder(NodeBinder):
     def _step(self, step: AtenStep) -> Any:
         args, kwargs = self._filled(step.args), self._filled(step.kwargs)
         if step.target == "sym.getitem":
-            return _element(step, args[0], args[1])
+            results, index = args
+            if results[index] is None:
+                problem = f"result {index} is not computed"
+                raise UnsupportedOperatorError(problem, "torch computes it").at(step.args[0].name)
+            return results[index]
         if step.target in FUNCTIONS:
             return FUNCTIONS[step.target](*args, **kwargs)
         rule = rule_of(step.target)
@@ -140,13 +144,6 @@ class ProgramBinder(NodeBinder):
         if isinstance(value, Mapping):
             return {name: self._filled(each) for name, each in value.items()}
         return type(value)(self._filled(each) for each in value) if isinstance(value, (list, tuple)) else value
-
-
-def _element(step: AtenStep, results: Sequence[Any], index: int) -> Any:
-    """Return one of an operator's results."""
-    if results[index] is None:
-        raise UnsupportedOperatorError(f"result {index} is not computed", "torch computes it").at(step.args[0].name)
-    return results[index]
 
 
 def _applied(

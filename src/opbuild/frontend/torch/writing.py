@@ -91,7 +91,8 @@ def promoted(operands: Sequence[Value | bool | int | float | Any]) -> str:
     """
     with_dims = [each.dtype for each in operands if isinstance(each, Value) and each.shape]
     without = [each.dtype for each in operands if isinstance(each, Value) and not each.shape]
-    numbers = [_DEFAULTS[_category_of_number(each)] for each in operands if not isinstance(each, Value)]
+    others = [type(each) for each in operands if not isinstance(each, Value)]
+    numbers = [_DEFAULTS[_CATEGORIES.get(kind, 1)] for kind in others]  # open extents are integers
     found = ""
     for group in (with_dims, without, numbers):
         kind = _joined(group)
@@ -105,10 +106,6 @@ def category(dtype: str) -> int:
     if dtype == "bool":
         return 0
     return 1 if dtype.lstrip("u").startswith("int") else 2
-
-
-def _category_of_number(value: Any) -> int:
-    return _CATEGORIES.get(type(value), 1)  # open extents are integers
 
 
 def _joined(dtypes: Sequence[str]) -> str:

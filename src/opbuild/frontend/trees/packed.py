@@ -271,7 +271,9 @@ def _spread(trees: Splits, counts: Array) -> list[_Tree]:
         middle = low + counts[np.maximum(left, -1)]
         nodes.append(np.stack([node, tree, low, middle, middle + counts[np.maximum(right, -1)]], 1))
         level = np.concatenate([np.stack([left, tree, low, turns], 1), np.stack([right, tree, middle, turns + 1], 1)])
-    inner, leaves = (_by(np.concatenate(parts), keys) for parts, keys in ((nodes, (1,)), (ends, (1, 2))))
+    inner, leaves = np.concatenate(nodes), np.concatenate(ends)
+    inner = inner[np.argsort(inner[:, 1], kind="stable")]  # by tree
+    leaves = leaves[np.lexsort([leaves[:, 2], leaves[:, 1]])]  # by tree, and there from the left
     count = np.arange(len(trees.roots) + 1)
     node_at, leaf_at = np.searchsorted(inner[:, 1], count), np.searchsorted(leaves[:, 1], count)
     found = []
@@ -280,11 +282,6 @@ def _spread(trees: Splits, counts: Array) -> list[_Tree]:
         leaf, _, _, turns = leaves[leaf_at[t] : leaf_at[t + 1]].T
         found.append(_Tree(node, low, middle, high, ~leaf, turns))
     return found
-
-
-def _by(rows: Array, keys: tuple[int, ...]) -> Array:
-    """Return rows sorted by columns, the first one first."""
-    return rows[np.lexsort([rows[:, key] for key in reversed(keys)])]
 
 
 def _ranges(tree: _Tree) -> list[tuple[int, int]]:
