@@ -13,7 +13,7 @@ from torch._decomp import core_aten_decompositions
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from opbuild.frontend.torch.writing import rule_of
+from opbuild.frontend.torch.builder import rule_of
 
 
 @lru_cache(maxsize=1)

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from opbuild.errors import InvalidModelError, OpbuildError, RunError, UnsupportedOperatorError
+from opbuild.frontend.torch.builder import FUNCTIONS
 from opbuild.frontend.torch.program import AtenProgram, Ref, from_plain, plain, program_from_json, program_to_json
-from opbuild.frontend.torch.writing import FUNCTIONS
 from opbuild.platform.records import NamedTuple
 from opbuild.torch.part import Part
 from opbuild.torch.report import Graph, add

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from opbuild.frontend.torch.builder import FUNCTIONS, rule_of
 from opbuild.frontend.torch.program import AtenProgram, AtenStep, Input, Output, Ref
-from opbuild.frontend.torch.writing import FUNCTIONS, rule_of
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
 

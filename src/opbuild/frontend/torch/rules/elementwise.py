@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import NARROW_FLOATS
-from opbuild.frontend.torch.writing import RULES, StepBuilder, Value, category, promoted, rule
+from opbuild.frontend.torch.builder import RULES, StepBuilder, Value, category, promoted, rule
 
 
 def scaled(of: StepBuilder, value: Any, alpha: Any) -> Any:
