@@ -126,7 +126,12 @@ class NodeBinder:
         Raises:
             InvalidModelError: If one is not known.
         """
-        return tuple(self._resolve(each, scope, node.op_type, node.name) if each else "" for each in names)
+        for name in names:
+            if name and scope.get(name) is None:
+                problem = f"{node.op_type} node {node.name!r} reads {name!r}, which nothing before it assigns"
+                hint = "nodes must stand in an order in which each value is assigned before it is read"
+                raise InvalidModelError(problem, hint)
+        return tuple(scope[name] if name else "" for name in names)
 
     def restore(self, types: Mapping[str, TensorType], known: Mapping[str, KnownValue]) -> None:
         """Declare the values with which a segment begins: those that are given when it runs, and constants."""
@@ -264,15 +269,6 @@ class NodeBinder:
         unique = tuple(self._unique(each) if each else "" for each in outputs)
         scope.update((a, b) for a, b in zip(outputs, unique, strict=True) if a)
         return unique
-
-    def _resolve(self, name: str, scope: Mapping[str, str], op_type: str, where: str) -> str:
-        found = scope.get(name)
-        if found is None:
-            raise InvalidModelError(
-                f"{op_type} node {where!r} reads {name!r}, which nothing before it assigns",
-                "nodes must stand in an order in which each value is assigned before it is read",
-            )
-        return found
 
     def _unique(self, name: str) -> str:
         name = self._within + name

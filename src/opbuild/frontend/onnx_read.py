@@ -67,19 +67,16 @@ def read_model(source: Source) -> tuple[ModelProto, DataFiles, str]:
         InvalidModelError: If it cannot be read or is not an ONNX model.
         UnsupportedOperatorError: If its operator set is newer than the onnx package knows.
     """
-    name = ""
     if isinstance(source, ModelProto):
-        model, files, shown = source, DataFiles(), "the ModelProto given"
-    elif isinstance(source, (bytes, bytearray, memoryview)):
-        files, shown = DataFiles(None, memoryview(source).cast("B")), f"the model given as {len(source)} bytes"
-        model = _parse(files, shown, None)
-    else:
-        file = source if isinstance(source, ModelFile) else _read_file(Path(source))
-        files, name = DataFiles(file.path, file.contents, file.read), "" if file.path is None else file.path.stem
-        shown = file.name
-        model = _parse(files, shown, file.message)
-    _check(model, shown)
-    return model, files, name or model.graph.name or "network"
+        _check(source, "the ModelProto given")
+        return source, DataFiles(), source.graph.name or "network"
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        source = ModelFile(None, memoryview(source).cast("B"), f"the model given as {len(source)} bytes")
+    file = source if isinstance(source, ModelFile) else _read_file(Path(source))
+    files = DataFiles(file.path, file.contents, file.read)
+    model = _parse(files, file.name, file.message)
+    _check(model, file.name)
+    return model, files, (file.path and file.path.stem) or model.graph.name or "network"
 
 
 def _read_file(path: Path) -> ModelFile:
