@@ -16,8 +16,8 @@ from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.files.private import publish
-from opbuild.models import memory as model_memory
-from opbuild.models.source import is_not_cached, open_model
+from opbuild.frontend.models import memory as model_memory
+from opbuild.frontend.models.source import is_not_cached, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.session import Session

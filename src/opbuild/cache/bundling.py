@@ -17,6 +17,8 @@ from opbuild.files.kinds import BUNDLE, require_kind
 from opbuild.files.private import publish
 from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import Trust, make_trust
+from opbuild.frontend.models.declaration import signature_of
+from opbuild.frontend.models.source import ModelSource, open_model
 from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found
@@ -25,8 +27,6 @@ from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import runtime_desc
-from opbuild.models.declaration import signature_of
-from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import deciding_builder
 from opbuild.platform.digest import blake3_of

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from opbuild.files.trust import Trust
+from opbuild.frontend.models.memory import read_declaration
 from opbuild.kernel.reason import Reason
-from opbuild.models.memory import read_declaration
 from opbuild.platform.paths import Path
 from opbuild.store.counters import FILE, OLD_FILE, check_counters
 from opbuild.store.items import REFUSED, Item, reason_of

@@ -14,11 +14,11 @@ from opbuild.cache.bundling import compiler_of, entries_of, networks_of, note_co
 from opbuild.cache.folder import looked_at
 from opbuild.config import Config
 from opbuild.errors import BuildError
+from opbuild.frontend.models.declaration import signature_of
+from opbuild.frontend.models.source import ModelSource, open_model
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
-from opbuild.models.declaration import signature_of
-from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.remote import Remote, remote_for_transfer
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stages import Planned

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opbuild.config import Config
 from opbuild.events import Observer
-from opbuild.models.source import Model
+from opbuild.frontend.models.source import Model
 from opbuild.offline.plan import RangeMap, ShapeMap, plan_file, set_up_file
 from opbuild.pipeline.stages import Planned, require_portable
 from opbuild.pipeline.stores import deciding_builder

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, InvalidModelError, ModelError, ShapeError
 from opbuild.files.trust import parse_json
+from opbuild.frontend.models.declaration import Declaration, Declared
+from opbuild.frontend.models.sizes import Sizes, make_sizes
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.stored_desc import desc_from_json
-from opbuild.models.declaration import Declaration, Declared
-from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.offline.file import UNSOUND, OfflineModel
 from opbuild.offline.format import GRAPH
 from opbuild.pipeline.loaded import LoadedKernels
@@ -35,7 +35,7 @@ from opbuild.target.host import compared
 from opbuild.target.machine import Machine
 
 if TYPE_CHECKING:
-    from opbuild.models.source import ModelSource
+    from opbuild.frontend.models.source import ModelSource
     from opbuild.pipeline.source import Source
     from opbuild.runtime.record import Record
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from opbuild.frontend.models.declaration import Declaration
     from opbuild.graph.types import Graph
-    from opbuild.models.declaration import Declaration
     from opbuild.report import Clock
     from opbuild.runtime.binding import Shapes
 
@@ -59,7 +59,7 @@ class GraphSource:
     @property
     def declaration(self) -> Declaration:
         """The graph's name, inputs and outputs."""
-        from opbuild.models.declaration import Declaration, Declared
+        from opbuild.frontend.models.declaration import Declaration, Declared
 
         inputs, outputs = (
             tuple(Declared(name, self._graph.types[name].dtype, self._graph.types[name].shape) for name in names)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from opbuild.config import quota_environment
 from opbuild.events import Warned
-from opbuild.models.memory import ModelMemory
+from opbuild.frontend.models.memory import ModelMemory
 from opbuild.pipeline.setup import Setup, release_pack
 from opbuild.pipeline.stored_networks import BuildNetworks
 from opbuild.platform.background_writer import BACKGROUND_WRITER

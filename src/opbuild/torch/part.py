@@ -13,12 +13,12 @@ import torch
 from opbuild.api import compile_source
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ChangesError, OpbuildError
+from opbuild.frontend.models.declaration import Declaration, Declared
 from opbuild.frontend.torch.builder import build_graph, output_sizes
 from opbuild.frontend.torch.program import AtenProgram, Input, Output, floats_in_doubles, size_shape
 from opbuild.graph.constants import array_digest
 from opbuild.graph.types import MOST_ELEMENTS, Array
 from opbuild.graph.types import Graph as BoundGraph
-from opbuild.models.declaration import Declaration, Declared
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.lazy_property import lazy_property
 from opbuild.platform.locks import Lock

@@ -19,11 +19,11 @@ from opbuild.files import digested, held, writers
 from opbuild.files.digested import digest_parts
 from opbuild.files.held import LEAST, HeldFile, hold_file
 from opbuild.files.trust import PRIVATE
+from opbuild.frontend.models.memory import ModelMemory
+from opbuild.frontend.models.source import ModelSource, open_model
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.lowering.lower import lower
-from opbuild.models.memory import ModelMemory
-from opbuild.models.source import ModelSource, open_model
 from opbuild.report import Clock
 from opbuild.target.soc_version import parse_level
 from support.forked import in_fork

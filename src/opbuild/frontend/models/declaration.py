@@ -15,7 +15,7 @@ from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
-    from opbuild.models.sizes import Shapes, Sizes
+    from opbuild.frontend.models.sizes import Shapes, Sizes
 
 COMPARED, TRIED = 3, 24
 """Sizes that are compared (the middle of the ranges, the least, the greatest, or the next that the network takes), and
@@ -122,7 +122,7 @@ def outputs_of(
     as_declared = all(endpoint.shape == shape for endpoint, shape in zip(inputs, declared, strict=True))
     has_ranks = all(endpoint.shape is not None for endpoint in inputs)
     if has_ranks and (any(output.shape is None for output in declaration.outputs) or not (bound or as_declared)):
-        from opbuild.models.sizes import make_sizes
+        from opbuild.frontend.models.sizes import make_sizes
 
         with contextlib.suppress(OpbuildError):  # a model that has operators without rules, say
             sizes = make_sizes([endpoint.name for endpoint in inputs], [endpoint.shape for endpoint in inputs])

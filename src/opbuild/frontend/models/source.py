@@ -10,10 +10,10 @@ import numpy as np
 from opbuild.errors import InvalidModelError
 from opbuild.files.kinds import ONNX, require_kind
 from opbuild.files.mapping import read_file
+from opbuild.frontend.models.declaration import Declaration, Declared
+from opbuild.frontend.models.external import ExternalData
+from opbuild.frontend.models.memory import ModelMemory, digest_model
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.models.declaration import Declaration, Declared
-from opbuild.models.external import ExternalData
-from opbuild.models.memory import ModelMemory, digest_model
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.limits import require_room
 from opbuild.platform.paths import Path

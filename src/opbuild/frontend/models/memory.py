@@ -21,7 +21,7 @@ from opbuild.files.mapping import Array, KnownFile, digest_of, remembered_digest
 from opbuild.files.private import publish
 from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import MEMO, PRIVATE, Trust
-from opbuild.models.declaration import Declaration, Declared
+from opbuild.frontend.models.declaration import Declaration, Declared
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, field

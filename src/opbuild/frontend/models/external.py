@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from opbuild.errors import InvalidModelError
 from opbuild.files.mapping import Array, KnownFile, anonymous, state_of_open
 from opbuild.files.writing import inside
-from opbuild.models.memory import ModelMemory
+from opbuild.frontend.models.memory import ModelMemory
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
 
