@@ -52,8 +52,8 @@ print(*(set(sys.modules) - before))
 
 LEFT_OUT = {
     "dataclasses", "pathlib", "resource", "signal", "threading", "typing_extensions", "urllib.parse", "numpy.typing",
-    "opbuild.files.digested", "opbuild.frontend", "opbuild.target.soc_version", "opbuild.lowering",
-    "opbuild.pipeline.stages", "opbuild.pipeline.segmented", "opbuild.platform.installed",
+    "opbuild.files.digested", "opbuild.frontend.onnx_model", "opbuild.frontend.wire", "opbuild.lowering",
+    "opbuild.target.soc_version", "opbuild.pipeline.stages", "opbuild.pipeline.segmented", "opbuild.platform.installed",
 }  # fmt: skip
 """What only a build, a failure or a size that is open needs."""
 

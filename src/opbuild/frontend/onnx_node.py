@@ -8,7 +8,6 @@ functions are put in the places of their calls; how large it becomes is told bef
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
@@ -335,6 +334,8 @@ def check_expansion(model: ModelProto) -> None:
     Raises:
         InvalidModelError: If one calls itself, or the model would become too large; the message names what does.
     """
+    from graphlib import CycleError, TopologicalSorter
+
     functions = {(each.domain, each.name, each.overload): each for each in model.functions}
     calls = {name: [*_calls(each.node, functions)] for name, each in functions.items()}
     sizes: dict[_Name, _Size] = {}
