@@ -77,12 +77,17 @@ def operator(
             raise OptionError(
                 f"operator {op_type} has a schedule but no shape", "an elementwise operator needs no schedule"
             )
+        source = source_of(function, *([schedule] if isinstance(schedule, FunctionType) else []))
+        if shape is None:
+            source += f"\nOPERATORS = {{{op_type!r}: {function.__name__}}}"
+        parameters = inspect.signature(function).parameters.values()
+        has_any = any(each.kind is each.VAR_POSITIONAL for each in parameters)
         definition = UserOperator(
             op_type,
             domain,
-            _source(op_type, function, schedule, elementwise=shape is None),
+            source,
             shape is None,
-            _arity(function) if shape is None else None,
+            None if has_any or shape is not None else len(parameters),
             shape,
             function.__name__,
             schedule.__name__ if schedule is not None else "",
@@ -93,16 +98,6 @@ def operator(
         return Operator(function, definition)
 
     return define
-
-
-def _source(op_type: str, function: FunctionType, schedule: Callable[..., Any] | None, elementwise: bool) -> str:
-    text = source_of(function, *([schedule] if isinstance(schedule, FunctionType) else []))
-    return f"{text}\nOPERATORS = {{{op_type!r}: {function.__name__}}}" if elementwise else text
-
-
-def _arity(function: FunctionType) -> int | None:
-    parameters = inspect.signature(function).parameters.values()
-    return None if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(parameters)
 
 
 def _register_shape(definition: UserOperator) -> None:

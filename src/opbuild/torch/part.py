@@ -174,10 +174,9 @@ class Part:
             for index in program.given
         ]
         results = network(*arrays)
-        report = network.report
-        if report is not self._told:
-            self._told = report
-            self._tell(report)
+        if network.report is not self._told:
+            self._told = network.report
+            self._tell(network.report)
         tensors = iter(results if isinstance(results, tuple) else (results,))
         sizes = iter(self._output_sizes(program, arrays, args))
         replaced = dict(program.updates)

@@ -31,6 +31,11 @@ def add(of: StepBuilder, x: Value, other: Any, alpha: Any = 1) -> Value:
     return of("Add", of.operand(x, of.dtype), of.operand(scaled(of, other, alpha), of.dtype))
 
 
+def difference(of: StepBuilder, x: Any, other: Any, alpha: Any = 1) -> Value:
+    """``x - alpha * other``."""
+    return of("Sub", of.operand(x, of.dtype), of.operand(scaled(of, other, alpha), of.dtype))
+
+
 @rule("mul.Tensor", "mul.Scalar")
 def mul(of: StepBuilder, x: Value, other: Any) -> Value:
     """``x * other``."""
@@ -272,12 +277,8 @@ RULES.register_all(
         "le.Tensor le.Scalar": _binary("LessOrEqual", meets=True),
         "gt.Tensor gt.Scalar": _binary("Greater", meets=True),
         "ge.Tensor ge.Scalar": _binary("GreaterOrEqual", meets=True),
-        "sub.Tensor sub.Scalar": lambda of, x, other, alpha=1: of(
-            "Sub", of.operand(x, of.dtype), of.operand(scaled(of, other, alpha), of.dtype)
-        ),
-        "rsub.Tensor rsub.Scalar": lambda of, x, other, alpha=1: of(
-            "Sub", of.operand(other, of.dtype), of.operand(scaled(of, x, alpha), of.dtype)
-        ),
+        "sub.Tensor sub.Scalar": difference,
+        "rsub.Tensor rsub.Scalar": lambda of, x, other, alpha=1: difference(of, other, x, alpha),
         "div.Tensor div.Scalar": _binary("Div"),
         "maximum.default": _binary("Max"),
         "minimum.default": _binary("Min"),
