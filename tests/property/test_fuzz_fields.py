@@ -33,7 +33,7 @@ from opbuild.families.tuning_query import TuningQuery
 from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.sealed import seal, seal_text, unseal
 from opbuild.files.trust import PRIVATE
-from opbuild.frontend.models.declaration import read_declaration
+from opbuild.frontend.models.memory import read_declaration
 from opbuild.frontend.wire import delimited, varint
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found

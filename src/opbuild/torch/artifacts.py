@@ -85,15 +85,19 @@ class Recorder:
 
 
 def _record(folder: Path, name: str, trust: Trust) -> None:
-    from opbuild.files.sealed import seal
     from opbuild.kernel.entry import Entry
     from opbuild.store.blobs import Folder
     from opbuild.store.inspect import read
 
     entry = read(Folder(folder, trust, is_quiet=True, is_judged=True), name)
     if isinstance(entry, Entry):
-        files = {Path(file).suffix: base64.b64encode(data).decode() for file, data in entry.files()}
-        CacheArtifactManager.record_artifact(_TYPE, name, seal(files, entry.name))
+        CacheArtifactManager.record_artifact(_TYPE, name, _packed(entry))
+
+
+def _packed(entry: Entry) -> bytes:
+    from opbuild.files.sealed import seal
+
+    return seal({Path(name).suffix: base64.b64encode(data).decode() for name, data in entry.files()}, entry.name)
 
 
 def _is_runtime(name: str) -> bool:
