@@ -236,16 +236,9 @@ def location() -> str:
 
 
 def record_gradients(trace: Trace, start: int, outputs: Sequence[Symbol], wanted: Sequence[Symbol]) -> list[Symbol]:
-    """Record the gradients of the sum of all elements of some values.
+    """Record the gradients of the sum of all elements of some values, of which those of integers count for nothing.
 
-    Args:
-        trace: What is recorded.
-        start: The number of operators that were recorded before those that are differentiated.
-        outputs: The values; those of integers count for nothing.
-        wanted: What its gradients are asked for by.
-
-    Returns:
-        The gradients, zeros where nothing flows back.
+    What is differentiated was recorded from ``start`` on; where nothing flows back, gradients are zeros.
 
     Raises:
         UnsupportedOperatorError: If an operator on the way has no gradient; the message names it and its node.

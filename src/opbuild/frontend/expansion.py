@@ -184,10 +184,7 @@ def has_body(node: Node, opset: int) -> bool:
 def function_of(node: Node, types: Types, opset: int) -> FunctionProto | None:
     """Return the function of a node, without references to attributes; None if its operator has none for its inputs.
 
-    Args:
-        node: A node of an operator that has one.
-        types: The type of each formal input, None for an absent one.
-        opset: ONNX's operator set that the node speaks.
+    ``opset`` is ONNX's own that the node speaks.
     """
     from opbuild.frontend.onnx_single import to_proto  # it is onnx that has functions, and most networks need none
 

@@ -321,14 +321,7 @@ def whisper_beam_search(of: Rewriting) -> Sequence[Node]:
 def _behind_encoder(
     of: Rewriting, *, sees_prompt: bool, options: Sequence[str], begun: Sequence[str]
 ) -> Sequence[Node]:
-    """Write a search whose decoder reads an encoder's results for the prompt.
-
-    Args:
-        of: Where it is written.
-        sees_prompt: Whether encoder and decoder have a mask of the prompt.
-        options: The penalty of the length, and what changes scores.
-        begun: The tokens with which sequences begin, or nothing: one token does.
-    """
+    """Write a search whose decoder reads an encoder's results for the prompt, of which both may have a mask."""
     encoder, block = block_of(of, "encoder"), block_of(of, "decoder")
     names, masks = [each.name for each in block.inputs], int(sees_prompt)
     first = 1 + masks

@@ -41,11 +41,7 @@ def to_proto(node: Node) -> onnx.NodeProto:
 def infer_single(node: Node, types: Types, constants: Values, opset: int) -> tuple[TensorType, ...]:
     """Return the types of a node's outputs by onnx's shape inference.
 
-    Args:
-        node: The node; inputs beyond those in its own proto are what its graphs read from outside.
-        types: The type of each input.
-        constants: The value of each input that is known.
-        opset: The operator set that the node speaks.
+    Inputs beyond those in the node's own proto are what its graphs read from outside.
 
     Raises:
         UnknownTypeError: If they are not tensors of one static shape.

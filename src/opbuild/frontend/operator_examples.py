@@ -98,16 +98,9 @@ def model_of(
     versions: Mapping[str, int],
     kind_of: Callable[[int], str] | None = None,
 ) -> onnx.ModelProto:
-    """Return the model of a form of an operator.
+    """Return the model of a form of an operator for an element type, which speaks operator sets of some versions.
 
-    Args:
-        domain: The operator's domain.
-        op_type: Its type.
-        form: The form.
-        dtype: The element type that is asked about.
-        versions: Operator sets, by domain.
-        kind_of: Returns the element type of the input at a place that states none; if it is left out, all such inputs
-            have the type that is asked about.
+    ``kind_of`` returns the element type of an input that states none, by its place; without it is the one asked about.
     """
     names, inputs, constants = [], [], []
     for number, operand in enumerate(form.inputs):

@@ -91,13 +91,9 @@ class _Stop(NamedTuple):
 
 
 def walk(remainder: Remainder, binder: NodeBinder, name: str, *, whole: bool) -> Walked:
-    """Bind the first segment of a remainder.
+    """Bind the first segment of a remainder, whose nodes a new binder takes.
 
-    Args:
-        remainder: What is to be bound.
-        binder: Takes its nodes; new.
-        name: The network's name.
-        whole: Whether a segment that needs no break is a network like any other, without one at its end.
+    A ``whole`` segment that needs no break is a network like any other, without one at its end.
 
     Raises:
         ModelError: If a node is not valid; the message names it.
@@ -462,12 +458,10 @@ def _shapes(remainder: Remainder) -> dict[str, tuple[int, ...]]:
 
 
 def _renamed(frames: Sequence[Frame]) -> tuple[tuple[Frame, ...], dict[str, str]]:
-    """Return frames that know only the values they still read, by names that do not depend on nodes taken before.
+    """Return frames that know only the values they still read, and what they call these, by their former names.
 
-    Rests behind both branches of an If are one, if their values are of the same types.
-
-    Returns:
-        The frames; and what they call each value that they read, by its former name.
+    The names do not depend on nodes taken before: rests behind both branches of an If are one, if their values are of
+    the same types.
     """
     named: dict[str, str] = {}
     used: set[str] = set()

@@ -108,11 +108,7 @@ def _is_runtime(name: str) -> bool:
 
 
 def _unpacked(name: str, content: bytes) -> Entry:
-    """Return the operator of an artifact.
-
-    Raises:
-        BuildError: If it is not what was saved.
-    """
+    """Return the operator of an artifact; it is an error if that is not what was saved."""
     from opbuild.files.sealed import unseal
     from opbuild.kernel.entry import Entry
     from opbuild.store.inspect import check

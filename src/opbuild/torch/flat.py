@@ -242,11 +242,7 @@ def _target(node: torch.fx.Node) -> str:
 
 
 def _argument(value: Any) -> Any:
-    """Return an argument without nodes of the graph.
-
-    Raises:
-        UnsupportedOperatorError: If there is no form for its kind.
-    """
+    """Return an argument without nodes of the graph; it is an error if there is no form for its kind."""
     if value is None or isinstance(value, (bool, int, float, str, torch.device, *_KINDS)):
         return value
     if isinstance(value, torch.fx.Node):

@@ -190,11 +190,7 @@ def _constant(dtype: str, shape: Sequence[int], text: str) -> torch.Tensor:
 def _source(
     given: Given, model: torch.nn.Module, constants: Mapping[str, torch.Tensor]
 ) -> Callable[[Sequence[Any]], Any]:
-    """Return a getter of the value of an input for the leaves of a call.
-
-    Raises:
-        LookupError, ValueError: If the module does not have it.
-    """
+    """Return a getter of the value of an input for the leaves of a call; it is an error if the module lacks it."""
     if given.leaf >= 0:
         leaf = given.leaf
         return lambda leaves: leaves[leaf]
