@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from kernels.tape import Pass, Tape
-from opbuild.frontend.torch.writing import Value
+from opbuild.frontend.torch.builder import Value
 
 ALL = (True, True, True)
 

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.frontend.torch.builder import ProgramBinder
+from opbuild.frontend.torch.builder import ProgramBinder, StepBuilder, Value, rule_of
 from opbuild.frontend.torch.program import AtenProgram, AtenStep
-from opbuild.frontend.torch.writing import StepBuilder, Value, rule_of
 from opbuild.graph.types import Graph, TensorType
 
 Back = Callable[[Value], None]

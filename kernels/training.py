@@ -11,7 +11,7 @@ from kernels.layers import Layers
 from kernels.tape import Pass
 from kernels.transformer import Sizes
 from kernels.vision import Image
-from opbuild.frontend.torch.writing import Value
+from opbuild.frontend.torch.builder import Value
 from opbuild.graph.types import Graph
 
 Trained = Callable[[], Iterator[Graph]]

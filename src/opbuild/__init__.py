@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     from opbuild.api import compile, compile_graph  # noqa: A004  as in torch.compile
     from opbuild.cache.warming import warm
+    from opbuild.frontend.user_operators import operator
     from opbuild.offline.build import build_offline
     from opbuild.offline.load import load
     from opbuild.offline.operator_support import OperatorSupport, operators
     from opbuild.report import Report
     from opbuild.runtime.network import Network
     from opbuild.runtime.profile import Profile
-    from opbuild.user_operators.decorator import operator
 
 __all__ = [
     "Network",
@@ -60,7 +60,7 @@ _WHERE = {
     "load": "opbuild.offline.load",
     "compile": "opbuild.api",
     "compile_graph": "opbuild.api",
-    "operator": "opbuild.user_operators.decorator",
+    "operator": "opbuild.frontend.user_operators",
     "operators": "opbuild.offline.operator_support",
     "warm": "opbuild.cache.warming",
     "OperatorSupport": "opbuild.offline.operator_support",

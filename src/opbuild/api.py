@@ -12,9 +12,9 @@ from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
 from opbuild.config import Config, options_in
 from opbuild.errors import BuildError
 from opbuild.events import READING, Observer, working
+from opbuild.frontend.models.declaration import inputs_of, outputs_of
+from opbuild.frontend.models.source import Model, ModelSource
 from opbuild.graph.types import Graph, TensorType
-from opbuild.models.endpoints import inputs_of, outputs_of
-from opbuild.models.source import Model, ModelSource
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.source import GraphSource, Source
 from opbuild.platform.garbage import rare_collection

@@ -29,9 +29,9 @@ from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
+    from opbuild.frontend.models.source import ModelSource
     from opbuild.graph.types import Array
     from opbuild.kernel.opdesc import OpDesc
-    from opbuild.models.source import ModelSource
     from opbuild.pipeline.loaded import LoadedKernels
     from opbuild.pipeline.segmented import Segments
     from opbuild.pipeline.source import Source

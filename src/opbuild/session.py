@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import LINKING, PACKING, PREPARING, WRITING, LowerServes, only_warnings, working
+from opbuild.frontend.models.source import Model, ModelSource, is_not_cached, open_model
 from opbuild.graph.types import Graph, TensorType
-from opbuild.models.source import Model, ModelSource, is_not_cached, open_model
 from opbuild.pipeline.stores import Stores, deciding_builder, make_builder
 from opbuild.platform.background import Background, begin
 from opbuild.platform.records import NamedTuple, replace

@@ -28,7 +28,7 @@ import torch
 from torch.testing._internal import common_methods_invocations as torchs
 from torch.utils import _pytree as pytree
 
-from opbuild.frontend.torch.writing import RULES
+from opbuild.frontend.torch.builder import RULES
 from opbuild.torch import opbuild as backend
 from opbuild.torch import report, reset
 from support import kept_kernels

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="the front end of torch needs torch"
 
 from generated.aten.drawing import MAKERS  # noqa: E402
 from generated.aten.running import MODULES, outcome, overload_of  # noqa: E402
-from opbuild.frontend.torch.writing import RULES, rule_of  # noqa: E402
+from opbuild.frontend.torch.builder import RULES, rule_of  # noqa: E402
 from support.fuzzing import CAMPAIGN, SEED, check_seeds  # noqa: E402
 from support.tiers import spans  # noqa: E402
 

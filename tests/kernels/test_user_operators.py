@@ -17,11 +17,11 @@ from kernels.harness import run_program
 from kernels.lowered import program_of
 from opbuild.config import Config
 from opbuild.errors import CompileError, ModelError, OptionError
+from opbuild.frontend.user_operators import operator
 from opbuild.graph import user_operators
 from opbuild.graph.types import Node
 from opbuild.kernel.entry import UNCHANGED
 from opbuild.offline.plan import preview
-from opbuild.user_operators.decorator import operator
 from support.made_modules import write_and_import
 
 SOURCE = '''

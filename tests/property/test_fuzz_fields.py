@@ -33,6 +33,7 @@ from opbuild.config import Config
 from opbuild.families.family import TuningQuery
 from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.trust import PRIVATE, seal, seal_text, unseal
+from opbuild.frontend.models.memory import read_declaration
 from opbuild.frontend.wire import delimited, varint
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
@@ -40,7 +41,6 @@ from opbuild.kernel.key import key_digest
 from opbuild.kernel.networks import NetworkKey, StoredNetwork, Weight
 from opbuild.mindspore import load_checkpoint
 from opbuild.mindspore.checkpoint_file import _values
-from opbuild.models.declaration import read_declaration
 from opbuild.offline.format import GRAPH, LIBRARY, WEIGHTS, Section, open_container, write_container
 from opbuild.offline.load import load
 from opbuild.pipeline.tuned import ApplicableRecords

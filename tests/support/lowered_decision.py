@@ -16,9 +16,8 @@ from opbuild.errors import ModelError, RunError
 from opbuild.frontend.binding import FunctionCall
 from opbuild.frontend.block import Frame, KnownValue, Remainder, UntypedPort, begin, computed
 from opbuild.frontend.expansion import function_of, has_body
-from opbuild.frontend.onnx_bind import Binder
 from opbuild.frontend.onnx_messages import FunctionProto
-from opbuild.frontend.onnx_model import OnnxModel, load_model
+from opbuild.frontend.onnx_model import Binder, OnnxModel, load_model
 from opbuild.frontend.open_values import example_array, example_type, is_open_value
 from opbuild.frontend.walk import walk
 from opbuild.graph.breaks import is_tensor

@@ -10,6 +10,7 @@ import onnx
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.block import Remainder
+from opbuild.frontend.models.declaration import Declaration, Declared
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.frontend.open_values import example_array, example_type
 from opbuild.frontend.walk import Walked
@@ -17,7 +18,6 @@ from opbuild.graph.breaks import GraphBreak, break_from_json, break_to_json, is_
 from opbuild.graph.formulas import Formulas, Numbers
 from opbuild.graph.tables import Table
 from opbuild.graph.types import TABLE, Graph, TensorType
-from opbuild.models.declaration import Declaration, Declared
 from opbuild.pipeline.segmented import Segments
 from opbuild.pipeline.source import FirstSegment, Source
 from opbuild.pipeline.symbolic_lowering import symbolic_shapes

@@ -11,8 +11,7 @@ import onnx
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.binding import NodeBinder
-from opbuild.frontend.onnx_bind import Binder
-from opbuild.frontend.onnx_model import OnnxModel, load_model
+from opbuild.frontend.onnx_model import Binder, OnnxModel, load_model
 from opbuild.frontend.walk import Walked
 from opbuild.graph.breaks import Answer, break_from_json, break_to_json, type_of_value
 from opbuild.graph.types import Graph, TensorType

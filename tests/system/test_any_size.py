@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import opbuild
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, ShapeError
-from opbuild.models.sizes import make_sizes
+from opbuild.frontend.models.sizes import make_sizes
 from opbuild.offline.build import build_offline
 from opbuild.offline.file import read_offline
 from support import networks

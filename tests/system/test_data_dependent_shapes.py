@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 import opbuild
-from opbuild.models.source import ModelSource
+from opbuild.frontend.models.source import ModelSource
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

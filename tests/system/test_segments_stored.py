@@ -17,7 +17,7 @@ from onnx import parser
 
 import opbuild
 from opbuild.errors import CompileForbiddenError
-from opbuild.models.source import ModelSource
+from opbuild.frontend.models.source import ModelSource
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

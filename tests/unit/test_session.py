@@ -16,8 +16,8 @@ from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.files.private import publish
-from opbuild.models import digest
-from opbuild.models.source import is_not_cached, open_model
+from opbuild.frontend.models import memory as model_memory
+from opbuild.frontend.models.source import is_not_cached, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.session import Session
@@ -156,7 +156,7 @@ def test_a_digest_that_another_version_remembered_is_taken_anew(
     os.utime(model, (0, 0))
     memory = Stores(set_up(Config(cache_path=tmp_path), None, None)).models
     with monkeypatch.context() as before:
-        before.setattr(digest, "FORM", digest.FORM - 1)
+        before.setattr(model_memory, "FORM", model_memory.FORM - 1)
         publish(memory.digest_file(model), b"what an older version wrote")
     assert not memory.digest_file(model).exists()
     assert open_model(model, memory).declaration.name == "small"

@@ -16,6 +16,8 @@ from opbuild.errors import BuildError, FileError, OptionError, TargetError
 from opbuild.files.kinds import BUNDLE, require_kind
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust, make_trust, seal, unseal
+from opbuild.frontend.models.declaration import signature_of
+from opbuild.frontend.models.source import ModelSource, open_model
 from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found
@@ -23,8 +25,6 @@ from opbuild.kernel.key import CompilerIdentity, file_op_type
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.opdesc import OpDesc, runtime_desc
 from opbuild.kernel.reason import Reason
-from opbuild.models.endpoints import signature_of
-from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import deciding_builder
 from opbuild.platform.digest import blake3_of

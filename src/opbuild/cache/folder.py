@@ -19,9 +19,9 @@ from opbuild.config import Config
 from opbuild.events import Watch, unwatched
 from opbuild.files.mapping import digest_file
 from opbuild.files.trust import PRIVATE, Trust, make_trust
+from opbuild.frontend.models.memory import read_declaration
 from opbuild.graph.types import TensorType
 from opbuild.kernel.reason import Reason
-from opbuild.models.declaration import read_declaration
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.runtime.record_json import from_json

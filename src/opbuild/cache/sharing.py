@@ -19,11 +19,11 @@ from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
 from opbuild.files.trust import NETWORK
+from opbuild.frontend.models.declaration import signature_of
+from opbuild.frontend.models.source import ModelSource, open_model
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
-from opbuild.models.endpoints import signature_of
-from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.remote import Remote, remote_for_transfer
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stages import Planned

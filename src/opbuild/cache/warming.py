@@ -17,10 +17,10 @@ from opbuild.arguments import ShapesGiven, as_variants, checks_arguments
 from opbuild.config import Config, options_in
 from opbuild.errors import BuildError, CompileError, OpbuildError, OptionError, ShapeError, TargetError
 from opbuild.events import Observer
+from opbuild.frontend.models.declaration import inputs_of
+from opbuild.frontend.models.source import Model, open_model
 from opbuild.graph.breaks import is_tensor
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.models.endpoints import inputs_of
-from opbuild.models.source import Model, open_model
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.source import FirstSegment
 from opbuild.pipeline.stores import Stores
@@ -38,8 +38,8 @@ from opbuild.text.plural import counted
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from opbuild.frontend.models.source import ModelSource
     from opbuild.kernel.networks import NetworkKey
-    from opbuild.models.source import ModelSource
     from opbuild.runtime.binding import Shapes
 
 Given = dict[str, tuple[int, ...]]

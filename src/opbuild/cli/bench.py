@@ -120,8 +120,8 @@ def _data(model: Path, inputs: tuple[str, ...], shapes: dict[str, tuple[int, ...
     """Return data for all inputs of a model, as its declaration and the options ask for it."""
     from opbuild.cli.run_model import check_inputs, complete_inputs, read_inputs
     from opbuild.config import Config
-    from opbuild.models.endpoints import inputs_of
-    from opbuild.models.source import open_model
+    from opbuild.frontend.models.declaration import inputs_of
+    from opbuild.frontend.models.source import open_model
     from opbuild.pipeline.setup import set_up
     from opbuild.pipeline.stores import Stores
 

@@ -9,28 +9,30 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
-from opbuild.frontend.block import KnownValue, Names, UntypedGraph, computed
+from opbuild.frontend.block import KnownValue, Names, UntypedGraph, blocks, computed
 from opbuild.frontend.onnx_upgrade import upgrade
-from opbuild.frontend.open_values import decides, evaluate_open, is_open_value
+from opbuild.frontend.open_values import Types, Values, decides, evaluate_open, fixed, is_data, is_open_value
 from opbuild.frontend.rewriting import rewrite
 from opbuild.frontend.rewritten import REWRITES
-from opbuild.frontend.symbolic_binder import SymbolicBinder
-from opbuild.graph.breaks import HOST_VALUE
-from opbuild.graph.extents import is_open
-from opbuild.graph.graph_builder import NodeBuilder, Scope
-from opbuild.graph.indices import DOMAIN, HINT, LOSSES, Bounds, bounds_of, outside
+from opbuild.graph.breaks import HOST_VALUE, bound_of
+from opbuild.graph.extents import as_extent, is_open
+from opbuild.graph.graph_builder import NodeBuilder, Scope, integers
+from opbuild.graph.indices import DOMAIN, HINT, LOSSES, UNCHECKED, Bounds, bounds_of, outside
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.fold import DEQUANTIZE, RANDOM, Bounded, Evaluate, static_value
-from opbuild.graph.passes.indices import with_input
+from opbuild.graph.passes.indices import is_inside, with_input
 from opbuild.graph.passes.infer import has_rule, infer_node, node_error_context, type_of
-from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError
-from opbuild.graph.types import DTYPES, IN_RANGE, Array, Graph, Node, TensorType
+from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError, UnknownValueError
+from opbuild.graph.symbolic_numbers import bits_of
+from opbuild.graph.tables import numbers_of, table_slice
+from opbuild.graph.types import DTYPES, IN_RANGE, TABLE, Array, Graph, Node, TensorType
 from opbuild.platform.records import NamedTuple
 
 _EMPTY_LISTS = (TensorType("int64", (0,)), TensorType("int32", (0,)))
@@ -50,17 +52,16 @@ class FunctionCall(NamedTuple):
     opset: int
 
 
-class NodeBinder(SymbolicBinder):
-    """Builds one graph from nodes that call values by the model's names.
-
-    Args:
-        source_opset: The operator set that the model speaks.
-        opset: The newest operator set, which the graph speaks.
-        evaluate: Evaluates a node whose inputs are known.
-    """
+class NodeBinder:
+    """Builds one graph, of the newest operator set, from nodes of another one that call values by the model's names."""
 
     def __init__(self, source_opset: int, opset: int, evaluate: Evaluate) -> None:
-        super().__init__()
+        self._nodes: list[Node] = []
+        self._types: dict[str, TensorType] = {}
+        self._constants: dict[str, Array] = {}
+        self._bounds: tuple[str, ...] = ()
+        self._deferred: dict[str, Node] = {}  # what makes a value that follows from extents, but not as a formula
+        self._tables: dict[str, str] = {}  # what an open value is called where it is data
         self.source_opset = source_opset
         self.opset = opset
         self._evaluate = Bounded(evaluate)
@@ -122,7 +123,12 @@ class NodeBinder(SymbolicBinder):
         Raises:
             InvalidModelError: If one is not known.
         """
-        return tuple(self._resolve(each, scope, node.op_type, node.name) if each else "" for each in names)
+        for name in names:
+            if name and scope.get(name) is None:
+                problem = f"{node.op_type} node {node.name!r} reads {name!r}, which nothing before it assigns"
+                hint = "nodes must stand in an order in which each value is assigned before it is read"
+                raise InvalidModelError(problem, hint)
+        return tuple(scope[name] if name else "" for name in names)
 
     def restore(self, types: Mapping[str, TensorType], known: Mapping[str, KnownValue]) -> None:
         """Declare the values with which a segment begins: those that are given when it runs, and constants."""
@@ -236,7 +242,7 @@ class NodeBinder(SymbolicBinder):
         """Return the function that is to be taken in the place of a node, None for the node itself."""
         return None
 
-    def evaluated(self, node: Node, inputs: Sequence[Array | None]) -> Sequence[Array]:
+    def evaluated(self, node: Node, inputs: Values) -> Sequence[Array]:
         """Return the outputs of a node whose inputs are known.
 
         Raises:
@@ -244,9 +250,8 @@ class NodeBinder(SymbolicBinder):
         """
         found = self._evaluate(node, inputs, self._opset_of(node), ())
         if not all(isinstance(each, np.ndarray) and each.dtype.name in DTYPES for each in found):
-            raise RunError(
-                f"{node.op_type} node {node.name!r} makes no tensors", "it is evaluated when the network runs"
-            )
+            problem = f"{node.op_type} node {node.name!r} makes no tensors"
+            raise RunError(problem, "it is evaluated when the network runs")
         return found
 
     def assign(self, names: Sequence[str], values: Sequence[Array], types: Sequence[TensorType] = ()) -> None:
@@ -261,15 +266,6 @@ class NodeBinder(SymbolicBinder):
         unique = tuple(self._unique(each) if each else "" for each in outputs)
         scope.update((a, b) for a, b in zip(outputs, unique, strict=True) if a)
         return unique
-
-    def _resolve(self, name: str, scope: Mapping[str, str], op_type: str, where: str) -> str:
-        found = scope.get(name)
-        if found is None:
-            raise InvalidModelError(
-                f"{op_type} node {where!r} reads {name!r}, which nothing before it assigns",
-                "nodes must stand in an order in which each value is assigned before it is read",
-            )
-        return found
 
     def _unique(self, name: str) -> str:
         name = self._within + name
@@ -313,11 +309,9 @@ class NodeBinder(SymbolicBinder):
         """Return a node whose empty lists of integers, of axes say, are constants: nobody needs to wait for those."""
         if not any(self._is_empty_list(name) for name in node.inputs[1:]):
             return node
-        rest = (
-            self.constant(np.zeros(0, self._types[name].dtype)) if self._is_empty_list(name) else name
-            for name in node.inputs[1:]
-        )
-        return node.with_(inputs=(node.inputs[0], *rest))
+        empty = {name for name in node.inputs[1:] if self._is_empty_list(name)}
+        made = (self.constant(np.zeros(0, self._types[x].dtype)) if x in empty else x for x in node.inputs[1:])
+        return node.with_(inputs=(node.inputs[0], *made))
 
     def _is_empty_list(self, name: str) -> bool:
         return bool(name) and name not in self._constants and self._types[name] in _EMPTY_LISTS
@@ -326,13 +320,11 @@ class NodeBinder(SymbolicBinder):
         """Add a node to the graph, all values of which are tensors that kernels can read."""
         for name in (*node.inputs, *node.outputs):
             if name and self._types[name].dtype not in DTYPES:
-                raise NoTensorError(
-                    f"{node.op_type} node {node.name!r}: {name!r} is text, which kernels cannot read",
-                    "make the inputs of this node constants, or use numbers for text",
-                )
+                problem = f"{node.op_type} node {node.name!r}: {name!r} is text, which kernels cannot read"
+                raise NoTensorError(problem, "make the inputs of this node constants, or use numbers for text")
         self._nodes.append(node)
 
-    def _fix_deciding(self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> bool:
+    def _fix_deciding(self, node: Node, types: Types, constants: Values) -> bool:
         """Make open values that decide more of a node than extents those of the size at hand; return whether any did.
 
         Axes do, and the length of a window.
@@ -346,9 +338,7 @@ class NodeBinder(SymbolicBinder):
             self.fix(name)
         return bool(deciding)
 
-    def _is_needed(
-        self, node: Node, index: int, types: Sequence[TensorType | None], constants: Sequence[Array | None]
-    ) -> bool:
+    def _is_needed(self, node: Node, index: int, types: Types, constants: Values) -> bool:
         """Return whether the types of a node's outputs are not known without the value of an input."""
         try:
             self._infer(node, types, [None if place == index else each for place, each in enumerate(constants)])
@@ -356,9 +346,7 @@ class NodeBinder(SymbolicBinder):
             return True
         return False
 
-    def _infer(
-        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
-    ) -> tuple[TensorType, ...]:
+    def _infer(self, node: Node, types: Types, constants: Values) -> tuple[TensorType, ...]:
         try:
             return self._typed(node, types, constants)
         except UnsupportedOperatorError:
@@ -367,23 +355,17 @@ class NodeBinder(SymbolicBinder):
                     return tuple(map(type_of, self.evaluated(node, self.fixed_values(node.inputs, constants))))
             raise
 
-    def _typed(
-        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
-    ) -> tuple[TensorType, ...]:
+    def _typed(self, node: Node, types: Types, constants: Values) -> tuple[TensorType, ...]:
         """Return the types of a node's outputs; where there is no rule of opbuild's own, evaluating it tells them."""
         if has_rule(node.domain, node.op_type):
             return infer_node(node, types, constants)
-        raise UnknownTypeError(
-            f"{node.op_type} node {node.name!r}: the types of its results are known when it is evaluated",
-            "install onnx, and build the model itself",
-        )
+        problem = f"{node.op_type} node {node.name!r}: the types of its results are known when it is evaluated"
+        raise UnknownTypeError(problem, "install onnx, and build the model itself")
 
     def _opset_of(self, node: Node) -> int:
         return int(node.attrs.get("opset", self.opset))
 
-    def _known(
-        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
-    ) -> Sequence[Array] | None:
+    def _known(self, node: Node, types: Types, constants: Values) -> Sequence[Array] | None:
         if node.domain or node.op_type in RANDOM or node.op_type == DEQUANTIZE:
             return None
         if node.op_type in ("Shape", "Size"):
@@ -404,6 +386,152 @@ class NodeBinder(SymbolicBinder):
             return self._evaluate(node, constants, self._opset_of(node), found)
         except (RunError, ModelError):
             return None
+
+    # What follows from open extents
+
+    def bounded_value(self, name: str, least: int) -> int | None:
+        """Return the greater of a value and an extent, if that is known alone; see ``GraphBreak.least``."""
+        for known in self._bounds:
+            bound = bound_of(known, name)
+            if bound is not None and (self._types[bound[0]].shape[bound[1]] if bound[0] else 0) <= least:
+                return max(least, as_extent(self.value(known).reshape(-1)[0]))
+        return None
+
+    def constant(self, value: Array) -> str:
+        """Add a constant and return its name."""
+        name = self.fresh("constant")
+        self._constants[name], self._types[name] = value, type_of(value)
+        return name
+
+    def fixed_values(self, names: Sequence[str], values: Values) -> list[Array | None]:
+        """Return values, those that are open as the numbers of the size at hand."""
+        return [
+            value if value is None or not is_open_value(value) else fixed(value, self._types[name].dtype)
+            for name, value in zip(names, values, strict=True)
+        ]
+
+    # What runs although it follows from extents alone
+
+    def defer(self, node: Node) -> None:
+        """Take note of a node that is to run, if all that it reads is known or follows from extents."""
+        reads = [name for name in node.inputs if name]
+        if not all(name in self._constants or name in self._deferred for name in reads):
+            return
+        has_open = any(name in self._deferred or is_open_value(self._constants.get(name)) for name in reads)
+        if has_open and not (node.domain or node.op_type in RANDOM or any(blocks(node))):
+            self._deferred.update((name, node) for name in node.outputs if name)
+
+    def settle_inputs(self, node: Node, error: UnknownTypeError) -> bool:
+        """Evaluate the values that decide a node's types, at the example size, and return whether there are any."""
+        names = (node.inputs[error.index],) if isinstance(error, UnknownValueError) else node.inputs
+        settled = [self.settle(name) or self.fix(name) for name in dict.fromkeys(names)]
+        return any(settled)
+
+    def fix(self, name: str) -> bool:
+        """Make an open value that of the size at hand, and return whether it was open."""
+        value = self._constants.get(name)
+        if value is None or not is_open_value(value):
+            return False
+        self._constants[name] = fixed(value, self._types[name].dtype)
+        return True
+
+    def settle(self, name: str) -> bool:
+        """Make a constant of a value that follows from extents, that of the size at hand; return whether it is one."""
+        node = self._deferred.get(name)
+        if node is None:
+            return False
+        try:
+            values = [self.value(each) if each else None for each in node.inputs]
+            types = [self._types[each] if each else None for each in node.inputs]
+            found = self._known(node, types, values) if any(map(is_open_value, values)) else None
+            if found is None:
+                found = self.evaluated(node, self.fixed_values(node.inputs, values))
+        except (RunError, ModelError, LookupError):
+            found = ()
+        for each in node.outputs:
+            self._deferred.pop(each, None)
+        if not found:
+            return False
+        self._nodes = [each for each in self._nodes if set(node.outputs).isdisjoint(each.outputs)]
+        self.assign(node.outputs, found, [self._types.get(each, TensorType("", ())) for each in node.outputs])
+        return True
+
+    # What reads such values
+
+    def running(self, node: Node, constants: Values) -> Node:
+        """Return a node that is left to run: of open values it reads data as tables, and mere movements are views."""
+        node = self._with_sure_indices(node)
+        if not node.domain and node.op_type in ("ConstantOfShape", "Gather", "Range"):
+            node = self._as_view(node, constants)
+        inputs = [
+            self._as_data(name) if is_data(node, index) and is_open_value(self._constants.get(name)) else name
+            for index, name in enumerate(node.inputs)
+        ]
+        return node if tuple(inputs) == node.inputs else node.with_(inputs=tuple(inputs))
+
+    def _with_sure_indices(self, node: Node) -> Node:
+        """Return a node whose open indices are in range, which is a condition; others are refused when it runs."""
+        bounds = bounds_of(node, lambda index: self._types[node.inputs[index]].shape)
+        value = None if bounds is None else self._constants.get(node.inputs[bounds.input])
+        if bounds is None or value is None or not is_open_value(value) or not is_inside(value, bounds):
+            return node
+        return node.with_(attrs={**node.attrs, UNCHECKED: 1})
+
+    def _as_data(self, name: str) -> str:
+        """Return a value that a kernel can read in place of an open one: a table of its numbers."""
+        if name not in self._tables:
+            value, dtype, label = self._constants[name], self._types[name].dtype, f"{name}/numbers"
+            self._tables[name] = found = self.fresh(label)
+            self._types[found] = TensorType(dtype, value.shape)
+            attrs = {"table": "numbers", "arguments": (numbers_of(value, dtype),)}
+            self._nodes.append(Node(TABLE, (), (found,), attrs, label, "opbuild"))
+        return self._tables[name]
+
+    def _as_view(self, node: Node, constants: Values) -> Node:
+        if node.op_type == "ConstantOfShape":
+            value = np.asarray(node.attrs.get("value", np.zeros(1, np.float32))).reshape(1)
+            return node.with_(op_type="Expand", inputs=(self.constant(value), node.inputs[0]), attrs={}, proto=None)
+        if node.op_type == "Gather":
+            return self._as_slice(node)
+        if any(value is None for value in constants):
+            return node
+        return self._range(node, [value.reshape(-1).tolist()[0] for value in constants if value is not None])
+
+    def _range(self, node: Node, bounds: Sequence[Any]) -> Node:
+        """Return a node for consecutive numbers, or ones at equal distances: a part of a table, or a table."""
+        kind = self._types[node.outputs[0]]
+        table = table_slice(bounds, kind.dtype)
+        if table is not None:
+            return self._part(node, self.constant(table), 0, bounds)
+        start, _, delta = map(bits_of, bounds) if np.issubdtype(np.dtype(kind.dtype), np.floating) else bounds
+        attrs = {"table": "evenly", "arguments": (start, delta, *kind.shape)}
+        return node.with_(op_type=TABLE, domain="opbuild", inputs=(), attrs=attrs, proto=None)
+
+    def _as_slice(self, node: Node) -> Node:
+        """Return the node of a gather at open indices: a slice of the data where they lie at equal distances."""
+        indices, kind = self._constants.get(node.inputs[1]), self._types[node.outputs[0]]
+        shape = self._types[node.inputs[0]].shape
+        axis = int(node.attrs.get("axis", 0)) % len(shape)
+        if indices is None or not node.attrs.get(UNCHECKED) or not indices.size or indices.ndim > 1:
+            return node
+        places = [place + shape[axis] if place < 0 else place for place in indices.reshape(-1).tolist()]
+        step, *others = [later - place for place, later in pairwise(places)] or [1]
+        if is_open([step, *others]) or step == 0 or any(other != step for other in others):
+            return node
+        end = places[-1] + 1 if step > 0 else places[-1] - 1 if places[-1] > 0 else -(2**62)
+        if indices.ndim:
+            return self._part(node, node.inputs[0], axis, (places[0], end, step))
+        whole = self.fresh(node.outputs[0])
+        self._types[whole] = TensorType(kind.dtype, (*shape[:axis], 1, *shape[axis + 1 :]))
+        self._nodes.append(self._part(node.with_(outputs=(whole,)), node.inputs[0], axis, (places[0], end, step)))
+        axes = self.constant(np.array([axis]))
+        return node.with_(op_type="Squeeze", inputs=(whole, axes), attrs={}, proto=None)
+
+    def _part(self, node: Node, data: str, axis: int, bounds: Sequence[Any]) -> Node:
+        """Return a node as the Slice of one axis by a start, an end and a step."""
+        start, end, step = (self.constant(integers([bound])) for bound in bounds)
+        inputs = (data, start, end, self.constant(np.array([axis])), step)
+        return node.with_(op_type="Slice", inputs=inputs, attrs={}, proto=None)
 
     # The end
 
@@ -426,8 +554,7 @@ class NodeBinder(SymbolicBinder):
                 source = moved.get(value, value)
                 self._types[output] = self._types[source]
                 self._nodes.append(Node("Identity", (source,), (output,), {}, f"{output}/output"))
-        graph = Graph(name, tuple(self._nodes), tuple(inputs), outputs, self._types, self._constants, self.opset)
-        return eliminate_dead(graph)
+        return self.segment(name, tuple(inputs), outputs)
 
     def _assigned(self, output: str, scope: Mapping[str, str]) -> str:
         """Return the name of the value of an output, which is known from now on."""
@@ -457,18 +584,12 @@ def _contents(node: Node) -> Array:
     attrs = node.attrs
     if isinstance(attrs.get("value"), np.ndarray):
         return np.asarray(attrs["value"])
-    for key, dtype in (
-        ("value_float", "float32"),
-        ("value_floats", "float32"),
-        ("value_int", "int64"),
-        ("value_ints", "int64"),
-    ):
-        if key in attrs:
-            return np.asarray(attrs[key], dtype)
-    raise UnsupportedOperatorError(
-        f"Constant node {node.name!r} holds {', '.join(attrs) or 'nothing'}, which opbuild does not support",
-        "use a dense numeric tensor",
-    )
+    for kind, dtype in (("float", "float32"), ("int", "int64")):
+        for key in (f"value_{kind}", f"value_{kind}s"):
+            if key in attrs:
+                return np.asarray(attrs[key], dtype)
+    problem = f"Constant node {node.name!r} holds {', '.join(attrs) or 'nothing'}, which opbuild does not support"
+    raise UnsupportedOperatorError(problem, "use a dense numeric tensor")
 
 
 _CHECKED = frozenset((*LOSSES, "RotaryEmbedding"))
@@ -486,19 +607,15 @@ def checked(node: Node, scope: Scope) -> Node:
     bounds = bounds_of(node, lambda index: scope.type_of(node.inputs[index]).shape)
     if bounds is None:
         return node
-    known, ignored = scope.value_of(node.inputs[bounds.input]), _ignored(node, bounds)
+    number = node.attrs.get("ignore_index") if node.op_type in LOSSES else None  # the number of no class
+    ignored = None if number is None or 0 <= number < bounds.counts[0] else int(number)
+    known = scope.value_of(node.inputs[bounds.input])
     if known is None:
         return _looked_at(NodeBuilder(node, scope), bounds, ignored)
     found = outside(known if ignored is None else known[known != ignored], bounds.counts, negative=bounds.negative)
     if found:
         raise InvalidModelError(f"node {node.name!r}: {found}", HINT)
     return node
-
-
-def _ignored(node: Node, bounds: Bounds) -> int | None:
-    """Return the number of no class that is no mistake; None if there is none."""
-    number = node.attrs.get("ignore_index") if node.op_type in LOSSES else None
-    return None if number is None or 0 <= number < bounds.counts[0] else int(number)
 
 
 def _looked_at(of: NodeBuilder, bounds: Bounds, ignored: int | None) -> Node:

@@ -52,18 +52,20 @@ class Trace:
         name: The network's name.
         infer: Gives the types of a node's outputs.
         own_gradients: For values whose maker has a gradient of its own, what gives those of its inputs.
+        nodes: The operators recorded so far.
+        regions: The number of the region that assigned a value, by the value's name.
     """
 
     name: str
     infer: Infer
     own_gradients: dict[str, Callable[[Symbol], Sequence[Symbol | None]]] = field(default_factory=dict)
-    _nodes: list[Node] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    regions: dict[str, int] = field(default_factory=dict)
     _inputs: list[str] = field(default_factory=list)
     _types: dict[str, TensorType] = field(default_factory=dict)
     _constants: dict[str, Array] = field(default_factory=dict)
     _known: dict[object, str] = field(default_factory=dict)
     _scopes: list[str] = field(default_factory=list)
-    _regions: dict[str, int] = field(default_factory=dict)
     _is_in_region: bool = False
 
     def input(self, type_: TensorType) -> Symbol:
@@ -103,7 +105,7 @@ class Trace:
                     f"{op_type}{location()} uses a tensor that was computed in another call",
                     "return it from construct and pass it in as an argument; attributes cannot keep traced tensors",
                 )
-        number = len(self._nodes)
+        number = len(self.nodes)
         label = "/".join((*self._scopes, f"{op_type}-{number}"))
         names = tuple(f"v{number}" if index == 0 else f"v{number}_{index}" for index in range(outputs))
         node = Node(op_type, tuple(s.name if s else "" for s in operands), names, dict(attrs), label, domain)
@@ -112,7 +114,7 @@ class Trace:
             [symbol.type if symbol else None for symbol in operands],
             [self._constants.get(name) for name in node.inputs],
         )
-        self._nodes.append(node)
+        self.nodes.append(node)
         return tuple(self._value(name, type_) for name, type_ in zip(names, types, strict=True))
 
     def append(self, node: Node) -> None:
@@ -120,7 +122,7 @@ class Trace:
         types = [self._types[name] if name else None for name in node.inputs]
         found = self.infer(node, types, [self._constants.get(name) for name in node.inputs])
         self._types.update(zip(node.outputs, found, strict=True))
-        self._nodes.append(node)
+        self.nodes.append(node)
 
     def unique(self, name: str) -> str:
         """Return an unused name that begins with ``name``."""
@@ -135,23 +137,18 @@ class Trace:
         """Return a value that is known now."""
         return self._constants.get(name)
 
-    @property
-    def nodes(self) -> Sequence[Node]:
-        """The operators recorded so far."""
-        return self._nodes
-
     def rewrite(self, start: int, change: Callable[[Graph], Graph]) -> None:
         """Replace the operators from ``start`` on by those that a pass makes of them; their results keep their names.
 
         What is made of the operators of a region belongs to it.
         """
-        before = self._nodes[start:]
-        del self._nodes[start:]
-        for region, nodes in groupby(before, lambda node: self._regions.get(node.outputs[0], 0)):
+        before = self.nodes[start:]
+        del self.nodes[start:]
+        for region, nodes in groupby(before, lambda node: self.regions.get(node.outputs[0], 0)):
             own = tuple(nodes)
             names = tuple(name for node in own for name in node.outputs)
             graph = change(Graph(self.name, own, (), names, self._types, self._constants, _OPSET))
-            self._nodes.extend(graph.nodes)
+            self.nodes.extend(graph.nodes)
             self._types.update(graph.types)
             self._constants.update(graph.constants)
             if region:
@@ -168,12 +165,12 @@ class Trace:
         An output that is an input, a constant or named twice is copied.
         """
         names: list[str] = []
-        produced = {name for node in self._nodes for name in node.outputs}
+        produced = {name for node in self.nodes for name in node.outputs}
         for symbol in outputs:
             copied = symbol.name in names or symbol.name not in produced
             names.append(self.apply("Identity", (symbol,), {})[0].name if copied else symbol.name)
         types, constants = self._types, self._constants
-        graph = Graph(self.name, tuple(self._nodes), tuple(self._inputs), tuple(names), types, constants, _OPSET)
+        graph = Graph(self.name, tuple(self.nodes), tuple(self._inputs), tuple(names), types, constants, _OPSET)
         return eliminate_dead(graph)
 
     @contextmanager
@@ -191,20 +188,15 @@ class Trace:
         if self._is_in_region:
             yield
             return
-        start, self._is_in_region = len(self._nodes), True
+        start, self._is_in_region = len(self.nodes), True
         try:
             yield
         finally:
             self._is_in_region = False
-            self._mark(self._nodes[start:], max(self._regions.values(), default=0) + 1)
-
-    @property
-    def regions(self) -> Mapping[str, int]:
-        """The number of the region that assigned a value, by the value's name."""
-        return self._regions
+            self._mark(self.nodes[start:], max(self.regions.values(), default=0) + 1)
 
     def _mark(self, nodes: Sequence[Node], region: int) -> None:
-        self._regions.update((name, region) for node in nodes for name in node.outputs)
+        self.regions.update((name, region) for node in nodes for name in node.outputs)
 
     @contextmanager
     def active(self) -> Iterator[Trace]:
@@ -244,16 +236,9 @@ def location() -> str:
 
 
 def record_gradients(trace: Trace, start: int, outputs: Sequence[Symbol], wanted: Sequence[Symbol]) -> list[Symbol]:
-    """Record the gradients of the sum of all elements of some values.
+    """Record the gradients of the sum of all elements of some values, of which those of integers count for nothing.
 
-    Args:
-        trace: What is recorded.
-        start: The number of operators that were recorded before those that are differentiated.
-        outputs: The values; those of integers count for nothing.
-        wanted: What its gradients are asked for by.
-
-    Returns:
-        The gradients, zeros where nothing flows back.
+    What is differentiated was recorded from ``start`` on; where nothing flows back, gradients are zeros.
 
     Raises:
         UnsupportedOperatorError: If an operator on the way has no gradient; the message names it and its node.

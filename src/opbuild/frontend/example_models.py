@@ -68,20 +68,14 @@ def light_path(name: str) -> Path:
 def example_model(name: str, seed: int = 0) -> onnx.ModelProto:
     """Return an example network with random weights.
 
-    Args:
-        name: One of ``EXAMPLES``.
-        seed: Of the weights.
-
     Raises:
         InvalidModelError: If the installed ``onnx`` package does not have it.
     """
     try:
         model = onnx.load(light_path(name))
     except OSError as error:
-        raise InvalidModelError(
-            f"the installed onnx {onnx.__version__} has no example network {name!r}: {error.strerror}",
-            "install the onnx package again",
-        ) from error
+        problem = f"the installed onnx {onnx.__version__} has no example network {name!r}: {error.strerror}"
+        raise InvalidModelError(problem, "install the onnx package again") from error
     model.producer_name = PRODUCER
     model.ir_version = max(model.ir_version, 4)  # from 4 on an initializer need not be an input
     _draw_weights(model.graph, np.random.default_rng(seed), EXAMPLES[name].last_gain)

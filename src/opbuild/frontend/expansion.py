@@ -20,10 +20,11 @@ from opbuild.dtypes import is_float
 from opbuild.frontend.onnx_messages import AttributeProto, FunctionProto, NodeProto, TypeProto
 from opbuild.frontend.onnx_node import subgraphs
 from opbuild.frontend.onnx_schemas import newest_of, schema
+from opbuild.frontend.open_values import Types, Values
 from opbuild.graph.factors import normalizes
 from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.shape_rules import ONNX_NUMBERS
-from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.types import Node
 from opbuild.platform.records import NamedTuple
 
 DOMAIN = "ai.onnx.preview.training"
@@ -107,8 +108,6 @@ def _number(name: str, value: float) -> str:
     return f"{name}_float = Constant <value_float: float = {value!r}> () {name} = CastLike ({name}_float, X0)"
 
 
-Types = Sequence[TensorType | None]
-Values = Sequence[Array | None]
 Decision = Callable[[Node, Sequence[Any], Values], bool]
 """Tells whether a node's function takes its place, from the node, the types of its inputs, and those that are known."""
 
@@ -170,13 +169,7 @@ def may_take_function(node: Node, opset: int) -> bool:
 
 
 def takes_function(node: Node, types: Types, values: Values) -> bool:
-    """Return whether a node's function takes its place, for an operator of which ``may_take_function`` is true.
-
-    Args:
-        node: The node.
-        types: The type of each input, None for an absent one.
-        values: The inputs that are known, else None.
-    """
+    """Return whether a node's function takes its place, for an operator of which ``may_take_function`` is true."""
     return DECISIONS.get((node.domain, node.op_type), _has_elements)(node, types, values)
 
 
@@ -191,10 +184,7 @@ def has_body(node: Node, opset: int) -> bool:
 def function_of(node: Node, types: Types, opset: int) -> FunctionProto | None:
     """Return the function of a node, without references to attributes; None if its operator has none for its inputs.
 
-    Args:
-        node: A node of an operator that has one.
-        types: The type of each formal input, None for an absent one.
-        opset: ONNX's operator set that the node speaks.
+    ``opset`` is ONNX's own that the node speaks.
     """
     from opbuild.frontend.onnx_single import to_proto  # it is onnx that has functions, and most networks need none
 

@@ -33,10 +33,8 @@ def parse_input_shape(text: str) -> dict[str, tuple[int, ...]]:
     shapes, ranges = split_shapes(_parse(text, _HINT))
     if ranges:
         shape = next(iter(ranges.values()))
-        raise InputShapeError(
-            f"input_shape {text!r} has the dimension {format_extent(shape[open_axes(shape)[0]])!r}",
-            f"give a number: only .om files leave dimensions open; {_HINT}",
-        )
+        problem = f"input_shape {text!r} has the dimension {format_extent(shape[open_axes(shape)[0]])!r}"
+        raise InputShapeError(problem, f"give a number: only .om files leave dimensions open; {_HINT}")
     return shapes
 
 

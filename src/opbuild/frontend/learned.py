@@ -251,7 +251,8 @@ def support_classifier(of: Learned) -> Sequence[Node]:
     elif len(labels) > 2:
         results = transformed(of, scores, len(pairs))
     else:
-        results = _two(of, scores)
+        of_pair = of.transform == "NONE"  # the scores of two classes, given the one that tells them apart
+        results = of("Concat", of("Neg", scores), scores, axis=1) if of_pair else of_two(of, scores)
     return classified(of, place, labels, results)
 
 
@@ -266,11 +267,6 @@ def _linear(of: Learned, x: str, labels: Array) -> Sequence[Node]:
         one = of.constant(1, "int64")
         place = of("Where", of("GreaterOrEqual", most, of.like(scores, least)), one, place)
     return classified(of, place, labels, transformed(of, scores, len(labels)))
-
-
-def _two(of: Learned, scores: str) -> Value:
-    """Return the scores of two classes, given the one that tells them apart."""
-    return of("Concat", of("Neg", scores), scores, axis=1) if of.transform == "NONE" else of_two(of, scores)
 
 
 def _kernels(of: Learned, x: str, vectors: Array) -> str:
@@ -415,17 +411,14 @@ def _label_encoder(of: Learned) -> Sequence[Node]:
     keys, values = label_table(of.node, of.dtype())
     if keys.dtype == object or len(keys) > MOST_KEYS or keys.dtype != np.dtype(of.dtype()):
         return of.itself()
-    order = np.array([_is_last(keys, index) * (index + 1) for index in range(len(keys))], np.int64)
+    are_last = [not (keys[index + 1 :] == key).any() for index, key in enumerate(keys)]
+    order = np.array(are_last, np.int64) * np.arange(1, len(keys) + 1)
     is_key = of.cast(of("Equal", of("Unsqueeze", x, of.ints(-1)), of.constant(keys)), "int64")
     place = of.sum(of("Mul", is_key, of.constant(order)), [-1])
     if keys.dtype.kind == "f" and np.isnan(keys).any():
         of_nan = of.constant(np.array(1 + int(np.flatnonzero(np.isnan(keys))[-1]), np.int64))
         place = of("Where", of("IsNaN", x), of_nan, place)
     return of.finish(of("Gather", of.constant(values), place, axis=0))
-
-
-def _is_last(keys: Array, index: int) -> bool:
-    return not (keys[index + 1 :] == keys[index]).any()
 
 
 def _features(of: Learned) -> Sequence[Node]:

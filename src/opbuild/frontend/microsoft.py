@@ -562,14 +562,7 @@ def _places(of: Rewriting, extent: int) -> tuple[str, str]:
 
 
 class _Gathered:
-    """The elements gathered of an input along an axis.
-
-    Args:
-        of: Where it is written.
-        index: Which input it is.
-        axis: The axis.
-        places: Indices along it.
-    """
+    """The elements gathered of an input, by its number, at places along an axis."""
 
     def __init__(self, of: Rewriting, index: int, axis: int, places: str) -> None:
         self._of, self._index, self._axis = of, index, axis

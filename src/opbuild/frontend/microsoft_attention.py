@@ -369,11 +369,7 @@ def _of_groups(of: Rewriting, index: int, groups: int) -> Value:
 def _shown(of: Rewriting, steps: str, total: int, heads: Sequence[int]) -> Value:
     """Write which keys a query sees: none that there are not yet, none after it, and none before its window.
 
-    Args:
-        of: Where it is written.
-        steps: The place of each query, ``(batch, length)``.
-        total: The number of keys, room for more included.
-        heads: The axes of heads, each of extent 1.
+    ``steps`` are the places of queries, ``(batch, length)``; ``heads`` the axes of heads, each of extent 1.
     """
     batch, length, _ = of.shape(0)
     last, keys = of.reshape(of("Cast", of.input(5), to=7), (batch, 1)), of.steps(total)

@@ -197,7 +197,11 @@ def _mix(of: Rewriting, layers: dict[int, ExpertWeights], *, quantized: bool) ->
     x = wide if len(shape) == 2 else of.reshape(wide, (tokens, shape[-1]))
     count = int(of.attr("k", 1))
     of.refuse_if(not 0 < count <= experts, f"it chooses k = {count} of {experts} experts")
-    places, shares = _quantized_route(of, count) if quantized else _route(of, count)
+    if quantized:
+        places, shares = _quantized_route(of, count)
+    else:
+        places, shares = _top(of, of("Softmax", of.in_float32(1), axis=-1), count)
+        shares = _part(of, shares) if of.attr("normalize_routing_weights", 0) else shares
     of_few = not is_open((tokens,)) and tokens * count < experts and not is_apart
     if of_few:
         found: str = _gathered(of, x, layers, places, shares)
@@ -226,14 +230,8 @@ def _part(of: Rewriting, shares: Value) -> Value:
     return of("Div", shares, of.sum(shares, [1], keepdims=True))
 
 
-def _route(of: Rewriting, count: int) -> tuple[str, str]:
-    """Return each token's experts and their shares, ``(tokens, k)``."""
-    places, shares = _top(of, of("Softmax", of.in_float32(1), axis=-1), count)
-    return places, _part(of, shares) if of.attr("normalize_routing_weights", 0) else shares
-
-
-def _quantized_route(of: Rewriting, count: int) -> tuple[str, str]:
-    """Return each token's experts and their shares, those of a tensor of their own if it is given."""
+def _quantized_route(of: Rewriting, count: int) -> tuple[Value, Value]:
+    """Return each token's experts and their shares, ``(tokens, k)``, those of a tensor of their own if it is given."""
     places, best = _top(of, of.in_float32(1), count)
     if not of.has(14):
         return places, _unless_small(of, of("Softmax", best, axis=-1))

@@ -21,11 +21,6 @@ def _epsilon(of: Rewriting, default: float = 1e-5) -> float:
     return float(of.attr("epsilon", default))
 
 
-def _lengths(of: Rewriting) -> Value:
-    """Return the number of tokens of each batch, 0 if there is no mask."""
-    return of.sum(of.input(7), [1]) if of.has(7) else of.constant(np.zeros(of.shape(0)[0], np.int32))
-
-
 @writes("EmbedLayerNormalization", "QEmbedLayerNormalization")
 def _embed_layer_normalization(of: Rewriting) -> Sequence[Node]:
     """Rows of tables and their layer normalization; of tables of bytes the looked-up rows are dequantised."""
@@ -43,7 +38,9 @@ def _embed_layer_normalization(of: Rewriting) -> Sequence[Node]:
     if of.has(1):
         total = of("Add", total, rows(4, of.input(1)))
     value = of("LayerNormalization", total, rows(5, ""), rows(6, ""), axis=-1, epsilon=_epsilon(of, 1e-12))
-    return of.finish(value, _lengths(of), *(() if is_quantized else (total,)))
+    # Tokens of each batch, 0 if there is no mask
+    lengths = of.sum(of.input(7), [1]) if of.has(7) else of.constant(np.zeros(of.shape(0)[0], np.int32))
+    return of.finish(value, lengths, *(() if is_quantized else (total,)))
 
 
 @writes("GroupNorm", "SkipGroupNorm")
@@ -376,12 +373,7 @@ def hashes(of: Rewriting, runs: Sequence[str], offsets: int) -> Value:
 
 
 class PackedSequences:
-    """Sequences of tokens, one behind the other.
-
-    Args:
-        of: Where it is written.
-        bounds: The place of the input that says where sequences begin and end.
-        tokens: How many tokens there are.
+    """Sequences of tokens, one behind the other; the input ``bounds`` says where they begin and end.
 
     Attributes:
         count: How many sequences there are.

@@ -262,7 +262,9 @@ def beam_search(of: Rewriting) -> Sequence[Node]:
     kind = int(of.attr("model_type", GPT))
     if of.has(10) or of.has(11) or kind not in (GPT, T5):
         of.refuse("decoder_input_ids, a logits_processor and model types other than 0 and 1 are not served")
-    return _of_gpt(of) if kind == GPT else _of_t5(of)
+    if kind == GPT:
+        return _of_gpt(of)
+    return _behind_encoder(of, sees_prompt=True, options=given(of, 5, 2, 6, 7, 8), begun=[""])
 
 
 def begin_beams(of: Rewriting, choice: TokenChoice, sequences: str) -> list[str]:
@@ -303,17 +305,7 @@ def finish_beams(
     begun: str,
     early: Sequence[str],
 ) -> Sequence[Node]:
-    """Write the Loop and its results.
-
-    Args:
-        of: Where it is written.
-        choice: How beams are chosen.
-        decoder: The decoder.
-        control: The turns, and whether there is one.
-        state: What it begins with.
-        begun: The sequences before all.
-        early: The scores of all tokens in the step before the Loop.
-    """
+    """Write the Loop and its results; ``control``: its turns, and whether there is one; ``early``: scores before it."""
     last, scores = decoder.run(of, choice, *control, state, collects=wants_scores(of))
     return of.finish(*end_beams(of, choice, last, begun, [*scores, *early] if scores else []))
 
@@ -326,21 +318,10 @@ def whisper_beam_search(of: Rewriting) -> Sequence[Node]:
     return _behind_encoder(of, sees_prompt=False, options=given(of, 5, 2, 6, 7, 8, -1, 14, 11), begun=given(of, 10))
 
 
-def _of_t5(of: Rewriting) -> Sequence[Node]:
-    return _behind_encoder(of, sees_prompt=True, options=given(of, 5, 2, 6, 7, 8), begun=[""])
-
-
 def _behind_encoder(
     of: Rewriting, *, sees_prompt: bool, options: Sequence[str], begun: Sequence[str]
 ) -> Sequence[Node]:
-    """Write a search whose decoder reads an encoder's results for the prompt.
-
-    Args:
-        of: Where it is written.
-        sees_prompt: Whether encoder and decoder have a mask of the prompt.
-        options: The penalty of the length, and what changes scores.
-        begun: The tokens with which sequences begin, or nothing: one token does.
-    """
+    """Write a search whose decoder reads an encoder's results for the prompt, of which both may have a mask."""
     encoder, block = block_of(of, "encoder"), block_of(of, "decoder")
     names, masks = [each.name for each in block.inputs], int(sees_prompt)
     first = 1 + masks
@@ -352,7 +333,9 @@ def _behind_encoder(
         )
     begins_there = len(encoder.inputs) == 2 + masks
     attrs = search_attributes(of, is_encoder=1)
-    choice = TokenChoice("ChooseBeams", 5, options, attrs, axis=0, whole=_reads_all(block))
+    shape = block.inputs[0].shape  # a first input that may have any length is given all tokens each time
+    reads_all = shape is None or len(shape) != 2 or shape[1] != 1
+    choice = TokenChoice("ChooseBeams", 5, options, attrs, axis=0, whole=reads_all)
     asked = [*given(of, 0, 1, 3, 9 if sees_prompt else -1), *begun]
     cache = cache_attributes(of, block.inputs[first], 4, 0)
     turns, rows, _, _, mask, sequences, following, past = own(of, "BeginSearch", asked, 8, attrs | cache)
@@ -371,9 +354,3 @@ def _behind_encoder(
     else:
         begins, state, early = decoder.begin(of, choice, state)
     return finish_beams(of, choice, decoder, (turns, begins), state, sequences, early)
-
-
-def _reads_all(block: UntypedGraph) -> bool:
-    """Return whether a decoder reads all tokens each time, as its first input may have any length."""
-    shape = block.inputs[0].shape
-    return shape is None or len(shape) != 2 or shape[1] != 1

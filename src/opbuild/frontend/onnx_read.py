@@ -67,19 +67,16 @@ def read_model(source: Source) -> tuple[ModelProto, DataFiles, str]:
         InvalidModelError: If it cannot be read or is not an ONNX model.
         UnsupportedOperatorError: If its operator set is newer than the onnx package knows.
     """
-    name = ""
     if isinstance(source, ModelProto):
-        model, files, shown = source, DataFiles(), "the ModelProto given"
-    elif isinstance(source, (bytes, bytearray, memoryview)):
-        files, shown = DataFiles(None, memoryview(source).cast("B")), f"the model given as {len(source)} bytes"
-        model = _parse(files, shown, None)
-    else:
-        file = source if isinstance(source, ModelFile) else _read_file(Path(source))
-        files, name = DataFiles(file.path, file.contents, file.read), "" if file.path is None else file.path.stem
-        shown = file.name
-        model = _parse(files, shown, file.message)
-    _check(model, shown)
-    return model, files, name or model.graph.name or "network"
+        _check(source, "the ModelProto given")
+        return source, DataFiles(), source.graph.name or "network"
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        source = ModelFile(None, memoryview(source).cast("B"), f"the model given as {len(source)} bytes")
+    file = source if isinstance(source, ModelFile) else _read_file(Path(source))
+    files = DataFiles(file.path, file.contents, file.read)
+    model = _parse(files, file.name, file.message)
+    _check(model, file.name)
+    return model, files, (file.path and file.path.stem) or model.graph.name or "network"
 
 
 def _read_file(path: Path) -> ModelFile:
@@ -97,10 +94,8 @@ def _parse(files: DataFiles, shown: str, message: bytes | None) -> ModelProto:
         message = without_large_tensors(files.contents)[0] if message is None else message
         model: ModelProto = ModelProto.FromString(message)
     except DecodeError as error:
-        raise InvalidModelError(
-            f"{shown} is not an ONNX model: it is truncated, damaged or of another format",
-            "export or copy the model again",
-        ) from error
+        problem = f"{shown} is not an ONNX model: it is truncated, damaged or of another format"
+        raise InvalidModelError(problem, "export or copy the model again") from error
     return model
 
 
@@ -118,10 +113,8 @@ def _check(model: ModelProto, shown: str) -> None:
     if opset > newest:
         import onnx
 
-        raise UnsupportedOperatorError(
-            f"{shown} uses operator set {opset}; onnx {onnx.__version__} knows {newest} at most",
-            "install a newer onnx package, or export the model with an older opset",
-        )
+        problem = f"{shown} uses operator set {opset}; onnx {onnx.__version__} knows {newest} at most"
+        raise UnsupportedOperatorError(problem, "install a newer onnx package, or export the model with an older opset")
     if model.graph.sparse_initializer:
         name = model.graph.sparse_initializer[0].values.name
         raise UnsupportedOperatorError(
@@ -153,10 +146,8 @@ def dtype_name(number: int, what: str) -> str:
     name = ONNX_DTYPES.get(number)
     if name is None:
         known = TensorProto.DataType.Name(number) if number in TensorProto.DataType.values() else str(number)
-        raise DTypeError(
-            f"{what} has the element type {known}, which opbuild does not support",
-            f"convert the model to one of {', '.join(sorted(ONNX_DTYPES.values()))}",
-        )
+        problem = f"{what} has the element type {known}, which opbuild does not support"
+        raise DTypeError(problem, f"convert the model to one of {', '.join(sorted(ONNX_DTYPES.values()))}")
     return name
 
 
@@ -200,10 +191,8 @@ def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int
         return _from_bytes(files.contents[begin : begin + size], dtype, shape)
     location = entries.get("location", "")
     if files.model is None:
-        raise InvalidModelError(
-            f"tensor {tensor.name!r} is in the external file {location!r}, and the model was not given as a path",
-            "give the model's path, or load its external data first (onnx.load does)",
-        )
+        problem = f"tensor {tensor.name!r} is in the external file {location!r}, and the model was not given as a path"
+        raise InvalidModelError(problem, "give the model's path, or load its external data first (onnx.load does)")
     try:
         path = inside(files.model.parent, location, files.model)
     except (OSError, ValueError) as error:
@@ -212,10 +201,8 @@ def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int
             "keep external data in files beside the model, and name them relative to it",
         ) from error
     if files.read is None and not path.is_file():
-        raise InvalidModelError(
-            f"tensor {tensor.name!r} needs the external file {str(path)!r}, which is missing",
-            "copy the model's data files beside the model",
-        )
+        problem = f"tensor {tensor.name!r} needs the external file {str(path)!r}, which is missing"
+        raise InvalidModelError(problem, "copy the model's data files beside the model")
     nbytes = -(-prod(shape) * stored_bits(dtype.name) // 8)
     offset, length = (_entry(tensor, entries, key) for key in ("offset", "length"))
     if length not in (0, nbytes):  # 0 is none, as ONNX Runtime has it
@@ -224,7 +211,10 @@ def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int
             f"needs {nbytes}",
             "the model was written wrongly; export it again",
         )
-    data = (files.read or _mapped)(path)
+    if files.read is not None:
+        data = files.read(path)
+    else:
+        data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
     if data.nbytes < offset + nbytes:
         raise InvalidModelError(
             f"tensor {tensor.name!r} needs {nbytes} bytes at {offset} of {str(path)!r}: it is shorter, "
@@ -234,18 +224,12 @@ def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int
     return np.zeros(shape, dtype) if nbytes == 0 else _from_bytes(data[offset : offset + nbytes], dtype, shape)
 
 
-def _mapped(path: Path) -> Array:
-    return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
-
-
 def _entry(tensor: TensorProto, entries: dict[str, str], key: str) -> int:
     """Return a number of where external data lies, 0 if it is not told."""
     text = entries.get(key, "0")
     if not (text.isascii() and text.isdigit()):
-        raise InvalidModelError(
-            f"tensor {tensor.name!r} has external data with the {key} {text!r}, which is no number of bytes",
-            "the model was written wrongly; export it again",
-        )
+        problem = f"tensor {tensor.name!r} has external data with the {key} {text!r}, which is no number of bytes"
+        raise InvalidModelError(problem, "the model was written wrongly; export it again")
     return int(text)
 
 

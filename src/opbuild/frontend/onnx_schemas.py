@@ -49,13 +49,10 @@ def schema(op_type: str, version: int, domain: str) -> Schema | None:
     found = [each for each in known if each[0] <= version]
     if found:
         since, inputs, optional, outputs, attributes, required, has_function = max(found, key=itemgetter(0))
-        return Schema(
-            since, tuple(inputs), frozenset(optional), tuple(outputs), attributes, frozenset(required), has_function
-        )
-    return None if known else _asked(op_type, version, domain)
-
-
-def _asked(op_type: str, version: int, domain: str) -> Schema | None:
+        sets = frozenset(optional), frozenset(required)
+        return Schema(since, tuple(inputs), sets[0], tuple(outputs), attributes, sets[1], has_function)
+    if known:
+        return None
     from onnx import defs
 
     try:

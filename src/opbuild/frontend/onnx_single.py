@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,10 @@ from onnx import numpy_helper, shape_inference
 
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.onnx_schemas import newest_of
+from opbuild.frontend.open_values import Types, Values
 from opbuild.graph.extents import SymbolicExtent, example_value
 from opbuild.graph.shape_rules import ONNX_DTYPES, ONNX_NUMBERS, NoTensorError, ShapeCall, UnknownTypeError
-from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.types import Node, TensorType
 
 _VALUE_LIMIT = 65536
 
@@ -38,16 +38,10 @@ def to_proto(node: Node) -> onnx.NodeProto:
     return onnx.helper.make_node(node.op_type, node.inputs, node.outputs, node.name, domain=node.domain, **attrs)
 
 
-def infer_single(
-    node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None], opset: int
-) -> tuple[TensorType, ...]:
+def infer_single(node: Node, types: Types, constants: Values, opset: int) -> tuple[TensorType, ...]:
     """Return the types of a node's outputs by onnx's shape inference.
 
-    Args:
-        node: The node; inputs beyond those in its own proto are what its graphs read from outside.
-        types: The type of each input.
-        constants: The value of each input that is known.
-        opset: The operator set that the node speaks.
+    Inputs beyond those in the node's own proto are what its graphs read from outside.
 
     Raises:
         UnknownTypeError: If they are not tensors of one static shape.
@@ -86,7 +80,7 @@ def infer_single(
     return results
 
 
-def _require_allowed(node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> None:
+def _require_allowed(node: Node, types: Types, constants: Values) -> None:
     if node.domain or not onnx.defs.has(node.op_type, ""):
         return
     schema = onnx.defs.get_schema(node.op_type, "")
@@ -112,10 +106,8 @@ def _type(node: Node, proto: onnx.TypeProto) -> TensorType:
     if proto.WhichOneof("value") not in ("tensor_type", None):
         kind = str(proto.WhichOneof("value")).removesuffix("_type")
         result = "an optional value" if kind == "optional" else f"a {kind}"
-        raise NoTensorError(
-            f"{where} makes {result}, and opbuild knows tensors only",
-            "replace sequences, optionals and maps by tensors",
-        )
+        problem = f"{where} makes {result}, and opbuild knows tensors only"
+        raise NoTensorError(problem, "replace sequences, optionals and maps by tensors")
     tensor = proto.tensor_type
     dtype = ONNX_DTYPES.get(tensor.elem_type)
     static = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)

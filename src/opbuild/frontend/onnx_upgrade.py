@@ -91,10 +91,8 @@ def _elementwise(node: Node, scope: RewriteScope) -> Sequence[Node]:
         return (plain,)
     where = f"{node.op_type} node {node.name!r}: its second operand {list(right)}"
     if not node.attrs.get("broadcast", 0):
-        raise ShapeError(
-            f"{where} has not the shape {list(left)} of the first, and it does not broadcast",
-            "set the attribute broadcast=1, or export the model with operator set 7 or newer",
-        )
+        problem = f"{where} has not the shape {list(left)} of the first, and it does not broadcast"
+        raise ShapeError(problem, "set the attribute broadcast=1, or export the model with operator set 7 or newer")
     aligned: tuple[int, ...] = ()
     if int(np.prod(right)) != 1:
         first = int(node.attrs.get("axis", len(left) - len(right)))
@@ -229,10 +227,8 @@ def _batch_normalization(node: Node, scope: RewriteScope) -> Sequence[Node]:
     if node.attrs.get("spatial", 1):
         return (replaced(node, ("spatial",), training_mode=training).with_(outputs=node.outputs[:3]),)
     if training:
-        raise UnsupportedOperatorError(
-            f"BatchNormalization node {node.name!r} is in training mode with spatial=0",
-            "normalise each channel (spatial=1) and export again",
-        )
+        problem = f"BatchNormalization node {node.name!r} is in training mode with spatial=0"
+        raise UnsupportedOperatorError(problem, "normalise each channel (spatial=1) and export again")
     return _by_position(node, scope)
 
 
@@ -307,9 +303,8 @@ def _group_normalization(node: Node, scope: RewriteScope) -> Sequence[Node]:
 
 
 def _dft(node: Node, scope: RewriteScope) -> Sequence[Node]:
-    length = node.inputs[1] if len(node.inputs) > 1 else ""
     axis = scope.constant(np.asarray(node.attrs.get("axis", 1), np.int64))
-    return (replaced(node, ("axis",), (node.inputs[0], length, axis)),)
+    return (replaced(node, ("axis",), (*(*node.inputs, "")[:2], axis)),)
 
 
 def _grid_sample(node: Node, scope: RewriteScope) -> Sequence[Node]:

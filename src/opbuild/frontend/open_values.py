@@ -34,6 +34,12 @@ from opbuild.graph.symbolic_numbers import (
 )
 from opbuild.graph.types import Array, Node, TensorType
 
+Types = Sequence[TensorType | None]
+"""The type of each input of a node, None for an absent one."""
+
+Values = Sequence[Array | None]
+"""The inputs of a node that are known, else None."""
+
 MOST_FACTORS = 4
 """The greatest exponent of a power that is multiplied out."""
 
@@ -60,20 +66,16 @@ def cast(elements: Sequence[Any], dtype: str) -> list[Any] | None:
     return found
 
 
-def _arithmetic(name: str, of_integers: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda one, other: real(name, one, other) if is_real(one) or is_real(other) else of_integers(one, other)
-
-
-def _alone(name: str, of_integer: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda one: real(name, one) if is_real(one) else of_integer(one)
+def _arithmetic(name: str, of_integers: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *values: real(name, *values) if any(map(is_real, values)) else of_integers(*values)
 
 
 def _folded(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return lambda *values: reduce(function, values)
 
 
-def _less(one: Any, other: Any, *, or_equal: bool = False) -> Any:
-    return negated(is_less(other, one)) if or_equal else is_less(one, other)
+def _at_most(one: Any, other: Any) -> Any:
+    return negated(is_less(other, one))
 
 
 def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -87,17 +89,12 @@ def _power(one: Any, other: Any) -> Any:
     return reduce(operator.mul, [one] * other, 1)
 
 
-def _remainder(left: Any, right: Any) -> Any:
-    return left % right
-
-
 _add, _multiply = _arithmetic("add", operator.add), _arithmetic("multiply", operator.mul)
-_at_most = partial(_less, or_equal=True)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Add": _add, "Sub": _arithmetic("subtract", operator.sub), "Mul": _multiply, "Sum": _folded(_add),
-    "Div": _arithmetic("divide", quotient), "Mod": _remainder, "Pow": _power,
-    "Neg": _alone("negate", operator.neg), "Abs": _alone("absolute", lambda one: greater(one, -one)),
+    "Div": _arithmetic("divide", quotient), "Mod": operator.mod, "Pow": _power,
+    "Neg": _arithmetic("negate", operator.neg), "Abs": _arithmetic("absolute", lambda one: greater(one, -one)),
     "Sqrt": partial(real, "square root"), "Floor": partial(real, "floor"), "Ceil": partial(real, "ceil"),
     "Round": partial(real, "round"), "Reciprocal": lambda one: real("divide", type_of(one)(1), one),
     "Max": _folded(greater), "Min": _folded(lesser), "Equal": is_equal, "Less": is_less, "LessOrEqual": _at_most,
@@ -149,9 +146,8 @@ def is_open_value(value: Array | None) -> bool:
 
 def fixed(value: Array, dtype: str) -> Array:
     """Return an open value as the numbers of the size at hand."""
-    return np.array([float(each) if is_real(each) else int(each) for each in value.reshape(-1)], dtype).reshape(
-        value.shape
-    )
+    numbers = [float(each) if is_real(each) else int(each) for each in value.reshape(-1)]
+    return np.array(numbers, dtype).reshape(value.shape)
 
 
 def example_array(value: Array | None, dtype: str) -> Any:
@@ -177,7 +173,7 @@ def decides(node: Node, index: int) -> bool:
 
 
 def evaluate_open(
-    node: Node, inputs: Sequence[Array | None], opset: int, types: Sequence[TensorType], evaluate: Evaluate
+    node: Node, inputs: Values, opset: int, types: Sequence[TensorType], evaluate: Evaluate
 ) -> Sequence[Array] | None:
     """Return the outputs of a node some of whose inputs are open values; None if it is not known here."""
     if sum(value.size for value in inputs if value is not None) > MOST_NUMBERS:
@@ -193,7 +189,7 @@ def evaluate_open(
     return [value if is_open_value(value) else value.astype(each.dtype) for value, each in pairs]
 
 
-def _worked_out(node: Node, inputs: Sequence[Array | None], types: Sequence[TensorType]) -> Sequence[Array] | None:
+def _worked_out(node: Node, inputs: Values, types: Sequence[TensorType]) -> Sequence[Array] | None:
     kind, function = types[0], FUNCTIONS.get(node.op_type)
     if node.op_type == "Range":
         return _range(inputs, kind)
@@ -211,7 +207,7 @@ def _worked_out(node: Node, inputs: Sequence[Array | None], types: Sequence[Tens
     return _applied(function, inputs, kind.dtype)
 
 
-def _reduced(node: Node, inputs: Sequence[Array | None], kind: TensorType) -> Sequence[Array] | None:
+def _reduced(node: Node, inputs: Values, kind: TensorType) -> Sequence[Array] | None:
     """Join elements along all axes, or along the last or first of several, one after the other."""
     value, axes = inputs[0], inputs[1] if len(inputs) > 1 else None
     if value is None or not value.size or is_open_value(axes) or any(map(is_real, _elements(value))):
@@ -226,14 +222,14 @@ def _reduced(node: Node, inputs: Sequence[Array | None], kind: TensorType) -> Se
     return (_objects([held(each, kind.dtype) for each in _elements(value)]).reshape(kind.shape),)
 
 
-def _range(bounds: Sequence[Array | None], kind: TensorType) -> Sequence[Array] | None:
+def _range(bounds: Values, kind: TensorType) -> Sequence[Array] | None:
     start, _, delta = (_elements(each)[0] for each in bounds)
     if kind.size > FEW_NUMBERS or any(is_real(_elements(each)[0]) for each in bounds):
         return None
     return (_objects([held(start + place * delta, kind.dtype) for place in range(kind.size)]),)
 
 
-def _clipped(inputs: Sequence[Array | None], dtype: str) -> Sequence[Array] | None:
+def _clipped(inputs: Values, dtype: str) -> Sequence[Array] | None:
     found = inputs[0]
     for bound, function in zip(inputs[1:], (greater, lesser), strict=False):
         if bound is not None and found is not None:
@@ -241,7 +237,7 @@ def _clipped(inputs: Sequence[Array | None], dtype: str) -> Sequence[Array] | No
     return None if found is None else (found,)
 
 
-def _moved(node: Node, inputs: Sequence[Array | None], opset: int, evaluate: Evaluate) -> Sequence[Array] | None:
+def _moved(node: Node, inputs: Values, opset: int, evaluate: Evaluate) -> Sequence[Array] | None:
     """Move the positions of elements instead of themselves."""
     data = _MOVES.get(node.op_type, range(len(inputs)))
     if any(is_open_value(value) for index, value in enumerate(inputs) if index not in data):
@@ -258,7 +254,7 @@ def _moved(node: Node, inputs: Sequence[Array | None], opset: int, evaluate: Eva
     return [_objects([elements[place] for place in each.reshape(-1)]).reshape(each.shape) for each in moved]
 
 
-def _applied(function: Any, inputs: Sequence[Array | None], dtype: str) -> Sequence[Array]:
+def _applied(function: Any, inputs: Values, dtype: str) -> Sequence[Array]:
     arrays = np.broadcast_arrays(*(np.asarray(value) for value in inputs))
     rows = zip(*map(_elements, arrays), strict=True)
     found = [function(*row) for row in rows]

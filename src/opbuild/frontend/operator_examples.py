@@ -98,16 +98,9 @@ def model_of(
     versions: Mapping[str, int],
     kind_of: Callable[[int], str] | None = None,
 ) -> onnx.ModelProto:
-    """Return the model of a form of an operator.
+    """Return the model of a form of an operator for an element type, which speaks operator sets of some versions.
 
-    Args:
-        domain: The operator's domain.
-        op_type: Its type.
-        form: The form.
-        dtype: The element type that is asked about.
-        versions: Operator sets, by domain.
-        kind_of: Returns the element type of the input at a place that states none; if it is left out, all such inputs
-            have the type that is asked about.
+    ``kind_of`` returns the element type of an input that states none, by its place; without it is the one asked about.
     """
     names, inputs, constants = [], [], []
     for number, operand in enumerate(form.inputs):
@@ -313,11 +306,6 @@ def _step(dtype: str) -> onnx.GraphProto:
     return helper.make_graph([node], "body", [_port("v", dtype, 4)], [_port("w", dtype, 4)])
 
 
-def _other(dtype: str) -> int:
-    """Return another type than the one asked about, to cast to."""
-    return int(TensorProto.FLOAT if dtype != "float32" else TensorProto.INT32)
-
-
 _MATRIX = _x(4, 16)
 _SCALE, _ZERO = _w(dtype="float32"), _w()
 _QUANTIZED = (_SCALE, _ZERO)
@@ -344,7 +332,7 @@ FORMS: Mapping[str, tuple[Usage, ...]] = {
     "BitCast": _one(_IMAGES, to=lambda dtype: ONNX_NUMBERS[dtype]),
     "BitShift": _one(_IMAGES, _IMAGES, direction="LEFT"),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), _one(_w())),
-    "Cast": _one(_IMAGES, to=_other),
+    "Cast": _one(_IMAGES, to=lambda dtype: ONNX_NUMBERS["float32" if dtype != "float32" else "int32"]),
     "CastLike": _one(_IMAGES, _x(dtype="float32")),
     "CausalConvWithState": _one(_x(2, 16, 8), _w(16, 1, 3), outputs=2),
     "CenterCropPad": _one(_x(8, 8), _k([4, 10])),

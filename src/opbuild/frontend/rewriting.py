@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from functools import partial
 from itertools import accumulate, count, pairwise
 from typing import Any, NoReturn, Protocol
 
@@ -243,12 +242,7 @@ def rewrite(node: Node, scope: RewriteScope) -> Sequence[Node]:
 
 
 class Untyped:
-    """Names and constants of a graph.
-
-    Args:
-        name: What new names begin with.
-        tensors: The graph's constants; takes more.
-    """
+    """Names and constants of a graph."""
 
     def __init__(self, name: str, tensors: MutableMapping[str, Callable[[], Array]]) -> None:
         self._name, self._tensors, self._numbers = name, tensors, count()
@@ -260,7 +254,7 @@ class Untyped:
     def constant(self, value: Array) -> str:
         """Add a constant and return its name."""
         name = self.fresh(f"{self._name}/constant")
-        self._tensors[name] = partial(_itself, value)
+        self._tensors[name] = lambda: value
         return name
 
     def value_of(self, name: str) -> Array | None:
@@ -277,13 +271,7 @@ class Untyped:
 
     def type_of(self, name: Any, *_: Any) -> NoReturn:
         """Raise: nothing is known of types and extents."""
-        raise InvalidModelError(
-            f"node {self._name!r}, which reads {name!r}, has a graph that its operator does not take",
-            "export the model again",
-        )
+        problem = f"node {self._name!r}, which reads {name!r}, has a graph that its operator does not take"
+        raise InvalidModelError(problem, "export the model again")
 
     append = bounded_value = type_of
-
-
-def _itself(value: Array) -> Array:
-    return value

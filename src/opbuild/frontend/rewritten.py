@@ -19,7 +19,7 @@ _SERVED: dict[str, dict[str, tuple[str, ...]]] = {
             *("LinearRegressor", "Normalizer", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "Scaler"),
         )
     },
-    "opbuild.frontend.trees.rewrite": {LEARNED: ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")},
+    "opbuild.frontend.trees.packed": {LEARNED: ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")},
     "microsoft": {
         MICROSOFT: (
             *("FusedConv", "NhwcConv", "NhwcFusedConv", "FusedGemm", "FusedMatMul", "TransposeMatMul", "GemmFastGelu"),

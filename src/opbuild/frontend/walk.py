@@ -7,13 +7,14 @@ bound.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, count
 from typing import Any, cast
 
 import numpy as np
 
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.binding import FunctionCall, NodeBinder
-from opbuild.frontend.block import Frame, KnownValue, Remainder, UntypedGraph, UntypedPort, blocks, captures, reads
+from opbuild.frontend.block import Frame, KnownValue, Remainder, UntypedGraph, blocks, captures, reads
 from opbuild.frontend.open_values import is_open_value
 from opbuild.graph.breaks import HOST_VALUE, Body, Dimension, GraphBreak, Kind, is_tensor
 from opbuild.graph.expressions import DerivedValue, derived
@@ -90,13 +91,9 @@ class _Stop(NamedTuple):
 
 
 def walk(remainder: Remainder, binder: NodeBinder, name: str, *, whole: bool) -> Walked:
-    """Bind the first segment of a remainder.
+    """Bind the first segment of a remainder, whose nodes a new binder takes.
 
-    Args:
-        remainder: What is to be bound.
-        binder: Takes its nodes; new.
-        name: The network's name.
-        whole: Whether a segment that needs no break is a network like any other, without one at its end.
+    A ``whole`` segment that needs no break is a network like any other, without one at its end.
 
     Raises:
         ModelError: If a node is not valid; the message names it.
@@ -131,11 +128,9 @@ class _Walk:
             return Walked(self._binder.finish(self._name, self._begun.types, tuple(outputs), scope))
         results = self._binder.resolved(outputs, scope, Node("the network", (), (), name=self._name))
         given, held, derived = self._split(results)
-        why = f"input {others[0]!r} is no tensor" if whole else ""
-        symbols = tuple(self._symbols.places)
-        return Walked(
-            self._graph(given), GraphBreak("end", results, constants=held, why=why, symbols=symbols, derived=derived)
-        )
+        why, symbols = f"input {others[0]!r} is no tensor" if whole else "", tuple(self._symbols.places)
+        follows = GraphBreak("end", results, constants=held, why=why, symbols=symbols, derived=derived)
+        return Walked(self._graph(given), follows)
 
     # Taking nodes
 
@@ -201,7 +196,8 @@ class _Walk:
             renamed = node.with_(inputs=inputs, outputs=self._binder.declare(node.outputs, frame.scope))
             self._call(self._binder.add([renamed]), node, frame)
         except UnknownTypeError as error:
-            return self._stop(node, frame, error) if self._is_read(node, frame) else None
+            is_read = any(frame.block.last_read.get(name, -1) > frame.position for name in node.outputs)
+            return self._stop(node, frame, error) if is_read else None
         return None
 
     def _call(self, call: FunctionCall | None, node: Node, frame: Frame) -> None:
@@ -211,9 +207,6 @@ class _Walk:
                 frame.scope.pop(name, None)
             within = f"{frame.within}{node.name}/"
             self._push(Frame(call.block, f"{frame.place}.function", 0, call.scope, call.opset, node, within))
-
-    def _is_read(self, node: Node, frame: Frame) -> bool:
-        return any(frame.block.last_read.get(name, -1) > frame.position for name in node.outputs)
 
     # Stopping
 
@@ -273,7 +266,9 @@ class _Walk:
         outputs = self._binder.declare(node.outputs, frame.scope)
         formal = inputs[: len(node.inputs)]
         attrs = {name: value for name, value in node.attrs.items() if not isinstance(value, UntypedGraph)}
-        attrs |= {"declared": tuple(map(_plain, block.outputs))}
+        attrs |= {
+            "declared": tuple((each.dtype, *(() if each.shape is None else (each.shape,))) for each in block.outputs)
+        }
         bare = node.with_(inputs=formal, outputs=outputs, attrs=attrs, proto=None)
         why = f"{node.op_type} node {node.name!r}: its body is repeated when the network runs"
         return _Stop("repeat", tuple(dict.fromkeys(filter(None, formal))), (bare,), why, body, outer)
@@ -314,9 +309,8 @@ class _Walk:
         unknown = {name for place in left for name in frame.block.nodes[place].outputs}
         scope = {name: value for name, value in frame.scope.items() if name not in unknown}
         path = f"{frame.path}~{','.join(map(str, left))}" if self._left else frame.path
-        self._frames = [
-            Frame(replace(frame.block, nodes=nodes), path, len(taken), scope, frame.opset, None, frame.within)
-        ]
+        block = replace(frame.block, nodes=nodes)
+        self._frames = [Frame(block, path, len(taken), scope, frame.opset, None, frame.within)]
         evaluated = tuple(each for _, stop in self._late for each in stop.nodes)
         return self._break(_Stop("data", _read_by(evaluated), evaluated, self._late[0][1].why))
 
@@ -339,9 +333,8 @@ class _Walk:
             kept = tuple(name for name, each in begun.types.items() if not is_tensor(each))
             least = _least(stop.least, live)
             follows = replace(follows, reads=(*asked, *first), live=live, kept=kept, state=begun.digest, least=least)
-            follows = replace(
-                follows, symbols=tuple(("", index) for index in range(len(begun.numbers))), shapes=_shapes(begun)
-            )
+            symbols = tuple(("", index) for index in range(len(begun.numbers)))
+            follows = replace(follows, symbols=symbols, shapes=_shapes(begun))
             return Walked(self._graph(()), follows, begun)
         if stop.kind != "values":
             self._frames[-1] = frame._replace(position=frame.position + 1)
@@ -358,16 +351,16 @@ class _Walk:
         }
         remainder = Remainder(frames, types, known, self._begun.on_host, derived=derived)
         wanted = [value for value in live.values() if value not in made]
-        follows = replace(
-            follows, live=live, kept=tuple(name for name in live if name not in used), state=remainder.digest
-        )
-        follows = replace(follows, symbols=tuple(self._symbols.places), shapes=_shapes(remainder))
+        kept = tuple(name for name in live if name not in used)
+        follows = replace(follows, live=live, kept=kept, state=remainder.digest, shapes=_shapes(remainder))
+        follows = replace(follows, symbols=tuple(self._symbols.places))
         if stop.kind == "values":
             least = _least(stop.least, {value: name for name, value in live.items()})
             follows = replace(follows, reads=tuple(named[name] for name in stop.reads), least=least)
             return Walked(self._graph(wanted), follows, remainder)
         given, held, worked_out = self._split(stop.reads)
-        results = [frames[0].scope[output.name] for output in frames[0].block.outputs] if _is_over(frames) else []
+        is_over = len(frames) == 1 and frames[0].is_done
+        results = [frames[0].scope[output.name] for output in frames[0].block.outputs] if is_over else []
         follows = replace(
             follows,
             results=tuple(results) if live.keys() >= {*results} else (),
@@ -379,9 +372,8 @@ class _Walk:
             constants=held,
             body=Body(stop.body.digest, stop.body.own_inputs, dict(stop.outer)) if stop.body else None,
         )
-        return Walked(
-            self._graph((*wanted, *given, *(value for _, value in stop.outer))), follows, remainder, stop.body
-        )
+        graph = self._graph((*wanted, *given, *(value for _, value in stop.outer)))
+        return Walked(graph, follows, remainder, stop.body)
 
     def _constants(self, named: Mapping[str, str]) -> tuple[dict[str, KnownValue], dict[str, DerivedValue]]:
         """Return the constants among some values, by their names in the remainder, and those of them that are open."""
@@ -466,12 +458,10 @@ def _shapes(remainder: Remainder) -> dict[str, tuple[int, ...]]:
 
 
 def _renamed(frames: Sequence[Frame]) -> tuple[tuple[Frame, ...], dict[str, str]]:
-    """Return frames that know only the values they still read, by names that do not depend on nodes taken before.
+    """Return frames that know only the values they still read, and what they call these, by their former names.
 
-    Rests behind both branches of an If are one, if their values are of the same types.
-
-    Returns:
-        The frames; and what they call each value that they read, by its former name.
+    The names do not depend on nodes taken before: rests behind both branches of an If are one, if their values are of
+    the same types.
     """
     named: dict[str, str] = {}
     used: set[str] = set()
@@ -480,8 +470,8 @@ def _renamed(frames: Sequence[Frame]) -> tuple[tuple[Frame, ...], dict[str, str]
         scope = {name: value for name, value in frame.scope.items() if frame.reads_later(name)}
         for name, value in sorted(scope.items()):
             if value and value not in named:
-                fresh = next(each for each in _candidates(name) if each not in used)
-                named[value] = fresh
+                candidates = chain((name,), (f"{name}@{index}" for index in count()))
+                named[value] = fresh = next(each for each in candidates if each not in used)
                 used.add(fresh)
         renamed.append(frame._replace(scope={name: named.get(value, "") for name, value in scope.items()}))
     return tuple(renamed), named
@@ -500,29 +490,16 @@ def _read_by(nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for each in nodes for name in each.inputs if name and name not in own))
 
 
-def _is_over(frames: Sequence[Frame]) -> bool:
-    return len(frames) == 1 and frames[0].is_done
-
-
 def _is_held(value: Array) -> bool:
     """Return whether a break holds a constant: it is small, or text, which no segment gives."""
     return not is_open_value(value) and (value.nbytes <= MOST_EMBEDDED or value.dtype == object)
 
 
-def _candidates(name: str) -> Iterable[str]:
-    yield name
-    index = 0
-    while True:
-        yield f"{name}@{index}"
-        index += 1
-
-
 def _storable(node: Node) -> Node:
-    """Return a node as it is evaluated: without the type that an Optional declares, a message of protobuf."""
-    attrs = {name: value for name, value in node.attrs.items() if not hasattr(value, "SerializeToString")}
-    return node.with_(attrs={name: value for name, value in attrs.items() if not isinstance(value, UntypedGraph)})
-
-
-def _plain(declared: UntypedPort) -> Any:
-    """Return the declaration of a value as an attribute's value."""
-    return (declared.dtype,) if declared.shape is None else (declared.dtype, tuple(declared.shape))
+    """Return a node as it is evaluated: without graphs, and the type that an Optional declares, a protobuf message."""
+    kept = {
+        name: value
+        for name, value in node.attrs.items()
+        if not hasattr(value, "SerializeToString") and not isinstance(value, UntypedGraph)
+    }
+    return node.with_(attrs=kept)

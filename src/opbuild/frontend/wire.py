@@ -266,13 +266,8 @@ def _read_graph(data: memoryview, graph: Field, model: DeclaredModel, ir_version
 
 
 def _value(data: memoryview, value: Field) -> tuple[str, DeclaredType]:
-    name, kind = "", DeclaredType()
-    for each in _inside(data, value):
-        if each.number == 1:
-            name = _text(data, each)
-        elif each.number == 2:
-            kind = _type(data, each)
-    return name, kind
+    parts = {each.number: each for each in _inside(data, value)}
+    return _text(data, parts.get(1)), _type(data, parts[2]) if 2 in parts else DeclaredType()
 
 
 def _type(data: memoryview, declared: Field) -> DeclaredType:
@@ -292,16 +287,9 @@ def _type(data: memoryview, declared: Field) -> DeclaredType:
 
 
 def _extent(data: memoryview, extent: Field) -> DeclaredExtent:
-    value, name, denotation = None, "", ""
-    for each in _inside(data, extent):
-        if each.number == 1:
-            number = _signed(data, each)
-            value = number if number >= 0 else None
-        elif each.number == 2:
-            name = _text(data, each)
-        elif each.number == 3:
-            denotation = _text(data, each)
-    return DeclaredExtent(value, name, denotation)
+    parts = {each.number: each for each in _inside(data, extent)}
+    number = _signed(data, parts[1]) if 1 in parts else -1
+    return DeclaredExtent(number if number >= 0 else None, _text(data, parts.get(2)), _text(data, parts.get(3)))
 
 
 def _inside(data: memoryview, message: Field) -> Iterator[Field]:
@@ -313,5 +301,5 @@ def _signed(data: memoryview, value: Field) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-def _text(data: memoryview, value: Field) -> str:
-    return bytes(data[value.value : value.after]).decode("utf-8", "replace")
+def _text(data: memoryview, value: Field | None) -> str:
+    return "" if value is None else bytes(data[value.value : value.after]).decode("utf-8", "replace")

@@ -10,8 +10,8 @@ from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, UnsupportedOperatorError
 from opbuild.events import WRITING, Observer, working
 from opbuild.files.writing import same_file, unwritable
+from opbuild.frontend.models.source import Model
 from opbuild.graph.types import Graph
-from opbuild.models.source import Model
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.plan import FilePlan, plan_file, set_up_file
 from opbuild.offline.ranges import range_sections

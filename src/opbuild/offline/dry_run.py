@@ -31,7 +31,7 @@ from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Executor
 
 if TYPE_CHECKING:
-    from opbuild.models.source import ModelSource
+    from opbuild.frontend.models.source import ModelSource
 
 CHANCES = (0.0, 1.0, 0.5)
 """How likely a made-up value is true in the first runs, and in all others."""

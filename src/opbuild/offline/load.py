@@ -12,10 +12,10 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, ModelError, ShapeError, TargetError
 from opbuild.files.trust import make_trust, parse_json
+from opbuild.frontend.models.declaration import Declaration, Declared
+from opbuild.frontend.models.sizes import Sizes, make_sizes
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE, desc_from_json
-from opbuild.models.declaration import Declaration, Declared
-from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.offline.file import UNSOUND, OfflineModel, read_offline
 from opbuild.offline.format import GRAPH
 from opbuild.pipeline.loaded import LoadedKernels
@@ -40,7 +40,7 @@ from opbuild.target.host import compared, runs_here
 from opbuild.target.machine import Machine
 
 if TYPE_CHECKING:
-    from opbuild.models.source import ModelSource
+    from opbuild.frontend.models.source import ModelSource
     from opbuild.pipeline.source import Source
     from opbuild.runtime.record import Record
 

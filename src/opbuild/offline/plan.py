@@ -10,11 +10,11 @@ from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, UnsupportedOperatorError
 from opbuild.events import Observer
 from opbuild.frontend.input_shape import format_input_shape
+from opbuild.frontend.models.declaration import inputs_of, outputs_of_any
+from opbuild.frontend.models.sizes import Sizes, make_sizes
+from opbuild.frontend.models.source import Model, ModelSource, open_model
 from opbuild.graph.types import DTYPES, Graph, TensorType
 from opbuild.kernel.opdesc import FREE
-from opbuild.models.endpoints import inputs_of, outputs_of_any
-from opbuild.models.sizes import Sizes, make_sizes
-from opbuild.models.source import Model, ModelSource, open_model
 from opbuild.offline.dry_run import dry_run
 from opbuild.offline.ranges import RangePlan, Search, at_break, waits_at
 from opbuild.pipeline.setup import Setup, set_up

@@ -12,11 +12,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.errors import ShapeError
+from opbuild.frontend.models.declaration import Declared
+from opbuild.frontend.models.sizes import Sizes
 from opbuild.graph.breaks import GraphBreak
 from opbuild.graph.formulas import Formulas, Numbers
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.models.declaration import Declared
-from opbuild.models.sizes import Sizes
 from opbuild.offline.file import PackedWeights
 from opbuild.offline.format import GRAPH, Section
 from opbuild.pipeline.stages import Assembled, HostNode, Planned, host_nodes

@@ -14,10 +14,10 @@ import numpy as np
 from opbuild.api import Network, compile_model
 from opbuild.config import Config
 from opbuild.files.mapping import read_file
+from opbuild.frontend.models.memory import digest_model
+from opbuild.frontend.models.source import ModelSource
 from opbuild.frontend.wire import DeclaredModel, DeclaredType, read_declared
 from opbuild.kernel.opdesc import FREE
-from opbuild.models.digest import digest_model
-from opbuild.models.source import ModelSource
 from opbuild.onnxruntime.metadata import arguments_of
 from opbuild.onnxruntime.options import SessionOptions
 from opbuild.onnxruntime.status import (

@@ -30,8 +30,8 @@ from opbuild.runtime.reused import owns_memory
 from opbuild.runtime.timing import TIMER
 
 if TYPE_CHECKING:
-    from opbuild.models.declaration import Declared
-    from opbuild.models.source import ModelSource
+    from opbuild.frontend.models.declaration import Declared
+    from opbuild.frontend.models.source import ModelSource
     from opbuild.pipeline.source import Source
 
 MOST_SEGMENTS = 64

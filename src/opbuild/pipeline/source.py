@@ -11,11 +11,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from opbuild.errors import BuildError
+from opbuild.frontend.models.declaration import Declaration, Declared
+from opbuild.frontend.models.source import ModelSource
 from opbuild.graph.breaks import Answer, GraphBreak, is_tensor
 from opbuild.graph.types import MOST_DIMENSIONS, Graph, TensorType
 from opbuild.kernel.free import FREE
-from opbuild.models.declaration import Declaration, Declared
-from opbuild.models.source import ModelSource
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 

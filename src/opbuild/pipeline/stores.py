@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from opbuild.config import quota_environment
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
+from opbuild.frontend.models.memory import ModelMemory
 from opbuild.graph import user_operators
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.free import FREE
 from opbuild.kernel.networks import NetworkKey
 from opbuild.kernel.reason import Reason
-from opbuild.models.memory import ModelMemory
 from opbuild.pipeline.setup import Setup, release_pack
 from opbuild.platform.background import BACKGROUND_WRITER, WriteJob
 from opbuild.platform.locks import lazy_property

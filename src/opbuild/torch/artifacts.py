@@ -85,15 +85,19 @@ class Recorder:
 
 
 def _record(folder: Path, name: str, trust: Trust) -> None:
-    from opbuild.files.trust import seal
     from opbuild.kernel.entry import Entry
     from opbuild.store.blobs import Folder
     from opbuild.store.operators import entry_in
 
     entry = entry_in(Folder(folder, trust, is_quiet=True, is_judged=True), name)
     if isinstance(entry, Entry):
-        files = {Path(file).suffix: base64.b64encode(data).decode() for file, data in entry.files()}
-        CacheArtifactManager.record_artifact(_TYPE, name, seal(files, entry.name))
+        CacheArtifactManager.record_artifact(_TYPE, name, _packed(entry))
+
+
+def _packed(entry: Entry) -> bytes:
+    from opbuild.files.trust import seal
+
+    return seal({Path(name).suffix: base64.b64encode(data).decode() for name, data in entry.files()}, entry.name)
 
 
 def _is_runtime(name: str) -> bool:
@@ -104,11 +108,7 @@ def _is_runtime(name: str) -> bool:
 
 
 def _unpacked(name: str, content: bytes) -> Entry:
-    """Return the operator of an artifact.
-
-    Raises:
-        BuildError: If it is not what was saved.
-    """
+    """Return the operator of an artifact; it is an error if that is not what was saved."""
     from opbuild.files.trust import unseal
     from opbuild.kernel.entry import Entry
     from opbuild.store.operators import entry_of

@@ -13,7 +13,7 @@ from torch._decomp import core_aten_decompositions
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from opbuild.frontend.torch.writing import rule_of
+from opbuild.frontend.torch.builder import rule_of
 
 
 @lru_cache(maxsize=1)
@@ -47,7 +47,9 @@ def kept_whole() -> Iterator[None]:
     It has them written out before decompositions are asked for, by kernels in Python for every device. Tables of
     places would come of that, with other operators for open sizes than for fixed ones.
     """
-    changed = [(overload, dict(overload.py_kernels)) for overload in _nearest()]
+    packets = [getattr(torch.ops.aten, f"upsample_nearest{rank}d") for rank in (1, 2, 3)]
+    kept = [getattr(packet, name) for packet in packets for name in ("vec", "default")]
+    changed = [(overload, dict(overload.py_kernels)) for overload in kept]
     for overload, kernels in changed:
         for key in _WRITTEN_OUT & kernels.keys():
             if overload._overloadname == "vec":
@@ -65,12 +67,6 @@ def kept_whole() -> Iterator[None]:
 
 _WRITTEN_OUT = {DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd}
 """The keys of kernels that torch calls in the place of operators while it traces."""
-
-
-def _nearest() -> list[Any]:
-    """Return the overloads that are kept."""
-    packets = [getattr(torch.ops.aten, f"upsample_nearest{rank}d") for rank in (1, 2, 3)]
-    return [getattr(packet, name) for packet in packets for name in ("vec", "default")]
 
 
 def _with_sizes(resized: Any, x: torch.Tensor, sizes: Any, factors: Any) -> torch.Tensor:

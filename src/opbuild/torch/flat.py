@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from opbuild.errors import InvalidModelError, OpbuildError, RunError, UnsupportedOperatorError
+from opbuild.frontend.torch.builder import FUNCTIONS
 from opbuild.frontend.torch.program import AtenProgram, Ref, from_plain, plain, program_from_json, program_to_json
-from opbuild.frontend.torch.writing import FUNCTIONS
 from opbuild.platform.records import NamedTuple
 from opbuild.torch.part import Part
 from opbuild.torch.report import Graph, add
@@ -65,7 +65,10 @@ def overload(target: str, namespaces: Collection[str] | None = TORCHS) -> Any:
     found = getattr(getattr(getattr(torch.ops, space), name), kind)  # which is registered, so these are no others
     if not isinstance(found, torch._ops.OpOverload):
         raise InvalidModelError(f"{target!r} is no operator", "save the module again")
-    if found._schema.is_mutable or (space in TORCHS and _reaches_outside(name, found._schema)):
+    schema = found._schema
+    names_outside = any(each.name in _OUTSIDE and str(each.type) == "str" for each in schema.arguments)
+    reaches_outside = names_outside or (not schema.returns and name not in _CHECKS)
+    if schema.is_mutable or (space in TORCHS and reaches_outside):
         raise InvalidModelError(f"{target!r} does more than to compute a result", "save the module again")
     return found
 
@@ -77,12 +80,6 @@ def _is_registered(name: str, kind: str) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _reaches_outside(name: str, schema: Any) -> bool:
-    return (not schema.returns and name not in _CHECKS) or any(
-        each.name in _OUTSIDE and str(each.type) == "str" for each in schema.arguments
-    )
 
 
 _PART, _SYM = "part.", "sym."
@@ -245,11 +242,7 @@ def _target(node: torch.fx.Node) -> str:
 
 
 def _argument(value: Any) -> Any:
-    """Return an argument without nodes of the graph.
-
-    Raises:
-        UnsupportedOperatorError: If there is no form for its kind.
-    """
+    """Return an argument without nodes of the graph; it is an error if there is no form for its kind."""
     if value is None or isinstance(value, (bool, int, float, str, torch.device, *_KINDS)):
         return value
     if isinstance(value, torch.fx.Node):

@@ -152,9 +152,8 @@ def _problem(given: Given, value: Any, ranges: Mapping[str, Sequence[int | None]
         return f"it is of {value.dtype}, but was saved for {given.dtype}"
     else:
         found = value.shape
-    fits = len(found) == len(given.shape) and all(
-        _fits(extent, wanted, ranges, extents) for extent, wanted in zip(found, given.shape, strict=True)
-    )
+    pairs = zip(found, given.shape, strict=False)
+    fits = len(found) == len(given.shape) and all(_fits(*pair, ranges, extents) for pair in pairs)
     return "" if fits else f"it is {list(found)}, but was saved for {list(given.shape)}"
 
 
@@ -191,11 +190,7 @@ def _constant(dtype: str, shape: Sequence[int], text: str) -> torch.Tensor:
 def _source(
     given: Given, model: torch.nn.Module, constants: Mapping[str, torch.Tensor]
 ) -> Callable[[Sequence[Any]], Any]:
-    """Return a getter of the value of an input for the leaves of a call.
-
-    Raises:
-        LookupError, ValueError: If the module does not have it.
-    """
+    """Return a getter of the value of an input for the leaves of a call; it is an error if the module lacks it."""
     if given.leaf >= 0:
         leaf = given.leaf
         return lambda leaves: leaves[leaf]

@@ -13,12 +13,12 @@ import torch
 from opbuild.api import compile_source
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ChangesError, OpbuildError
+from opbuild.frontend.models.declaration import Declaration, Declared
 from opbuild.frontend.torch.builder import build_graph, output_sizes
 from opbuild.frontend.torch.program import AtenProgram, Input, Output, floats_in_doubles, size_shape
 from opbuild.graph.constants import array_digest
 from opbuild.graph.types import MOST_ELEMENTS, Array
 from opbuild.graph.types import Graph as BoundGraph
-from opbuild.models.declaration import Declaration, Declared
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.locks import Lock, lazy_property
 from opbuild.report import Clock, Report
@@ -109,10 +109,7 @@ class Part:
         reopens: bool = False,
         tell: Callable[[Report], None] = lambda _: None,
     ) -> None:
-        self._program = program
-        self._eager = eager
-        self._settings = settings
-        self._graph = graph
+        self._program, self._eager, self._settings, self._graph = program, eager, settings, graph
         self._was_built, self._reopens = was_built, reopens
         self._tell = tell
         self._told: Report | None = None
@@ -147,7 +144,9 @@ class Part:
         except OpbuildError as error:
             if self._settings.on_error == "raise" or isinstance(error, ChangesError):
                 raise
-            self._fall_back(error)
+            self._failed = True
+            self._graph.fallbacks.append(str(error))
+            warnings.warn(f"opbuild leaves a part of {visible(self._graph.name)} to torch: {error}", stacklevel=2)
             return self._eager(*args)
 
     @property
@@ -174,10 +173,9 @@ class Part:
             for index in program.given
         ]
         results = network(*arrays)
-        report = network.report
-        if report is not self._told:
-            self._told = report
-            self._tell(report)
+        if network.report is not self._told:
+            self._told = network.report
+            self._tell(network.report)
         tensors = iter(results if isinstance(results, tuple) else (results,))
         sizes = iter(self._output_sizes(program, arrays, args))
         replaced = dict(program.updates)
@@ -234,11 +232,6 @@ class Part:
             frozen = [to_array(args[index], range(args[index].dim())) for index in program.frozen]
             found = self._sizes[shapes] = output_sizes(program, shapes, frozen, evaluate)
         return found
-
-    def _fall_back(self, error: OpbuildError) -> None:
-        self._failed = True
-        self._graph.fallbacks.append(str(error))
-        warnings.warn(f"opbuild leaves a part of {visible(self._graph.name)} to torch: {error}", stacklevel=2)
 
 
 def _tensor_of(array: Array, output: Output, replaced: torch.Tensor | None) -> torch.Tensor:

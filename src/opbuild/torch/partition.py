@@ -90,7 +90,13 @@ class Partitioned:
         while True:
             support = _Support(refused)
             partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
-            found = [part for part in partitioner.propose_partitions() if _computes(part.nodes)]
+            found = [
+                part
+                for part in partitioner.propose_partitions()
+                if any(
+                    not target.startswith("sym.") and target not in MOVEMENT for target in map(target_of, part.nodes)
+                )
+            ]
             new: dict[str, str] = {}
             for number, part in enumerate(found):
                 new |= self._problems([*part.nodes], number)
@@ -154,20 +160,11 @@ class Partitioned:
             if program is None or program.is_open or [*given.users] != [part] or part.args.count(given) != 1:
                 continue
             update = output, part.args.index(given)
-            if _is_alike(program, *update):
+            wanted, made = program.inputs[update[1]], program.outputs[output]
+            types = {each.name: each.types[0] for each in program.steps if len(each.types) == 1}
+            is_alike = wanted.order == made.order and types.get(made.name) == wanted.type  # in memory
+            if wanted.kind == "tensor" and is_alike:
                 self.programs[str(part.target)] = replace(program, updates=(*program.updates, update))
-
-
-def _is_alike(program: AtenProgram, output: int, given: int) -> bool:
-    """Return whether an output is in memory as an input is."""
-    wanted, made = program.inputs[given], program.outputs[output]
-    types = {each.name: each.types[0] for each in program.steps if len(each.types) == 1}
-    return wanted.kind == "tensor" and wanted.order == made.order and types.get(made.name) == wanted.type
-
-
-def _computes(nodes: Collection[fx.Node]) -> bool:
-    targets = [target_of(node) for node in nodes]
-    return any(not target.startswith("sym.") and target not in MOVEMENT for target in targets)
 
 
 def _copied(nodes: Sequence[fx.Node]) -> fx.Graph:

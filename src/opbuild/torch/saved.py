@@ -141,11 +141,7 @@ def read_saved(path: Path, trust: Trust = PRIVATE) -> Saved:
 
 
 def _saved(found: Any) -> Saved:
-    """Return the content of a file, each field of the kind that it has.
-
-    Raises:
-        One of ``REFUSED``: If it is something else.
-    """
+    """Return the content of a file, each field of the kind that it has, or raise one of ``REFUSED``."""
     given = tuple(_given(*each) for each in found["given"])
     results = tuple(_result(*each) for each in found["results"])
     ranges = {

@@ -14,10 +14,10 @@ import numpy as np
 from opbuild.errors import OptionError, ShapeError
 from opbuild.families.family import TuningQuery, Variant
 from opbuild.files.writing import unwritable_folder
+from opbuild.frontend.models.declaration import inputs_of
+from opbuild.frontend.models.source import Model, open_model
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.lowering.tuned import LoweringQuery
-from opbuild.models.endpoints import inputs_of
-from opbuild.models.source import Model, open_model
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.stores import Stores

@@ -13,11 +13,11 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.files import held
 from opbuild.files.held import digest_of, digest_parts
 from opbuild.files.mapping import Array, read_file
+from opbuild.frontend.models.memory import FORM, digest_model
 from opbuild.frontend.onnx_model import load_model
 from opbuild.frontend.onnx_read import ModelFile
 from opbuild.graph.constants import array_digest
 from opbuild.kernel.reason import Reason
-from opbuild.models.digest import FORM, digest_model
 from opbuild.platform.digest import blake3_of
 from opbuild.runtime.weights import Packer
 from opbuild.store.weights import weights_in

@@ -18,11 +18,11 @@ from opbuild.errors import InvalidModelError, ModelError
 from opbuild.files import held
 from opbuild.files.held import LEAST, HeldFile, digest_parts, hold_file
 from opbuild.files.trust import PRIVATE
+from opbuild.frontend.models.memory import ModelMemory
+from opbuild.frontend.models.source import ModelSource, open_model
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.lowering.lower import lower
-from opbuild.models.memory import ModelMemory
-from opbuild.models.source import ModelSource, open_model
 from opbuild.report import Clock
 from opbuild.target.host import parse_level
 from support.forked import in_fork

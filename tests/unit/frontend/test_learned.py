@@ -16,7 +16,7 @@ from opbuild import onnxruntime as own_runtime
 from opbuild.backend.host.evaluate import evaluate, is_native
 from opbuild.backend.host.ml import FEW
 from opbuild.errors import OpbuildError, RunError
-from opbuild.frontend.onnx_functions import with_common_versions
+from opbuild.frontend.onnx_node import with_common_versions
 from opbuild.frontend.rewritten import REWRITES
 from opbuild.graph.types import Node
 from support.walk_runner import WalkRunner

@@ -10,9 +10,9 @@ from onnx import parser
 
 from opbuild.backend.host.evaluate import evaluate_native
 from opbuild.files.trust import PRIVATE
+from opbuild.frontend.models.memory import ModelMemory
+from opbuild.frontend.models.source import open_model
 from opbuild.graph.types import Array, Graph, Node
-from opbuild.models.memory import ModelMemory
-from opbuild.models.source import open_model
 from opbuild.offline.dry_run import LONGEST, Met, dry_run
 from opbuild.pipeline import segmented
 from opbuild.pipeline.source import FirstSegment

@@ -23,7 +23,7 @@ from opbuild.cache.folder import Cache
 from opbuild.cli.main import main
 from opbuild.files import mapping as files
 from opbuild.files.writing import count_written
-from opbuild.models import memory as model_memory
+from opbuild.frontend.models import memory as model_memory
 from opbuild.store import ageing, inventory, items
 from opbuild.store.ageing import Clock, age, age_after_build
 from opbuild.store.inventory import BELIEVED_SECONDS, MeasuredFolder, remember_size, survey, tidy

@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch", reason="the back end of torch.compile needs
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
+from opbuild.frontend.torch.builder import RULES  # noqa: E402
 from opbuild.frontend.torch.capture import DTYPES, order_of  # noqa: E402
 from opbuild.frontend.torch.program import AtenProgram  # noqa: E402
-from opbuild.frontend.torch.writing import RULES  # noqa: E402
 from opbuild.torch.decompositions import decompositions  # noqa: E402
 from opbuild.torch.partition import Partitioned  # noqa: E402
 from opbuild.torch.tensors import (  # noqa: E402

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from opbuild.frontend.torch.builder import FUNCTIONS, rule_of
 from opbuild.frontend.torch.program import AtenProgram, AtenStep, Input, Output, Ref
-from opbuild.frontend.torch.writing import FUNCTIONS, rule_of
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
 
@@ -149,9 +149,13 @@ def capture(graph: fx.Graph, name: str, frozen: Collection[str]) -> tuple[AtenPr
             inputs.append(Input(node.name, "size", TensorType("uint8", ()), (), place))
             examples.append(hint(value))
     steps = tuple(_step(node) for node in graph.nodes if node.op == "call_function")
-    results = graph.output_node().args[0]
-    outputs = tuple(map(_output, results if isinstance(results, (tuple, list)) else (results,)))
-    return AtenProgram(name, tuple(inputs), steps, outputs), tuple(examples)
+    results: Any = graph.output_node().args[0]
+    outputs = []
+    for node in results if isinstance(results, (tuple, list)) else (results,):
+        value = node.meta["val"]
+        is_tensor = isinstance(value, torch.Tensor)
+        outputs.append(Output(node.name, not is_tensor, order_of(value) if is_tensor else ()))
+    return AtenProgram(name, tuple(inputs), steps, tuple(outputs)), tuple(examples)
 
 
 def _places(placeholders: Sequence[fx.Node]) -> dict[Any, tuple[int, int]]:
@@ -187,9 +191,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (torch.device, torch.layout, torch.memory_format)):
         return None
     return value
-
-
-def _output(node: Any) -> Output:
-    value = node.meta["val"]
-    is_tensor = isinstance(value, torch.Tensor)
-    return Output(node.name, not is_tensor, order_of(value) if is_tensor else ())

@@ -177,10 +177,7 @@ def plain(value: Any, other: Callable[[Any], Any] = lambda value: value) -> Any:
 def from_plain(found: Any, other: Callable[[str, Any], Any], sequence: Callable[[Any], Any] = tuple) -> Any:
     """Return the argument that ``plain`` wrote.
 
-    Args:
-        found: What it wrote.
-        other: Returns what a kind of value stands for that is neither a number nor a mapping.
-        sequence: Makes a sequence of its elements.
+    ``other`` returns what a kind of value stands for that is neither a number nor a mapping.
 
     Raises:
         ValueError, TypeError, LookupError, AttributeError: If it is something else.

@@ -170,12 +170,7 @@ def _rank(known: Array, values: Array) -> tuple[Array, Array]:
 
 
 def read_by_nodes(attrs: Attributes, voting: str, targets: int) -> Ensemble:
-    """Return the trees.
-
-    Args:
-        attrs: The node's attributes.
-        voting: What the names of its attributes of weights begin with: ``class`` or ``target``.
-        targets: How many classes or targets there are.
+    """Return the trees; attributes of weights begin with ``voting``: ``class`` or ``target``.
 
     Raises:
         InvalidModelError: If they are not trees; the message names the attribute.

@@ -1,1 +1,1 @@
-"""The rules for ATen's operators, a module a kind; see ``frontend.torch.writing``."""
+"""The rules for ATen's operators, a module a kind; see ``frontend.torch.builder``."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from opbuild.frontend.torch.builder import StepBuilder, Value, category, rule
 from opbuild.frontend.torch.rules.window import spatial, spread
-from opbuild.frontend.torch.writing import StepBuilder, Value, category, rule
 from opbuild.graph.gradients import movement, reduction, window
 
 

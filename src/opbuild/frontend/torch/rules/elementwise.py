@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import NARROW_FLOATS
-from opbuild.frontend.torch.writing import RULES, StepBuilder, Value, category, promoted, rule
+from opbuild.frontend.torch.builder import RULES, StepBuilder, Value, category, promoted, rule
 
 
 def scaled(of: StepBuilder, value: Any, alpha: Any) -> Any:
@@ -29,6 +29,11 @@ def add(of: StepBuilder, x: Value, other: Any, alpha: Any = 1) -> Value:
     if category(of.dtype) == 1 and x.dtype == of.dtype and type(other) is int and not other:
         return x  # as positions are counted after an empty cache; a float's zero changes a negative one
     return of("Add", of.operand(x, of.dtype), of.operand(scaled(of, other, alpha), of.dtype))
+
+
+def difference(of: StepBuilder, x: Any, other: Any, alpha: Any = 1) -> Value:
+    """``x - alpha * other``."""
+    return of("Sub", of.operand(x, of.dtype), of.operand(scaled(of, other, alpha), of.dtype))
 
 
 @rule("mul.Tensor", "mul.Scalar")
@@ -272,12 +277,8 @@ RULES.register_all(
         "le.Tensor le.Scalar": _binary("LessOrEqual", meets=True),
         "gt.Tensor gt.Scalar": _binary("Greater", meets=True),
         "ge.Tensor ge.Scalar": _binary("GreaterOrEqual", meets=True),
-        "sub.Tensor sub.Scalar": lambda of, x, other, alpha=1: of(
-            "Sub", of.operand(x, of.dtype), of.operand(scaled(of, other, alpha), of.dtype)
-        ),
-        "rsub.Tensor rsub.Scalar": lambda of, x, other, alpha=1: of(
-            "Sub", of.operand(other, of.dtype), of.operand(scaled(of, x, alpha), of.dtype)
-        ),
+        "sub.Tensor sub.Scalar": difference,
+        "rsub.Tensor rsub.Scalar": lambda of, x, other, alpha=1: difference(of, other, x, alpha),
         "div.Tensor div.Scalar": _binary("Div"),
         "maximum.default": _binary("Max"),
         "minimum.default": _binary("Min"),

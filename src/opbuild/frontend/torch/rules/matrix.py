@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.torch.writing import RULES, StepBuilder, Value, category, rule
+from opbuild.frontend.torch.builder import RULES, StepBuilder, Value, category, rule
 from opbuild.graph.extents import is_open
 from opbuild.graph.types import Node
 

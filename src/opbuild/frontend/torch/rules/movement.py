@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from opbuild.frontend.torch.writing import RULES, StepBuilder, Value, category, promoted, rule
+from opbuild.frontend.torch.builder import RULES, StepBuilder, Value, category, promoted, rule
 from opbuild.graph.extents import is_open
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import inf, prod
 from typing import Any
 
-from opbuild.frontend.torch.writing import RULES, StepBuilder, Value, category, rule
+from opbuild.frontend.torch.builder import RULES, StepBuilder, Value, category, rule
 from opbuild.graph.extents import is_open
 from opbuild.graph.gradients.registry import channel_means
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.frontend.torch.builder import RULES, StepBuilder, Value, category, rule
 from opbuild.frontend.torch.rules.movement import slice_
-from opbuild.frontend.torch.writing import RULES, StepBuilder, Value, category, rule
 from opbuild.graph.extents import is_open
 from opbuild.graph.tables import resized
 from opbuild.graph.types import Array, Node

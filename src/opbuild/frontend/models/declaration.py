@@ -1,4 +1,4 @@
-"""The inputs and outputs of a network of a model, as its users see them: declared, given, or told from some sizes."""
+"""Declaration: a model's inputs and outputs as it declares them, as its users see them, or told from some sizes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,57 @@ from typing import TYPE_CHECKING, cast
 from opbuild.errors import OpbuildError, OptionError, ShapeError
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.free import FREE
-from opbuild.models.declaration import Declaration, Declared
+from opbuild.platform.records import NamedTuple
 from opbuild.report import Clock
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
-    from opbuild.models.sizes import Shapes, Sizes
+    from opbuild.frontend.models.sizes import Shapes, Sizes
 
 COMPARED, TRIED = 3, 24
 """Sizes that are compared (the middle of the ranges, the least, the greatest, or the next that the network takes), and
 how many are tried for them."""
+
+
+class Declared(NamedTuple):
+    """The declaration of an input or output of a model.
+
+    Attributes:
+        name: Its name.
+        dtype: Its element type, a numpy name.
+        shape: Its shape: -1 for an open extent, None for an open rank.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] | None
+
+
+class Declaration(NamedTuple):
+    """The declaration of a model; with it a network that was built before starts without the model being read.
+
+    Attributes:
+        name: The network's name.
+        inputs: What it says of each input.
+        outputs: What it says of each output; the element type is empty where that cannot be told.
+        external: The files that hold the model's external data, relative to the model.
+    """
+
+    name: str
+    inputs: tuple[Declared, ...]
+    outputs: tuple[Declared, ...]
+    external: tuple[str, ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether some input may have several shapes."""
+        return any(shape is None or FREE in shape for _, _, shape in self.inputs)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the inputs, -1 where an extent is open; none has an open rank."""
+        return tuple(shape or () for _, _, shape in self.inputs)
 
 
 def inputs_of(
@@ -39,11 +79,10 @@ def inputs_of(
     names = [name for name, _, _ in declaration.inputs]
     for name in input_shapes:
         if name not in names:
-            known = ", ".join(map(repr, names)) or "none"
-            message = f"a shape was given for {name!r}, which is no input"
             from opbuild.text.names import nearest
 
-            raise ShapeError(message, f"{nearest(name, names)}the inputs are {known}")
+            hint = f"{nearest(name, names)}the inputs are {', '.join(map(repr, names)) or 'none'}"
+            raise ShapeError(f"a shape was given for {name!r}, which is no input", hint)
     endpoints, shapes = [], []
     for name, dtype, declared in declaration.inputs:
         if name in input_shapes:
@@ -83,7 +122,7 @@ def outputs_of(
     as_declared = all(endpoint.shape == shape for endpoint, shape in zip(inputs, declared, strict=True))
     has_ranks = all(endpoint.shape is not None for endpoint in inputs)
     if has_ranks and (any(output.shape is None for output in declaration.outputs) or not (bound or as_declared)):
-        from opbuild.models.sizes import make_sizes
+        from opbuild.frontend.models.sizes import make_sizes
 
         with contextlib.suppress(OpbuildError):  # a model that has operators without rules, say
             sizes = make_sizes([endpoint.name for endpoint in inputs], [endpoint.shape for endpoint in inputs])
@@ -146,10 +185,8 @@ def _output(declared: Declared, example: Endpoint | None, as_declared: bool) -> 
 def _checked(name: str, declared: tuple[int, ...] | None, given: tuple[int, ...]) -> tuple[int, ...]:
     if declared is not None and len(declared) != len(given):
         shown = ["?" if extent == FREE else extent for extent in declared]
-        raise ShapeError(
-            f"input {name!r} has {counted(len(declared), 'dimension')} {shown}; the shape given is {list(given)}",
-            "give one number for each dimension",
-        )
+        problem = f"input {name!r} has {counted(len(declared), 'dimension')} {shown}; the shape given is {list(given)}"
+        raise ShapeError(problem, "give one number for each dimension")
     if any(not FREE <= extent < 2**31 for extent in given):
         message = f"the shape given for input {name!r} is {list(given)}"
         raise ShapeError(message, "dimensions are from 0 to 2147483647; -1 leaves one open")
@@ -157,12 +194,7 @@ def _checked(name: str, declared: tuple[int, ...] | None, given: tuple[int, ...]
 
 
 def signature_of(declaration: Declaration, name: str, input_shapes: Mapping[str, Sequence[int]]) -> Shapes:
-    """Return the types of a model's inputs, for a command that needs one size.
-
-    Args:
-        declaration: What the model says of them.
-        name: The model's name, for errors.
-        input_shapes: Shapes by input name, where the model leaves them open.
+    """Return the types of the inputs of a model with that name, for a command that needs one size.
 
     Raises:
         OptionError: If a shape is open still.

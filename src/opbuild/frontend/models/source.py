@@ -10,10 +10,10 @@ import numpy as np
 from opbuild.errors import InvalidModelError
 from opbuild.files.kinds import ONNX, require_kind
 from opbuild.files.mapping import read_file
+from opbuild.frontend.models.declaration import Declaration, Declared
+from opbuild.frontend.models.external import ExternalData
+from opbuild.frontend.models.memory import ModelMemory, digest_model
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.models.declaration import Declaration, Declared
-from opbuild.models.external import ExternalData
-from opbuild.models.memory import ModelMemory
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.limits import require_room
 from opbuild.platform.paths import Path
@@ -57,14 +57,10 @@ class ModelSource:
         held: HeldFile | None = None,
         message: bytes | None = None,
     ) -> None:
-        self._model = model
-        self._shown = shown
+        self._model, self._shown, self._memory = model, shown, memory
         self.own_digest = digest
-        self._message = message
-        self._held = held
-        self._memory = memory
-        self.keeps = False
-        self._is_changed = False
+        self._held, self._message = held, message
+        self.keeps = self._is_changed = False
         self._loaded: OnnxModel | None = None  # between reading what it declares and making its first graph
         self._data = ExternalData(model, memory) if isinstance(model, Path) else None
         self.declaration_file = memory.declaration_file(model.stem if isinstance(model, Path) else "model", digest)
@@ -109,6 +105,9 @@ class ModelSource:
         inputs = zip(self.declaration.inputs, shapes, strict=True)
         return {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
 
+    def _by_name(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
+        return {each.name: shape for each, shape in zip(self.declaration.inputs, shapes, strict=True)}
+
     def graph(self, shapes: Shapes, clock: Clock) -> Graph:
         """Read the model and return its graph for the shapes of its inputs.
 
@@ -116,11 +115,10 @@ class ModelSource:
             ModelError: If the model is not valid, or does not fit the shapes.
             InvalidModelError: If the file is not the one it was when the network was compiled.
         """
-        names = [name for name, _, _ in self.declaration.inputs]
         with clock("read"):
-            model = self._loaded or self._load()
+            model, given = self._loaded or self._load(), self._by_name(shapes)
             self._loaded = model if self.keeps else None
-            return model.bind(dict(zip(names, shapes, strict=True)), _evaluator())
+            return model.bind(given, _evaluator())
 
     def walk(self, shapes: Shapes, clock: Clock) -> Walked:
         """Read the model and return its graph as ``graph`` does, or the first segment of a network in segments.
@@ -128,10 +126,9 @@ class ModelSource:
         Raises:
             ModelError: As ``graph``.
         """
-        names = [name for name, _, _ in self.declaration.inputs]
         with clock("read"):
             model = self._loaded or self._load()
-            walked = model.walk(dict(zip(names, shapes, strict=True)), _evaluator())
+            walked = model.walk(self._by_name(shapes), _evaluator())
             self._loaded = None if walked.follows is None and not self.keeps else model
             return walked
 
@@ -173,12 +170,7 @@ class ModelSource:
             self.was_built = True
 
     def _load(self) -> OnnxModel:
-        """Read the model.
-
-        Raises:
-            ModelError: If it is not valid.
-            InvalidModelError: If its file changed since its digest was taken.
-        """
+        """Read the model, whose file must be as it was when its digest was taken."""
         require_room()
         from opbuild.frontend.onnx_model import load_model
         from opbuild.frontend.onnx_read import ModelFile
@@ -192,8 +184,6 @@ class ModelSource:
         return load_model(ModelFile(path, contents.data, self._shown, message, read))
 
     def _read_again(self) -> Array:
-        from opbuild.models.digest import digest_model
-
         try:
             contents = read_file(self._model) if isinstance(self._model, Path) else _contents(self._model)
         except OSError as error:
@@ -211,8 +201,6 @@ class ModelSource:
 
     def _differs(self) -> bool:
         """Return whether the file, where it is still mapped, surely differs from the one that ``digest`` read."""
-        from opbuild.models.digest import digest_model
-
         mapped = None if self._held is None else self._held.mapped()
         return mapped is None or digest_model(mapped).digest != self.own_digest
 
@@ -245,7 +233,6 @@ def open_model(model: Model, memory: ModelMemory, *, releases: bool = False) -> 
 
     def read_and_digest(file: Path) -> str:
         from opbuild.files.held import HeldFile, hold_file
-        from opbuild.models.digest import digest_model
 
         held = hold_file(file) if releases else HeldFile(read_file(file))
         digest, message = digest_model(held.contents)
@@ -265,12 +252,10 @@ def open_model(model: Model, memory: ModelMemory, *, releases: bool = False) -> 
 
 def is_not_cached(model: Model, memory: ModelMemory) -> bool:
     """Return whether a model surely was never built, before its file is read; see ``ModelMemory``."""
-    return isinstance(model, (str, os.PathLike)) and memory.is_not_cached(Path(model)) and _is_model(Path(model))
-
-
-def _is_model(path: Path) -> bool:
+    if not isinstance(model, (str, os.PathLike)) or not memory.is_not_cached(Path(model)):
+        return False
     try:
-        require_kind(path, ONNX)
+        require_kind(Path(model), ONNX)
     except (OSError, ValueError, InvalidModelError):  # raised again, and reported, where it is opened
         return False
     return True
@@ -278,7 +263,6 @@ def _is_model(path: Path) -> bool:
 
 def _open_object(model: Any, memory: ModelMemory) -> ModelSource:
     from opbuild.files.held import HeldFile
-    from opbuild.models.digest import digest_model
 
     contents = _contents(model)
     digest, message = digest_model(contents)

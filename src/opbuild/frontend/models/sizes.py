@@ -45,12 +45,11 @@ class Sizes:
             ShapeError: If one is; the message names the input and its range.
         """
         for name, ranges, shape in zip(self.names, self.ranges, shapes, strict=True):
-            inside = len(shape) == len(ranges) and all(_holds(r, e) for r, e in zip(ranges, shape, strict=True))
-            if not inside:
-                raise ShapeError(
-                    f"input {name!r} has shape {list(shape)}, which is outside [{', '.join(map(_shown, ranges))}]",
-                    "give a shape inside the range, or build the model again with a wider one",
-                )
+            pairs = zip(ranges, shape, strict=False)
+            is_inside = all(low <= each and (high == FREE or each <= high) for (low, high), each in pairs)
+            if len(shape) != len(ranges) or not is_inside:
+                problem = f"input {name!r} has shape {list(shape)}, which is outside [{', '.join(map(_shown, ranges))}]"
+                raise ShapeError(problem, "give a shape inside the range, or build the model again with a wider one")
 
     def samples(self) -> tuple[Shapes, ...]:
         """Return sizes that stand for all: the least ones, those that are usual, and some at random, each once."""
@@ -101,12 +100,13 @@ class Sizes:
 
     def _open(self) -> dict[tuple[int, int], tuple[int, int]]:
         """Return the least and the greatest value of each open dimension, by input and axis."""
-        return {
-            (i, axis): (low, _greatest(axis == 0 and len(ranges) == 4, low, high))
-            for i, ranges in enumerate(self.ranges)
-            for axis, (low, high) in enumerate(ranges)
-            if low != high
-        }
+        found = {}
+        for i, ranges in enumerate(self.ranges):
+            for axis, (low, high) in enumerate(ranges):
+                most = UNBOUNDED_IMAGES if axis == 0 and len(ranges) == 4 else UNBOUNDED
+                if low != high:
+                    found[i, axis] = low, max(low, most) if high == FREE else high
+        return found
 
     def _of(self, choice: Mapping[tuple[int, int], int]) -> Shapes:
         return tuple(
@@ -148,20 +148,11 @@ def _extents(name: str, given: Any) -> Extents:
     return int(low), int(high)
 
 
-def _holds(extents: Extents, extent: int) -> bool:
-    low, high = extents
-    return low <= extent and (high == FREE or extent <= high)
-
-
 def _shown(extents: Extents) -> str:
     low, high = extents
     if low == high:
         return str(low)
     return f"{low}~{high}" if high != FREE else "-1" if low == 1 else f"{low}~-1"
-
-
-def _greatest(images: bool, low: int, high: int) -> int:
-    return high if high != FREE else max(low, UNBOUNDED_IMAGES if images else UNBOUNDED)
 
 
 def _values(low: int, high: int) -> list[int]:

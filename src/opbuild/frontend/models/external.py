@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from opbuild.errors import InvalidModelError
 from opbuild.files.mapping import Array, KnownFile, anonymous, state_of_open
 from opbuild.files.writing import inside
-from opbuild.models.memory import ModelMemory
+from opbuild.frontend.models.memory import ModelMemory
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
 
@@ -121,10 +121,8 @@ class ExternalData:
 
     def _changed_error(self, path: Path, how: str = "") -> InvalidModelError:
         location = os.path.relpath(path, self._model.parent)
-        return InvalidModelError(
-            f"the external data {location!r} of {str(self._model)!r} changed since it was compiled{how}",
-            "compile it again",
-        )
+        problem = f"the external data {location!r} of {str(self._model)!r} changed since it was compiled{how}"
+        return InvalidModelError(problem, "compile it again")
 
 
 def _digest_file(path: Path) -> str:

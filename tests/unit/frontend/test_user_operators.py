@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opbuild.errors import OptionError
-from opbuild.user_operators.source import source_of
+from opbuild.frontend.user_operators import source_of
 from support.made_modules import write_and_import
 
 

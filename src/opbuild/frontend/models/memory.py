@@ -1,32 +1,58 @@
 """ModelMemory: the memory of models beside the networks that were built of them.
 
     network_meta/<model>_<number>.digest    the digest of a model's file, and the state of the file when it was read
-    network_meta/<model>_<number>.model     what a model declares (``models.declaration``)
+    network_meta/<model>_<number>.model     JSON: a model's digest, its inputs and outputs
 
 With both a network that was built before starts without reading its model. A folder that cannot be read or written
 costs only time.
+
+A model's digest is that of the message without its large tensors, and of each of these, which says later what its
+weights were packed to: every byte is digested once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 
-from opbuild.files.mapping import KnownFile, digest_of, remembered_digest
+from opbuild.files.mapping import Array, KnownFile, digest_of, remembered_digest
 from opbuild.files.private import publish
-from opbuild.files.trust import Trust
-from opbuild.models import digest as digests
-from opbuild.models.declaration import SUFFIX, Declaration, declaration_bytes, read_declaration
+from opbuild.files.trust import MEMO, PRIVATE, Trust, seal, unseal
+from opbuild.frontend.models.declaration import Declaration, Declared
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
-from opbuild.platform.records import dataclass, field
+from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.platform.sources import own_sources
 from opbuild.store.items import mark_used
+from opbuild.store.networks import MODELS
+from opbuild.text.canonical import canonical_json
+
+FORM = 3
+"""How digests are taken. A cache remembers them: when this code gives a model another one, this is counted up."""
+
+SUFFIX = MODELS.suffixes[0]
 
 _NAMES_AT_MOST = 2000
 """Names of stored networks' files looked at to find out that a model is new: a millisecond."""
+
+
+class Digested(NamedTuple):
+    """The digest of a serialised model, and the message that remains of it without its large tensors."""
+
+    digest: str
+    message: bytes
+
+
+def digest_model(contents: Array) -> Digested:
+    """Return the digest of a serialised model, ``uint8``; those of its large tensors are known while it is there."""
+    from opbuild.files.held import digest_parts
+    from opbuild.frontend.wire import without_large_tensors
+
+    message, places = without_large_tensors(contents.data)
+    tensors = [[*place, digest] for place, digest in zip(places, digest_parts(contents, places), strict=True)]
+    return Digested(blake3_of(canonical_json([blake3_of(message), tensors]).encode()), message)
 
 
 @dataclass
@@ -81,7 +107,7 @@ class ModelMemory:
 
     def digest_file(self, path: Path) -> Path:
         """Return the file that remembers the digest of a model's file, of the form that this version takes."""
-        place = f"{digests.FORM} {os.path.abspath(path)}"
+        place = f"{FORM} {os.path.abspath(path)}"
         number = int(blake3_of(place.encode(errors="surrogateescape"))[:16], 16)
         return self.folder / f"{_plain_name(path.stem)}_{number}.digest"
 
@@ -107,7 +133,24 @@ class ModelMemory:
         """Remember the declaration of the model with this digest."""
         if self.writes:
             with contextlib.suppress(OSError):
-                publish(file, declaration_bytes(file, declaration, digest, self.trust))
+                publish(file, seal({"model": digest, **declaration._asdict()}, file.name, self.trust))
+
+
+def read_declaration(path: Path, trust: Trust = PRIVATE) -> tuple[Declaration, str]:
+    """Return the declaration that a file remembers, and the digest of the model whose it is.
+
+    Raises:
+        OSError: If it cannot be read or others can write to it.
+        ValueError: If it is not what was written into a file of this name, or not signed; or ``KeyError``,
+            ``TypeError``.
+    """
+    content = unseal(trust.read(path, MEMO), path.name, trust)
+    inputs, outputs = (tuple(_declared(*each) for each in content[side]) for side in ("inputs", "outputs"))
+    return Declaration(content["name"], inputs, outputs, tuple(content["external"])), str(content["model"])
+
+
+def _declared(name: str, dtype: str, shape: Sequence[int] | None) -> Declared:
+    return Declared(str(name), str(dtype), None if shape is None else tuple(map(int, shape)))
 
 
 def _plain_name(text: str) -> str:
