@@ -226,7 +226,6 @@ class Defaults:
     Attributes:
         required: Options that must be given besides the model: for mode 3 ``framework``, for mode 0 all.
         values: What the command takes or, of folders, what ``--help`` says, of options in which the commands differ.
-        atc: Whether operators are kept where ATC keeps them.
     """
 
     required: tuple[str, ...]

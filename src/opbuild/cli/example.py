@@ -8,7 +8,7 @@ from opbuild.cli.options import OnePath, Whole
 from opbuild.cli.streams import echo
 from opbuild.errors import OptionError
 from opbuild.platform.paths import Path
-from opbuild.text.names import close_to
+from opbuild.text.plural import close_to
 
 
 @click.command()

@@ -10,7 +10,7 @@ from typing import TextIO
 import click
 
 from opbuild.errors import DTypeError, OpbuildError, OptionError
-from opbuild.text.names import close_to
+from opbuild.text.plural import close_to
 from opbuild.text.visible import visible
 
 

@@ -39,7 +39,6 @@ class Interrupts:
 
     Attributes:
         happened: Whether it was pressed since the process watches for it.
-        left: Whether it is left to a program of the user's.
     """
 
     def __init__(self) -> None:

@@ -78,10 +78,6 @@ class ReadyNetwork(NamedTuple):
     """A network that is built or loaded, and its first call.
 
     Attributes:
-        network: The network.
-        data: What it was called with.
-        outputs: Its outputs.
-        seconds: Time until they were there.
         place: Where what was built is stored, in words; empty if nothing was built.
     """
 

@@ -41,7 +41,7 @@ def inputs_of(
         if name not in names:
             known = ", ".join(map(repr, names)) or "none"
             message = f"a shape was given for {name!r}, which is no input"
-            from opbuild.text.names import nearest
+            from opbuild.text.plural import nearest
 
             raise ShapeError(message, f"{nearest(name, names)}the inputs are {known}")
     endpoints, shapes = [], []

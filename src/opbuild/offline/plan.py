@@ -139,12 +139,7 @@ def _first(source: ModelSource, signatures: Sequence[Shapes]) -> FirstSegment:
 def _plan_segments(
     source: ModelSource, session: Session, signatures: Sequence[Shapes] = (), sizes: Sizes | None = None
 ) -> FilePlan:
-    """Return the needs of a file that binds the segments of a network where it is run: for signatures, or for ranges.
-
-    Raises:
-        ShapeError: If the network takes none of the sizes that were tried.
-        UnsupportedOperatorError: If the file cannot hold the network.
-    """
+    """Return the needs of a file that binds the segments of a network where it is run: for signatures or ranges."""
     _require_tensors(source)
     samples, clock = sizes.samples() if sizes else signatures, Clock()
     source.keeps = True

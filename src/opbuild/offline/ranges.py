@@ -221,12 +221,6 @@ def range_sections(
 ) -> Iterator[Section]:
     """Yield the sections from which ``RangeBinder`` binds: one of contents, and one for each program.
 
-    Args:
-        plan: What to store.
-        networks: The network of each of its programs, in order.
-        kernels: The kernels of the file's library.
-        weights: The file's constants; those of the programs are added.
-
     Raises:
         ValueError: If a node has an attribute that cannot be stored.
     """

@@ -13,7 +13,6 @@ class AliasFinder(MetaPathFinder):
     """Finds a package and its modules in another one, also where the package itself is installed.
 
     Args:
-        name: The package's name.
         face: The name of the package that stands in.
         missing: Returns the error for a module that is not there.
         place: Returns the name there of one of its modules; default: the same below ``face``.

@@ -49,12 +49,7 @@ class Registry(MutableMapping[Operator, V]):
             self.declare(name)
 
     def declare(self, module: str, served: Served | None = None) -> None:
-        """Tell the operators that a module serves, which is loaded when one of them is asked for.
-
-        Args:
-            module: Its name in the package, or its full one if it has a dot.
-            served: What it serves; None: only the module itself knows.
-        """
+        """Tell the operators that a module serves, which is loaded when one of them is asked for."""
         if served is None:
             self._others.append(self._full(module))
             return

@@ -154,8 +154,6 @@ class _Absence:
     """A rank whose connection is gone.
 
     Args:
-        reason: Why, for the others.
-        until: When the others are told.
         others: Who was connected then; who connects later may meet it when it is back.
     """
 

@@ -157,12 +157,8 @@ class Patience:
     """Judges one wait.
 
     Args:
-        what: What for, for messages.
         number: The number of the operation: who waits for this one or a later one has arrived.
         limit: Seconds without progress; ``inf`` for no limit.
-        limit_name: The variable that sets it.
-        compile_timeout: Seconds that one compile may take.
-        started: When the wait began.
     """
 
     rank: int
