@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.options import FOLDER, OnePath, cache_path_option, option_group
+from opbuild.cli.options import FOLDER, OnePath, cache_path_option, option_group, value_option
 from opbuild.cli.streams import echo
 from opbuild.errors import OptionError
 from opbuild.files.writing import same_file
@@ -29,27 +29,25 @@ _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 cache_options = option_group(
     cache_path_option,
-    click.option(
-        "--op_compiler_cache_dir",
-        metavar="DIR",
-        type=OnePath(FOLDER, folder=True),
-        help="Instead of it: folder with a folder of operators for each level, as 'opbuild atc' has it.",
+    value_option(
+        "--op_compiler_cache_dir", "DIR",
+        "Instead of it: folder with a folder of operators for each level, as 'opbuild atc' has it.",
+        OnePath(FOLDER, folder=True),
     ),
-)
+)  # fmt: skip
 """The options that say which cache is meant."""
 
 place_options = option_group(
     cache_options,
-    click.option(
-        "--soc_version",
-        metavar="LEVEL",
-        help="Whose folder in --op_compiler_cache_dir is meant, which has one for each level.  [default: host]",
+    value_option(
+        "--soc_version", "LEVEL", "Whose folder in --op_compiler_cache_dir is meant, which has one for each level.",
+        usual="host",
     ),
-)
+)  # fmt: skip
 """The same, for commands that see everything in a folder."""
 
 target_options = option_group(
-    cache_options, click.option("--soc_version", metavar="LEVEL", help="The level: x86-64-v3, ...  [default: host]")
+    cache_options, value_option("--soc_version", "LEVEL", "The level: x86-64-v3, ...", usual="host")
 )
 """The same, for commands that are for one level."""
 

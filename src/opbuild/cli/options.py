@@ -220,7 +220,7 @@ def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[Callable[..., An
     file = OnePath("the path of a file")
     options = option_group(
         click.argument("path", metavar=metavar, required=False, type=file),
-        click.option("--model", metavar="FILE", type=file, help="The model, instead of the argument."),
+        value_option("--model", "FILE", "The model, instead of the argument.", file),
     )
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -233,57 +233,50 @@ def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[Callable[..., An
     return add
 
 
-input_option = click.option(
-    "--input",
-    "inputs",
-    metavar="NAME=FILE.npy",
-    multiple=True,
-    help="Data of one input; the others get random numbers.  [repeatable]",
-)
+def value_option(
+    names: str, metavar: str, text: str, type_: OptionValue | None = None, usual: str = "", **more: Any
+) -> Callable[[F], F]:
+    """Return an option that takes a value.
 
-seed_option = click.option(
-    "--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the random inputs."
-)
+    Args:
+        names: Its spellings and the argument that the command gets, with blanks between.
+        metavar: Its value, as ``--help`` shows it.
+        text: What it is for.
+        type_: The type of its value; None: any text.
+        usual: What holds without it, in words.
+        more: Further arguments of ``click.option``.
+    """
+    shown = f"{text}  [default: {usual}]" if usual else text
+    return click.option(*names.split(), metavar=metavar, help=shown, type=type_, **more)
 
-workers_option = click.option(
-    "--workers", metavar="N", type=Whole(1), help=f"Operators compiled at once.  [default: {CORES}]"
-)
 
-cache_path_option = click.option(
-    "--cache_path",
-    metavar="DIR",
-    type=OnePath(FOLDER, folder=True),
-    help=f"Folder that holds rank_<id>/, where what was built is stored.  [default: {DEFAULT_PLACE}]",
-)
+TO_WRITE = OnePath("the file to write")
 
-remote_option = click.option(
-    "--remote",
-    metavar="URL",
+input_option = value_option(
+    "--input inputs", "NAME=FILE.npy", "Data of one input; the others get random numbers.  [repeatable]", multiple=True
+)
+seed_option = value_option("--seed", "N", "Seed of the random inputs.", Whole(0), default=0, show_default=True)
+workers_option = value_option("--workers", "N", "Operators compiled at once.", Whole(1), CORES)
+cache_path_option = value_option(
+    "--cache_path", "DIR", "Folder that holds rank_<id>/, where what was built is stored.",
+    OnePath(FOLDER, folder=True), DEFAULT_PLACE,
+)  # fmt: skip
+remote_option = value_option(
+    "--remote", "URL", "A store that others share: redis://, s3://, https://, webdav://, file://.",
+    usual="$OPBUILD_REMOTE, else op_cache.ini",
     callback=lambda context, option, text: text if text is None else remote_url("remote", text),
-    help="A store that others share: redis://, s3://, https://, webdav://, file://.  "
-    "[default: $OPBUILD_REMOTE, else op_cache.ini]",
-)
-
-unused_threads_option = click.option(
-    "--num_threads",
-    metavar="N",
-    type=Whole(1, 1024),
+)  # fmt: skip
+unused_threads_option = value_option(
+    "--num_threads", "N", "Without effect: operators and stored networks serve any number of threads.", Whole(1, 1024),
     expose_value=False,
-    help="Without effect: operators and stored networks serve any number of threads.",
-)
+)  # fmt: skip
 """What scripts may still give where nothing is run."""
-
-num_threads_option = click.option(
-    "--num_threads", metavar="N", type=Whole(1, 1024), help=f"Threads that run the network.  [default: {THREADS}]"
-)
-
-shapes_option = click.option(
-    "--input_shape",
-    "input_shapes",
+num_threads_option = value_option("--num_threads", "N", "Threads that run the network.", Whole(1, 1024), THREADS)
+shapes_option = value_option(
+    "--input_shape input_shapes", "SHAPES",
+    'Shapes of the inputs, where the model leaves them open: "data:1,3,224,224;mask:1,128".',
     callback=lambda context, option, text: {} if text is None else parse_input_shape(text),
-    metavar="SHAPES",
-    help='Shapes of the inputs, where the model leaves them open: "data:1,3,224,224;mask:1,128".',
-)
+)  # fmt: skip
 
 model_options = option_group(
     shapes_option,
