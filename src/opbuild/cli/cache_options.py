@@ -80,15 +80,18 @@ def locate_place(soc_version: str | None, **place: Path | None) -> Config:
             f"--soc_version is {soc_version!r}, and {config.cache_folder} is for all levels together",
             "leave it out, or name a folder that has one for each level: --op_compiler_cache_dir",
         )
+    elsewhere = ""
     if not any(place.values()):
-        _tell_other_places(config)
+        elsewhere = _other_places(config)
     elif soc_version is None and config.op_compiler_cache_dir is not None:
-        _tell_other_levels(config)
+        elsewhere = _other_levels(config)
+    if elsewhere:  # said once the command is done
+        click.get_current_context().call_on_close(lambda: _say_unless_failed(f"more is stored in {elsewhere}"))
     return config
 
 
-def _tell_other_places(config: Config) -> None:
-    """Say in a line, once the command is done, which other known places hold something, and how to see them."""
+def _other_places(config: Config) -> str:
+    """Return the other known places that hold something, and how to see them."""
     from opbuild.config import atc_cache
 
     places, atc = [], atc_cache()
@@ -98,20 +101,16 @@ def _tell_other_places(config: Config) -> None:
             places.append(f"./{ranks[0]} (--cache_path .)")
         if any(atc.glob("*/*.o")):
             places.append(f"{atc} (--op_compiler_cache_dir {shlex.quote(str(atc))})")
-    if places:
-        line = f"more is stored in {' and '.join(places)}"
-        click.get_current_context().call_on_close(lambda: _say_unless_failed(line))
+    return " and ".join(places)
 
 
-def _tell_other_levels(config: Config) -> None:
-    """Say in a line, once the command is done, for which other levels the folder holds something; old names too."""
+def _other_levels(config: Config) -> str:
+    """Return the other levels for which the folder holds something; old names too."""
     others = []
     with suppress(OSError):
         folders = sorted(config.cache_folder.parent.iterdir())
         others = [each.name for each in folders if each.name != config.cache_folder.name and any(each.glob("*.o"))]
-    if others:
-        line = f"more is stored in {config.cache_folder.parent} for --soc_version {', '.join(others)}"
-        click.get_current_context().call_on_close(lambda: _say_unless_failed(line))
+    return f"{config.cache_folder.parent} for --soc_version {', '.join(others)}" if others else ""
 
 
 def _say_unless_failed(line: str) -> None:

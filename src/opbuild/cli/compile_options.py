@@ -195,7 +195,6 @@ class CompileRequest:
     """The checked options of a command line, by their names; None where one is not given and has no default.
 
     Attributes:
-        output: The file to write, with or without ``.om``.
         input_shapes: Shapes by input name, perhaps with open extents.
         variants: With ``--dynamic_batch_size`` and its like: for each size the shapes that have it.
         atc: Whether operators are kept where ATC keeps them if nobody says where.

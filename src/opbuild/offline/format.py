@@ -57,13 +57,7 @@ _MOST_SECTIONS = 65536
 
 @dataclass(frozen=True)
 class Section:
-    """One section to write.
-
-    Attributes:
-        kind: What it holds.
-        index: Which of several of its kind.
-        parts: Its bytes, in pieces; each begins on the next multiple of 64 bytes.
-    """
+    """One section to write, of a kind, by number among those; each part begins on the next multiple of 64 bytes."""
 
     kind: int
     index: int

@@ -69,11 +69,7 @@ class FilePlan:
         return "" if self.source is None else self.source.digest
 
     def require_unchanged(self) -> None:
-        """Refuse a model of which somebody may have changed a file while it was built.
-
-        Raises:
-            InvalidModelError: If somebody did, or waits to.
-        """
+        """Refuse a model of which somebody may have changed a file while it was built."""
         if self.source is not None and self.source.edited:
             raise self.source.changed_error()
 
@@ -341,10 +337,6 @@ def check(
     """Look for every operator of a model that has no kernel; nothing is compiled and the compiler is not needed.
 
     Arguments are those of ``build_offline``.
-
-    Raises:
-        ModelError: If the model is at fault as a whole.
-        OptionError: If an argument is at fault.
     """
     from opbuild.frontend.onnx_inspect import check_nodes
 

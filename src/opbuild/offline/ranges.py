@@ -136,9 +136,6 @@ class Search:
             source: The segment.
             sizes: Sizes that stand for all, neighbours far apart: kernels are those that suit them.
             others: Further sizes, for which there are to be programs.
-
-        Raises:
-            ShapeError: If the network takes none of the former.
         """
         segment = FileSegment(source.digest or "", source.declaration.inputs, [])
         self._until_quiet(segment, source, sizes, QUIET)

@@ -33,11 +33,7 @@ class AliasFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module of the package; None for any other.
-
-        Raises:
-            ImportError: For a part of the package that is not there.
-        """
+        """Return the spec of a module of the package, which must be there; None for any other."""
         if fullname.partition(".")[0] != self.name:
             return None
         try:

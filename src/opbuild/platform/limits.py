@@ -115,11 +115,7 @@ def has_room() -> bool:
 
 
 def require_room() -> None:
-    """Refuse to load libraries where there is hardly any room for them: some of them end the process.
-
-    Raises:
-        MemoryError: If there is not.
-    """
+    """Refuse, by a MemoryError, to load libraries where there is hardly any room: some of them end the process."""
     if _room() < _LEAST:
         raise MemoryError("there is not enough memory")
 

@@ -12,12 +12,7 @@ NAME = "opbuild"
 
 
 class DefaultFolder(NamedTuple):
-    """A folder that nobody has named.
-
-    Attributes:
-        folder: Where it is, absolute; it need not be there.
-        warning: What the user should know about it; empty for nothing.
-    """
+    """A folder that nobody has named, absolute, which need not be there, and a warning about it, or none."""
 
     folder: Path
     warning: str = ""

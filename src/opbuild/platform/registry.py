@@ -60,11 +60,7 @@ class Registry(MutableMapping[Operator, V]):
                     modules.append(self._full(module))
 
     def register(self, *op_types: str, domain: str = "") -> Callable[[V], V]:
-        """Register the decorated function for operators.
-
-        Raises:
-            ValueError: If another one serves one of them, and they are not joined.
-        """
+        """Register the decorated function for operators, which no other serves unless they are joined."""
 
         def add(value: V) -> V:
             for op_type in op_types:

@@ -28,12 +28,7 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """The content of a tuning database.
-
-    Attributes:
-        rows: The records that count for their places.
-        problems: What is wrong with it, for readers.
-    """
+    """The content of a tuning database: its file, the records that count for their places, its problems in words."""
 
     path: Path
     rows: tuple[Listed, ...]

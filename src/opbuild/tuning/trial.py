@@ -37,7 +37,6 @@ class NetworkForm:
     """A built network whose calls can be timed and looked at.
 
     Attributes:
-        nodes: The nodes of each call.
         nbytes: Bytes of weights and of memory for what lies between calls.
     """
 
@@ -167,11 +166,10 @@ class Trials:
         base: NetworkForm,
         choices: Choices,
         threads: int,
-        clock: Callable[[], int] | None = None,
         tell: Callable[[int], None] = lambda count: None,
     ) -> None:
         self._forms, self._base, self._choices, self._tell = forms, base, choices, tell
-        self._clock = clock or (time.thread_time_ns if threads == 1 else time.perf_counter_ns)
+        self._clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
         self.measured = 0
         self.refused: list[tuple[TuningQuery, str]] = []
 
