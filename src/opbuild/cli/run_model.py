@@ -139,7 +139,7 @@ def _show(ready: ReadyNetwork, repeat: int) -> None:
 
 
 def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
-    """Load the files of ``--input``: ``name=file.npy``, or for the only input ``file.npy``, of which the name is ``""``."""
+    """Load the files of ``--input``: ``name=file.npy``, or ``file.npy`` for the only input, by the name ``""``."""
     arrays: dict[str, Array] = {}
     for option in options:
         name, separator, file = option.rpartition("=")

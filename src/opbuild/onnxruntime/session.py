@@ -22,7 +22,7 @@ from opbuild.onnxruntime.options import RunOptions, SessionOptions
 from opbuild.onnxruntime.status import InvalidArgument, as_status, failure
 from opbuild.onnxruntime.values import OrtValue, OrtValueVector, array_dtype, require_cpu
 from opbuild.platform.background import begin
-from opbuild.platform.interrupts import quiet_when_interrupted
+from opbuild.platform.calls import quiet_when_interrupted
 from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 

@@ -423,6 +423,6 @@ def _how_to_fit(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) ->
 
 
 def _bare(interrupt: KeyboardInterrupt) -> KeyboardInterrupt:
-    from opbuild.platform.interrupts import bare
+    from opbuild.platform.calls import bare
 
     return bare(interrupt)
