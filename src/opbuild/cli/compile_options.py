@@ -52,7 +52,7 @@ Signature = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class DynamicSizes:
-    """The sizes that one of the options, named without dashes, lists: the numbers of each value."""
+    """The sizes that an option lists: its name without dashes, its value, and the numbers of each size."""
 
     option: str
     text: str
@@ -368,7 +368,7 @@ def _place_argument(given: Mapping[str, Any], mode: int) -> Mapping[str, Any]:
 
 
 def make_request(given: Mapping[str, Any], defaults: Defaults) -> CompileRequest:
-    """Check options together, of which None says that they are not on the command line."""
+    """Check options together; one that is None is not on the command line."""
     mode = given["mode"] or BUILD
     options = dict(_place_argument(given, mode))
     options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or defaults.values["op_compiler_cache_mode"]

@@ -72,7 +72,7 @@ class OptionValue(click.ParamType):  # type: ignore[type-arg]  # older releases 
     name = "value"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value that a text is; an allowed one."""
+        """Return the value that a text is, or raise as ``read`` does."""
         name = name_of(param).lstrip("-") if param is not None else ""
         return self.read(name, value) if isinstance(value, str) else value
 
@@ -134,7 +134,7 @@ class OnePath(OptionValue):
 
 
 def folder(option: str, text: str, what: str = FOLDER) -> Path:
-    """Return the path of a folder, which need not be there; nothing else may be."""
+    """Return the path of a folder, which need not be there, but nothing else may."""
     found = path(option, text, what)
     if os.path.exists(found) and not os.path.isdir(found):  # noqa: PTH110,PTH112  pathlib's may raise
         raise bad_value(option, text, f"it must be {what}")
@@ -142,14 +142,14 @@ def folder(option: str, text: str, what: str = FOLDER) -> Path:
 
 
 def path(option: str, text: str, what: str) -> Path:
-    """Return the path of ``what``, e.g. ``the path of an ONNX model``; the text is not empty, and may be a path."""
+    """Return the path that a text is, neither empty nor impossible; ``what`` says what the option takes."""
     if "\0" in required(option, text, f"it must be {what}"):
         raise bad_value(option, text, f"it must be {what}")
     return Path(text)
 
 
 def input_file(option: str, text: str, *kinds: str) -> Path:
-    """Return the path of a file that is there and of one of some kinds, which ``files.kinds`` has."""
+    """Return the path of a file that is there and is of one of some kinds (``files.kinds``)."""
     found = path(option, text, f"the path of {kinds[0]}")
     require_kind(found, *kinds)
     return found

@@ -459,7 +459,7 @@ class _Bar(_Lines):
 
 @contextmanager
 def count_progress(doing: str, past: str, rest: str, console: Console | None = None) -> Iterator[Count]:
-    """Give a ``Count`` that is shown, on the standard error unless told, as suits that, and if it is interrupted."""
+    """Give the progress of a command, which is shown on a console, the standard error, and told if interrupted."""
     console = console or Terminal(stderr=True)
     count = Count(doing, past, rest)
     shown = (_Bar if console.is_terminal else _Lines)(console, count)

@@ -12,7 +12,7 @@ NAME = "opbuild"
 
 
 class DefaultFolder(NamedTuple):
-    """A folder that nobody has named, absolute, which need not be there, and a warning about it, or none."""
+    """A folder that nobody has named, absolute and perhaps not there; and a warning about it, or an empty text."""
 
     folder: Path
     warning: str = ""
