@@ -9,17 +9,20 @@ from typing import Any
 import click
 
 from opbuild.cli.build_log import StorageWatch, make_warner, stored_in
-from opbuild.cli.cache_options import json_option, locate, print_json, target_options
 from opbuild.cli.options import (
     CORES,
     FOLDER,
     OnePath,
     Whole,
     cache_path_option,
+    json_option,
+    locate,
     model_arguments,
     model_options,
     num_threads_option,
+    print_json,
     remote_option,
+    target_options,
     value_option,
 )
 from opbuild.cli.picture import Picture, picture_options

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import json_option, locate, print_json, target_options
-from opbuild.cli.options import TO_WRITE, OnePath, shapes_option, unused_threads_option, value_option
+from opbuild.cli.options import (
+    TO_WRITE,
+    OnePath,
+    json_option,
+    locate,
+    print_json,
+    shapes_option,
+    target_options,
+    unused_threads_option,
+    value_option,
+)
 from opbuild.cli.streams import echo
 from opbuild.errors import BuildError, OptionError
 from opbuild.files.writing import same_file, unwritable

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import json_option, print_json, read_span
 from opbuild.cli.options import (
     THREADS,
     OnePath,
     Whole,
     cache_path_option,
+    json_option,
     new_file,
+    print_json,
+    read_span,
     shapes_option,
     value_option,
     workers_option,
