@@ -244,15 +244,9 @@ def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[Callable[..., An
 def value_option(
     names: str, metavar: str, text: str, type_: OptionValue | None = None, usual: str = "", **more: Any
 ) -> Callable[[F], F]:
-    """Return an option that takes a value.
+    """Return an option that takes a value; ``usual`` says what holds without it.
 
-    Args:
-        names: Its spellings and the argument that the command gets, with blanks between.
-        metavar: Its value, as ``--help`` shows it.
-        text: What it is for.
-        type_: The type of its value; None: any text.
-        usual: What holds without it, in words.
-        more: Further arguments of ``click.option``.
+    Its names are its spellings and, if that has another, the command's argument, with blanks between.
     """
     shown = f"{text}  [default: {usual}]" if usual else text
     return click.option(*names.split(), metavar=metavar, help=shown, type=type_, **more)
