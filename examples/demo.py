@@ -192,8 +192,8 @@ def run_step(model: Path, folder: Path, pack: str = "0") -> Step:
 def build_and_call(model: Path, cache: Path, result: Path) -> int:
     """Do one step in this process and write what it did to ``result``."""
     import opbuild
-    from opbuild.cli.failure import show_failure
     from opbuild.cli.progress import build_progress
+    from opbuild.cli.streams import show_failure
     from opbuild.errors import OpbuildError
 
     data = np.load(model.with_suffix(".npz"))

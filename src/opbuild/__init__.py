@@ -73,7 +73,7 @@ _WHERE = {
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from opbuild.platform.garbage import rare_collection
+    from opbuild.platform.calls import rare_collection
 
     with rare_collection():  # from the first module on: numpy's objects would be looked through
         from importlib import import_module

@@ -17,7 +17,7 @@ from opbuild.frontend.models.source import Model, ModelSource
 from opbuild.graph.types import Graph, TensorType
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.source import GraphSource, Source
-from opbuild.platform.garbage import rare_collection
+from opbuild.platform.calls import rare_collection
 from opbuild.platform.limits import names_limits
 from opbuild.programs import ModelPrograms, Programs
 from opbuild.report import Report

@@ -73,7 +73,7 @@ def checks_arguments(function: F) -> F:
         except (OptionError, ModelError) as error:
             raise _without_inside(error)  # noqa: B904 - it is the same error
         except KeyboardInterrupt as interrupt:
-            from opbuild.platform.interrupts import bare
+            from opbuild.platform.calls import bare
 
             raise bare(interrupt) from None
 

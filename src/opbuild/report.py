@@ -139,7 +139,7 @@ class Report:
         return f"Report(network={self.network!r}, {shown}, image={self.image}, milliseconds={self.milliseconds:.1f})"
 
     def _repr_html_(self) -> str:
-        from opbuild.text.notebook import folded, table, titled
+        from opbuild.text.visible import folded, table, titled
 
         if not self.steps:
             return titled(f"Build of {self.network}: {UNBOUND}")

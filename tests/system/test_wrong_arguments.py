@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import opbuild
-from opbuild.cli.failure import show_failure
 from opbuild.cli.main import main
 from opbuild.cli.main import opbuild as group
 from opbuild.cli.options import Whole
+from opbuild.cli.streams import show_failure
 from opbuild.errors import FileError, OpbuildError
 from opbuild.files import kinds as file_kinds
 from opbuild.text.plural import counted, verb

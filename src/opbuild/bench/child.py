@@ -48,13 +48,7 @@ def main() -> None:
 
 
 def turn(call: Call, seconds: float, gap: float) -> float:
-    """Return the median seconds of a call.
-
-    Args:
-        call: What to time. It is called once before, unless there are gaps: what sleeps then is part of what is timed.
-        seconds: How long to go on, gaps and all.
-        gap: Seconds to wait before each call.
-    """
+    """Return the median seconds of a call."""
     if not gap:
         call()
     times: list[float] = []

@@ -14,7 +14,7 @@ import click
 
 from opbuild.bench.runtimes import LIMITED, RUNTIMES, Array
 from opbuild.cli.options import (
-    OnePath,
+    TO_WRITE,
     Whole,
     WordValue,
     input_option,
@@ -23,6 +23,7 @@ from opbuild.cli.options import (
     option_group,
     seed_option,
     shapes_option,
+    value_option,
 )
 from opbuild.cli.tables import Terminal
 from opbuild.errors import OptionError
@@ -39,23 +40,22 @@ WRONG = 1.0
 """A runtime whose outputs differ by more, relative to the greatest value, computes something else."""
 
 bench_options = option_group(
-    click.option("--runtime", "runtimes", type=WordValue(tuple(RUNTIMES)), multiple=True, metavar="NAME",
-                 help=f"Measure {', '.join(RUNTIMES)}.  [repeatable; default: those that are installed]"),
-    click.option("--num_threads", "threads", type=Whole(1, 1024), multiple=True, metavar="N",
-                 help="Threads that run the network.  [repeatable; default: 1, and the cores]"),
-    click.option("--gap", "gaps", type=Whole(1, 60000), multiple=True, metavar="MS",
-                 help="Measure calls with this time between them too, as a server sees them.  [repeatable]"),
-    click.option("--rounds", type=Whole(1), default=7, show_default=True, metavar="N",
-                 help="Turns of each runtime; medians count."),
-    click.option("--seconds", type=Whole(1, 3600), default=1, show_default=True, metavar="N",
-                 help="Length of a turn."),
+    value_option("--runtime runtimes", "NAME",
+                 f"Measure {', '.join(RUNTIMES)}.  [repeatable; default: those that are installed]",
+                 WordValue(tuple(RUNTIMES)), multiple=True),
+    value_option("--num_threads threads", "N", "Threads that run the network.  [repeatable; default: 1, and the cores]",
+                 Whole(1, 1024), multiple=True),
+    value_option("--gap gaps", "MS",
+                 "Measure calls with this time between them too, as a server sees them.  [repeatable]",
+                 Whole(1, 60000), multiple=True),
+    value_option("--rounds", "N", "Turns of each runtime; medians count.", Whole(1), default=7, show_default=True),
+    value_option("--seconds", "N", "Length of a turn.", Whole(1, 3600), default=1, show_default=True),
     input_option,
     seed_option,
-    click.option("--soc_version", type=WordValue(tuple(LIMITED)), metavar="LEVEL",
-                 help=f"Run opbuild's code for {' or '.join(LIMITED)}, and keep others to it that can be kept.  "
-                 "[default: host]"),
-    click.option("--json", "results", metavar="FILE.json", type=OnePath("the file to write"),
-                 help="Write all figures, with the machine and the versions."),
+    value_option("--soc_version", "LEVEL",
+                 f"Run opbuild's code for {' or '.join(LIMITED)}, and keep others to it that can be kept.",
+                 WordValue(tuple(LIMITED)), "host"),
+    value_option("--json results", "FILE.json", "Write all figures, with the machine and the versions.", TO_WRITE),
 )  # fmt: skip
 
 

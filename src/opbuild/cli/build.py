@@ -9,17 +9,21 @@ from typing import Any
 import click
 
 from opbuild.cli.build_log import StorageWatch, make_warner, stored_in
-from opbuild.cli.cache_options import json_option, locate, print_json, target_options
 from opbuild.cli.options import (
     CORES,
     FOLDER,
     OnePath,
     Whole,
     cache_path_option,
+    json_option,
+    locate,
     model_arguments,
     model_options,
     num_threads_option,
+    print_json,
     remote_option,
+    target_options,
+    value_option,
 )
 from opbuild.cli.picture import Picture, picture_options
 from opbuild.cli.tables import Terminal, say, show_report
@@ -75,10 +79,10 @@ def build(
 
 @click.command()
 @model_arguments()
-@click.option(
+@value_option(
     "--input_shape",
-    metavar="SHAPES",
-    help='Shapes that the model leaves open: "data:1,3,224,224"; 1~640 is a range, as for an .om file.',
+    "SHAPES",
+    'Shapes that the model leaves open: "data:1,3,224,224"; 1~640 is a range, as for an .om file.',
 )
 @num_threads_option
 @target_options
@@ -106,32 +110,26 @@ def explain(model: Path, input_shape: str | None, as_json: bool, **place: Any) -
 
 @click.command()
 @click.argument("paths", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of a file"))
-@click.option(
-    "--shapes",
-    metavar="SHAPES",
-    multiple=True,
+@value_option(
+    "--shapes", "SHAPES",
+    'Shapes that models leave open: "data:1,3,224,224;mask:1,128". Repeat it for more sizes.', multiple=True,
     callback=lambda context, option, texts: [parse_input_shape(text) for text in texts],
-    help='Shapes that models leave open: "data:1,3,224,224;mask:1,128". Repeat it for more sizes.',
-)
-@click.option(
-    "--targets",
-    metavar="LEVEL,LEVEL",
+)  # fmt: skip
+@value_option(
+    "--targets", "LEVEL,LEVEL",
+    "The levels to build for, such as x86-64-v3,x86-64-v4; they need not run here.", usual="host",
     callback=lambda context, option, text: None if text is None else [each.strip() for each in text.split(",")],
-    help="The levels to build for, such as x86-64-v3,x86-64-v4; they need not run here.  [default: host]",
-)
-@click.option(
-    "--executor",
-    metavar="EXECUTOR",
-    help="Who compiles besides this host: dask://HOST:PORT, dask+tls://HOST:PORT, or processes.",
-)
+)  # fmt: skip
+@value_option(
+    "--executor", "EXECUTOR",
+    "Who compiles besides this host: dask://HOST:PORT, dask+tls://HOST:PORT, or processes.",
+)  # fmt: skip
 @cache_path_option
-@click.option(
-    "--op_compiler_cache_dir",
-    metavar="DIR",
-    type=OnePath(FOLDER, folder=True),
-    help="Instead of it: folder with a folder of operators for each level.",
-)
-@click.option("--workers", metavar="N", type=Whole(1), help=f"Operators compiled at once here.  [default: {CORES}]")
+@value_option(
+    "--op_compiler_cache_dir", "DIR", "Instead of it: folder with a folder of operators for each level.",
+    OnePath(FOLDER, folder=True),
+)  # fmt: skip
+@value_option("--workers", "N", "Operators compiled at once here.", Whole(1), CORES)
 @remote_option
 @click.option("--strict", is_flag=True, help="Fail, once all is built, if something could not be stored.")
 def warm(

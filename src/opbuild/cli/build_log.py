@@ -19,12 +19,7 @@ from opbuild.text.plural import counted, verb
 
 
 class StorageWatch:
-    """Passes events on and counts what could not be stored.
-
-    Attributes:
-        not_stored: Number of operators and networks that are used but not stored.
-        not_sent: Number of those that are not in the store that others share.
-    """
+    """Passes events on and counts what could not be stored."""
 
     def __init__(self, observer: Callable[[Event], None]) -> None:
         self._observer = observer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import (
+from opbuild.cli.options import (
     json_option,
     locate,
     locate_place,
@@ -18,10 +18,10 @@ from opbuild.cli.cache_options import (
     print_json,
     read_size,
     read_span,
+    remote_option,
     span,
     target_options,
 )
-from opbuild.cli.options import remote_option
 from opbuild.cli.sharing import export, import_
 from opbuild.cli.streams import echo
 from opbuild.errors import BuildError, OptionError

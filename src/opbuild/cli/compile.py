@@ -21,9 +21,8 @@ from opbuild.cli.compile_options import (
     compile_options,
     make_request,
 )
-from opbuild.cli.failure import message_of, usage_error
 from opbuild.cli.options import CommandLineError, new_file
-from opbuild.cli.streams import echo
+from opbuild.cli.streams import echo, message_of, usage_error
 from opbuild.cli.tables import output_console, plain_table, say, show_report, text_table
 from opbuild.config import Config
 from opbuild.errors import (

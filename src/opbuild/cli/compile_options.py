@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from opbuild.cli.atc_options import FOREIGN, check_foreign
 from opbuild.cli.build_log import LEVELS
 from opbuild.cli.options import (
     CONFLICTING,
@@ -17,6 +16,7 @@ from opbuild.cli.options import (
     DEFAULT_PLACE,
     DEPENDENT,
     MISSING,
+    REFUSED,
     THREADS,
     F,
     Whole,
@@ -44,6 +44,101 @@ from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.target.host import BUILDABLE, resolve_soc_version
 from opbuild.text.plural import counted
 
+_RANGES = 'give the sizes as ranges: --input_shape "data:1,3,1~640,1~640"'
+_NO_BANK = "TUNE_BANK_PATH names the tuning database of 'opbuild tune', which every build reads"
+_NO_TYPES = "element types are the model's; --precision_mode and Cast nodes in the model change them"
+_QUANTIZED = "quantize or prune the model before it is exported"
+_ONE_MACHINE = "an offline model is for one machine; --soc_version names it"
+
+
+class Foreign(NamedTuple):
+    """An option of ATC that opbuild reads and does not need.
+
+    Attributes:
+        accepted: Values that ask for what opbuild does anyway, or for nothing that a CPU has.
+        instead: What to do where another value is wanted.
+    """
+
+    accepted: tuple[str, ...]
+    instead: str
+
+
+_SWITCH = ("0", "1")
+_BOOLEAN = ("true", "false")
+
+FOREIGN: dict[str, Foreign] = {
+    # The model that comes in
+    "weight": Foreign((), "an ONNX model holds its weights: leave the option out"),
+    "input_format": Foreign(("NCHW", "ND"), "ONNX's order of dimensions is kept; a Transpose in the model changes it"),
+    "input_shape_range": Foreign((), _RANGES),
+    "input_hint_shape": Foreign((), "no hint is needed: leave the option out"),
+    "singleop": Foreign((), "write a model of one operator, or use @opbuild.operator"),
+    "insert_op_conf": Foreign((), "AIPP is a unit of NPUs: put the preprocessing into the model, or before it"),
+    "op_name_map": Foreign((), "operators keep ONNX's names; @opbuild.operator defines further ones"),
+    "out_nodes": Foreign((), "cut the model before: onnx.utils.extract_model"),
+    **dict.fromkeys(("input_fp16_nodes", "modify_mixlist", "keep_dtype", "customize_dtypes"), Foreign((), _NO_TYPES)),
+    "enable_scope_fusion_passes": Foreign((), "it is for TensorFlow's models"),
+    "is_input_adjust_hw_layout": Foreign(("false",), "inputs have ONNX's layout"),
+    "is_output_adjust_hw_layout": Foreign(("false",), "outputs have ONNX's layout"),
+    # The file that comes out
+    "output_type": Foreign((), "outputs have the model's element types; a Cast in the model changes them"),
+    "host_env_os": Foreign(("linux",), _ONE_MACHINE),
+    "host_env_cpu": Foreign((), _ONE_MACHINE),
+    "external_weight": Foreign(("0",), "weights are in the .om file, and mapped"),
+    "save_original_model": Foreign(("false",), "an .om file holds no copy of the model"),
+    "display_model_info": Foreign(("0",), "--mode=6 --om=FILE.om shows it"),
+    "dump_mode": Foreign(("0",), "--mode=1 writes the model as JSON"),
+    "export_compile_stat": Foreign(("0", "1"), "the record of the build is always in the .om file"),
+    # The machine
+    "core_type": Foreign(("AiCore",), "a CPU's cores are of one type"),
+    "aicore_num": Foreign((), "--num_threads says how many cores run the model"),
+    "virtual_type": Foreign(("0",), "it is for virtual NPUs"),
+    "buffer_optimize": Foreign(("l1_optimize", "l2_optimize", "off_optimize"), "it is for buffers of NPUs"),
+    "enable_single_stream": Foreign(_BOOLEAN, "a model runs in its caller's thread"),
+    **dict.fromkeys(("ac_parallel_enable", "tiling_schedule_optimize"), Foreign(_SWITCH, "it is for NPUs")),
+    "status_check": Foreign(("0",), 'overflow is not looked for; --op_debug_config with "oom" checks bounds'),
+    "atomic_clean_policy": Foreign(_SWITCH, "memory is cleaned where it must be"),
+    # How operators are compiled
+    "precision_mode_v2": Foreign(("origin",), _NO_TYPES),
+    "op_precision_mode": Foreign(
+        (), "--op_select_implmode and --optypelist_for_implmode say which operators are precise"
+    ),
+    "allow_hf32": Foreign(("false",), "CPUs have no HF32"),
+    "deterministic": Foreign(_SWITCH, "results are the same in each run anyway"),
+    "fusion_switch_file": Foreign((), "what is fused is not decided by the user"),
+    "enable_small_channel": Foreign(_SWITCH, "first layers have kernels of their own"),
+    "disable_reuse_memory": Foreign(("0",), "memory is reused"),
+    "oo_level": Foreign(("O1", "O3"), "the graph is always optimized"),
+    "oo_constant_folding": Foreign(("true",), "constants are always folded"),
+    "oo_dead_code_elimination": Foreign(("true",), "what is not needed is always left out"),
+    "optimization_switch": Foreign((), "the graph is always optimized"),
+    "shape_generalized_build_mode": Foreign((), "operators serve any shape; --input_shape says which the file serves"),
+    **dict.fromkeys(("auto_tune_mode", "mdl_bank_path", "op_bank_path"), Foreign((), _NO_BANK)),
+    # Weights
+    "enable_compress_weight": Foreign(("false",), _QUANTIZED),
+    **dict.fromkeys(("compress_weight_conf", "compression_optimize_conf"), Foreign((), _QUANTIZED)),
+    **dict.fromkeys(("sparsity", "quant_dumpable"), Foreign(("0",), _QUANTIZED)),
+    "is_weight_clip": Foreign(_SWITCH, "weights are never converted"),
+    # Several devices
+    **dict.fromkeys(("distributed_cluster_build", "enable_graph_parallel"), Foreign(("0",), _ONE_MACHINE)),
+    **dict.fromkeys(
+        ("cluster_config", "graph_parallel_option_path", "shard_model_dir", "model_relation_config"),
+        Foreign((), _ONE_MACHINE),
+    ),
+}
+"""By the option's name."""
+
+
+def check_foreign(option: str, value: str) -> None:
+    """Take an option that decides nothing, or say which to use instead."""
+    accepted, instead = FOREIGN[option]
+    if value in accepted:
+        return
+    allowed = f"only {' and '.join(accepted)} can be given" if accepted else "no value of it can be given"
+    required(option, value, allowed)
+    raise wrong(REFUSED, f"--{option} is {value!r}, which opbuild does not serve", f"{allowed}; {instead}")
+
+
 MOST = 100
 """Values of each option at most, as ATC has it."""
 
@@ -52,7 +147,7 @@ Signature = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class DynamicSizes:
-    """The sizes that one of the options, named without dashes, lists: the numbers of each value."""
+    """The sizes that an option lists: its name without dashes, its value, and the numbers of each size."""
 
     option: str
     text: str
@@ -195,7 +290,6 @@ class CompileRequest:
     """The checked options of a command line, by their names; None where one is not given and has no default.
 
     Attributes:
-        output: The file to write, with or without ``.om``.
         input_shapes: Shapes by input name, perhaps with open extents.
         variants: With ``--dynamic_batch_size`` and its like: for each size the shapes that have it.
         atc: Whether operators are kept where ATC keeps them if nobody says where.
@@ -226,7 +320,6 @@ class Defaults:
     Attributes:
         required: Options that must be given besides the model: for mode 3 ``framework``, for mode 0 all.
         values: What the command takes or, of folders, what ``--help`` says, of options in which the commands differ.
-        atc: Whether operators are kept where ATC keeps them.
     """
 
     required: tuple[str, ...]
@@ -370,7 +463,7 @@ def _place_argument(given: Mapping[str, Any], mode: int) -> Mapping[str, Any]:
 
 
 def make_request(given: Mapping[str, Any], defaults: Defaults) -> CompileRequest:
-    """Check options together, of which None says that they are not on the command line."""
+    """Check options together; one that is None is not on the command line."""
     mode = given["mode"] or BUILD
     options = dict(_place_argument(given, mode))
     options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or defaults.values["op_compiler_cache_mode"]

@@ -12,8 +12,7 @@ from importlib import metadata
 import click
 
 from opbuild.backend.compilers import make_compiler
-from opbuild.cli.cache_options import json_option, print_json
-from opbuild.cli.options import WordValue
+from opbuild.cli.options import WordValue, json_option, print_json
 from opbuild.cli.streams import echo
 from opbuild.config import Config
 from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import click
 
-from opbuild.cli.options import OnePath, Whole
+from opbuild.cli.options import TO_WRITE, Whole, value_option
 from opbuild.cli.streams import echo
 from opbuild.errors import OptionError
 from opbuild.platform.paths import Path
-from opbuild.text.names import close_to
+from opbuild.text.plural import close_to
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("-o", "--output", metavar="FILE.onnx", type=OnePath("the file to write"),
-              help="The file to write.  [default: NAME.onnx, here]")  # fmt: skip
-@click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the weights.")
+@value_option("-o --output", "FILE.onnx", "The file to write.", TO_WRITE, "NAME.onnx, here")
+@value_option("--seed", "N", "Seed of the weights.", Whole(0), default=0, show_default=True)
 def example(name: str | None, output: Path | None, seed: int) -> None:
     """Write an example network as an ONNX model; without NAME, list them.
 

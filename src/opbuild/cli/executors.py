@@ -41,7 +41,7 @@ class DaskExecutor(Executor):
 
 @contextmanager
 def executor_named(text: str, workers: int) -> Iterator[Executor]:
-    """Open the executor that ``--executor`` names; processes are so many workers of this host."""
+    """Open the executor that ``--executor`` names; of processes of this host there are ``workers``."""
     if text == PROCESSES:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
             yield pool

@@ -35,12 +35,7 @@ class Interrupted(BaseException):
 
 
 class Interrupts:
-    """The handling of Ctrl-C in a process that is a command.
-
-    Attributes:
-        happened: Whether it was pressed since the process watches for it.
-        left: Whether it is left to a program of the user's.
-    """
+    """The handling of Ctrl-C in a process that is a command; ``happened`` since the process watches for it."""
 
     def __init__(self) -> None:
         self.happened = False

@@ -12,9 +12,17 @@ from typing import Any, cast
 
 import click
 
-from opbuild.cli.failure import show_failure, typed_command, usage_error
 from opbuild.cli.interrupt import INTERRUPTED, INTERRUPTS, Interrupted
-from opbuild.cli.streams import discard, echo, flushed, open_standard_streams, refusal
+from opbuild.cli.streams import (
+    discard,
+    echo,
+    flushed,
+    open_standard_streams,
+    refusal,
+    show_failure,
+    typed_command,
+    usage_error,
+)
 from opbuild.errors import OpbuildError
 from opbuild.version import __version__
 

@@ -1,22 +1,30 @@
-"""Options that several commands share, the kinds of values that they take, and errors that say which are right."""
+"""Options that several commands share, the kinds of values that they take, which cache they mean, and their errors."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from opbuild.cli.failure import name_of
+from opbuild.cli.streams import echo, name_of
 from opbuild.errors import OptionError
 from opbuild.files.kinds import require_kind
-from opbuild.files.writing import unwritable
+from opbuild.files.writing import same_file, unwritable
 from opbuild.frontend.input_shape import parse_input_shape
 from opbuild.platform.paths import Path
-from opbuild.platform.records import dataclass, field
+from opbuild.platform.records import dataclass, field, replace
+
+if TYPE_CHECKING:
+    from opbuild.config import Config
+    from opbuild.target.level import Level
+
 
 FOLDER = "a folder, which is made if it is missing"
 
@@ -72,7 +80,7 @@ class OptionValue(click.ParamType):  # type: ignore[type-arg]  # older releases 
     name = "value"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value that a text is; an allowed one."""
+        """Return the value that a text is, or raise as ``read`` does."""
         name = name_of(param).lstrip("-") if param is not None else ""
         return self.read(name, value) if isinstance(value, str) else value
 
@@ -134,7 +142,7 @@ class OnePath(OptionValue):
 
 
 def folder(option: str, text: str, what: str = FOLDER) -> Path:
-    """Return the path of a folder, which need not be there; nothing else may be."""
+    """Return the path of a folder, which need not be there, but nothing else may."""
     found = path(option, text, what)
     if os.path.exists(found) and not os.path.isdir(found):  # noqa: PTH110,PTH112  pathlib's may raise
         raise bad_value(option, text, f"it must be {what}")
@@ -142,14 +150,14 @@ def folder(option: str, text: str, what: str = FOLDER) -> Path:
 
 
 def path(option: str, text: str, what: str) -> Path:
-    """Return the path of ``what``, e.g. ``the path of an ONNX model``; the text is not empty, and may be a path."""
+    """Return the path that a text is, neither empty nor impossible; ``what`` says what the option takes."""
     if "\0" in required(option, text, f"it must be {what}"):
         raise bad_value(option, text, f"it must be {what}")
     return Path(text)
 
 
 def input_file(option: str, text: str, *kinds: str) -> Path:
-    """Return the path of a file that is there and of one of some kinds, which ``files.kinds`` has."""
+    """Return the path of a file that is there and is of one of some kinds (``files.kinds``)."""
     found = path(option, text, f"the path of {kinds[0]}")
     require_kind(found, *kinds)
     return found
@@ -220,7 +228,7 @@ def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[Callable[..., An
     file = OnePath("the path of a file")
     options = option_group(
         click.argument("path", metavar=metavar, required=False, type=file),
-        click.option("--model", metavar="FILE", type=file, help="The model, instead of the argument."),
+        value_option("--model", "FILE", "The model, instead of the argument.", file),
     )
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -233,57 +241,44 @@ def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[Callable[..., An
     return add
 
 
-input_option = click.option(
-    "--input",
-    "inputs",
-    metavar="NAME=FILE.npy",
-    multiple=True,
-    help="Data of one input; the others get random numbers.  [repeatable]",
-)
+def value_option(
+    names: str, metavar: str, text: str, type_: OptionValue | None = None, usual: str = "", **more: Any
+) -> Callable[[F], F]:
+    """Return an option that takes a value; ``usual`` says what holds without it.
 
-seed_option = click.option(
-    "--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the random inputs."
-)
+    Its names are its spellings and, if that has another, the command's argument, with blanks between.
+    """
+    shown = f"{text}  [default: {usual}]" if usual else text
+    return click.option(*names.split(), metavar=metavar, help=shown, type=type_, **more)
 
-workers_option = click.option(
-    "--workers", metavar="N", type=Whole(1), help=f"Operators compiled at once.  [default: {CORES}]"
-)
 
-cache_path_option = click.option(
-    "--cache_path",
-    metavar="DIR",
-    type=OnePath(FOLDER, folder=True),
-    help=f"Folder that holds rank_<id>/, where what was built is stored.  [default: {DEFAULT_PLACE}]",
-)
+TO_WRITE = OnePath("the file to write")
 
-remote_option = click.option(
-    "--remote",
-    metavar="URL",
+input_option = value_option(
+    "--input inputs", "NAME=FILE.npy", "Data of one input; the others get random numbers.  [repeatable]", multiple=True
+)
+seed_option = value_option("--seed", "N", "Seed of the random inputs.", Whole(0), default=0, show_default=True)
+workers_option = value_option("--workers", "N", "Operators compiled at once.", Whole(1), CORES)
+cache_path_option = value_option(
+    "--cache_path", "DIR", "Folder that holds rank_<id>/, where what was built is stored.",
+    OnePath(FOLDER, folder=True), DEFAULT_PLACE,
+)  # fmt: skip
+remote_option = value_option(
+    "--remote", "URL", "A store that others share: redis://, s3://, https://, webdav://, file://.",
+    usual="$OPBUILD_REMOTE, else op_cache.ini",
     callback=lambda context, option, text: text if text is None else remote_url("remote", text),
-    help="A store that others share: redis://, s3://, https://, webdav://, file://.  "
-    "[default: $OPBUILD_REMOTE, else op_cache.ini]",
-)
-
-unused_threads_option = click.option(
-    "--num_threads",
-    metavar="N",
-    type=Whole(1, 1024),
+)  # fmt: skip
+unused_threads_option = value_option(
+    "--num_threads", "N", "Without effect: operators and stored networks serve any number of threads.", Whole(1, 1024),
     expose_value=False,
-    help="Without effect: operators and stored networks serve any number of threads.",
-)
+)  # fmt: skip
 """What scripts may still give where nothing is run."""
-
-num_threads_option = click.option(
-    "--num_threads", metavar="N", type=Whole(1, 1024), help=f"Threads that run the network.  [default: {THREADS}]"
-)
-
-shapes_option = click.option(
-    "--input_shape",
-    "input_shapes",
+num_threads_option = value_option("--num_threads", "N", "Threads that run the network.", Whole(1, 1024), THREADS)
+shapes_option = value_option(
+    "--input_shape input_shapes", "SHAPES",
+    'Shapes of the inputs, where the model leaves them open: "data:1,3,224,224;mask:1,128".',
     callback=lambda context, option, text: {} if text is None else parse_input_shape(text),
-    metavar="SHAPES",
-    help='Shapes of the inputs, where the model leaves them open: "data:1,3,224,224;mask:1,128".',
-)
+)  # fmt: skip
 
 model_options = option_group(
     shapes_option,
@@ -299,3 +294,133 @@ model_options = option_group(
     remote_option,
 )
 """The options of every command that builds a model: shapes, cache folder, workers, threads, forbidding."""
+
+
+_SIZES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+cache_options = option_group(
+    cache_path_option,
+    value_option(
+        "--op_compiler_cache_dir", "DIR",
+        "Instead of it: folder with a folder of operators for each level, as 'opbuild atc' has it.",
+        OnePath(FOLDER, folder=True),
+    ),
+)  # fmt: skip
+"""The options that say which cache is meant."""
+
+place_options = option_group(
+    cache_options,
+    value_option(
+        "--soc_version", "LEVEL", "Whose folder in --op_compiler_cache_dir is meant, which has one for each level.",
+        usual="host",
+    ),
+)  # fmt: skip
+"""The same, for commands that see everything in a folder."""
+
+target_options = option_group(
+    cache_options, value_option("--soc_version", "LEVEL", "The level: x86-64-v3, ...", usual="host")
+)
+"""The same, for commands that are for one level."""
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def locate(
+    cache_path: Path | None, op_compiler_cache_dir: Path | None, soc_version: str | None, **more: Any
+) -> tuple[Config, Level]:
+    """Return the settings of a cache, and the level that the options name, or this machine's."""
+    from opbuild.config import Config
+    from opbuild.target.host import resolve_soc_version
+
+    if cache_path is not None and op_compiler_cache_dir is not None:
+        raise OptionError("--cache_path and --op_compiler_cache_dir name two caches", "give one of them")
+    level = resolve_soc_version(soc_version or "host")
+    config = Config.from_environment(cache_path=cache_path, op_compiler_cache_dir=op_compiler_cache_dir, **more)
+    return replace(config, soc_version=level.name), level
+
+
+def locate_place(soc_version: str | None, **place: Path | None) -> Config:
+    """Return the settings of a cache, for commands that see everything in a folder; tell of items in other places."""
+    config, level = locate(soc_version=soc_version, **place)
+    folders = config.op_compiler_cache_dir
+    if soc_version not in (None, level.name) and folders is not None and (folders / str(soc_version)).is_dir():
+        config = replace(config, soc_version=soc_version)  # what a release without levels stored
+    if soc_version is not None and config.op_compiler_cache_dir is None:
+        raise OptionError(
+            f"--soc_version is {soc_version!r}, and {config.cache_folder} is for all levels together",
+            "leave it out, or name a folder that has one for each level: --op_compiler_cache_dir",
+        )
+    elsewhere = ""
+    if not any(place.values()):
+        elsewhere = _other_places(config)
+    elif soc_version is None and config.op_compiler_cache_dir is not None:
+        elsewhere = _other_levels(config)
+    if elsewhere:  # said once the command is done
+        click.get_current_context().call_on_close(lambda: _say_unless_failed(f"more is stored in {elsewhere}"))
+    return config
+
+
+def _other_places(config: Config) -> str:
+    """Return the other known places that hold something, and how to see them."""
+    import shlex
+
+    from opbuild.config import atc_cache
+
+    places, atc = [], atc_cache()
+    with suppress(OSError):
+        ranks = sorted({path.parents[1] for path in Path().glob("rank_*/kernel_meta/*")})
+        if any(not same_file(rank, config.cache_folder) for rank in ranks):
+            places.append(f"./{ranks[0]} (--cache_path .)")
+        if any(atc.glob("*/*.o")):
+            places.append(f"{atc} (--op_compiler_cache_dir {shlex.quote(str(atc))})")
+    return " and ".join(places)
+
+
+def _other_levels(config: Config) -> str:
+    """Return the other levels for which the folder holds something; old names too."""
+    others = []
+    with suppress(OSError):
+        folders = sorted(config.cache_folder.parent.iterdir())
+        others = [each.name for each in folders if each.name != config.cache_folder.name and any(each.glob("*.o"))]
+    return f"{config.cache_folder.parent} for --soc_version {', '.join(others)}" if others else ""
+
+
+def _say_unless_failed(line: str) -> None:
+    if sys.exc_info()[0] is None:  # an error, or what an interrupted command said, stays the last line
+        echo(line, err=True)
+
+
+def read_size(text: str | None) -> int | None:
+    """Return the bytes that ``--max_size`` names."""
+    must = "it must be a number of bytes, or one with K, M, G or T: 500M"
+    return _read("max_size", text, r"(\d{1,15})([kmgtKMGT]?)(?:[iI]?[bB])?", _SIZES, must)
+
+
+def read_span(text: str | None, option: str = "older_than", example: str = "30d") -> float | None:
+    """Return the seconds that an option names."""
+    return _read(option, text, r"(\d{1,9})([smhdw])", _SPANS, f"it must be a number with s, m, h, d or w: {example}")
+
+
+def _read(option: str, text: str | None, form: str, units: Mapping[str, int], must: str) -> int | None:
+    if text is None:
+        return None
+    match = re.fullmatch(form, text.strip())
+    if match is None:
+        raise OptionError(f"--{option} is {text!r}", must)
+    return int(match[1]) * units[match[2].lower()]
+
+
+def span(seconds: float) -> str:
+    """Return a span of time for people."""
+    for unit, factor in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= factor:
+            return f"{seconds / factor:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON."""
+    echo(json.dumps(value, indent=2))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-
-from opbuild.cli.options import OnePath, new_file, option_group
+from opbuild.cli.options import TO_WRITE, new_file, option_group, value_option
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.events import Observer
@@ -25,19 +23,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ANOTHER = "name another file to write"
 
-report_option = click.option(
-    "--report",
-    metavar="FILE.html",
-    type=OnePath("the file to write"),
-    help="Write what was built as a page to look at.",
+trace_option = value_option(
+    "--trace", "FILE.json", "Write a trace for Perfetto or Chrome: what each worker compiled when, and a run.", TO_WRITE
 )
-trace_option = click.option(
-    "--trace",
-    metavar="FILE.json",
-    type=OnePath("the file to write"),
-    help="Write a trace for Perfetto or Chrome: what each worker compiled when, and a run.",
+picture_options = option_group(
+    value_option("--report", "FILE.html", "Write what was built as a page to look at.", TO_WRITE), trace_option
 )
-picture_options = option_group(report_option, trace_option)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from opbuild.cli.options import (
-    OnePath,
+    TO_WRITE,
     Whole,
     WordValue,
     input_option,
@@ -15,6 +15,7 @@ from opbuild.cli.options import (
     model_options,
     option_group,
     seed_option,
+    value_option,
 )
 from opbuild.cli.picture import Picture, nominal_peak, picture_options, trace_option
 from opbuild.cli.run_model import open_network, read_inputs
@@ -33,9 +34,7 @@ if TYPE_CHECKING:
 
 data_options = option_group(
     input_option,
-    click.option(
-        "--runs", metavar="N", type=Whole(1), default=10, show_default=True, help="Timed runs; the median counts."
-    ),
+    value_option("--runs", "N", "Timed runs; the median counts.", Whole(1), default=10, show_default=True),
     seed_option,
 )
 """What a network is timed with."""
@@ -122,8 +121,7 @@ def _figures(row: Any, counted_in: Any) -> tuple[str, ...]:
 
 @click.command()
 @model_arguments("[MODEL.onnx|MODEL.om]")
-@click.option("-o", "--output", metavar="FILE.html", type=OnePath("the file to write"),
-              help="The page to write.  [default: MODEL.html, here]")  # fmt: skip
+@value_option("-o --output", "FILE.html", "The page to write.", TO_WRITE, "MODEL.html, here")
 @click.option("--time", "timed", is_flag=True, help="Time each call in runs of the network, too.")
 @data_options
 @trace_option

@@ -364,16 +364,12 @@ _REDRAW_SECONDS = 0.1
 
 
 class Count:
-    """The progress of a command. It is told by being called (``events.Watch``), from any thread.
+    """The progress of a command, whose total is None while items are listed; any thread may tell it (``events.Watch``).
 
     Args:
         doing: What it does with each item, e.g. ``removing``.
         past: The same, done, e.g. ``removed``.
         rest: What there is to say of the rest when it is interrupted.
-
-    Attributes:
-        done: Number of items that are done.
-        total: Number of items; None while they are listed.
     """
 
     def __init__(self, doing: str, past: str, rest: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -463,7 +459,7 @@ class _Bar(_Lines):
 
 @contextmanager
 def count_progress(doing: str, past: str, rest: str, console: Console | None = None) -> Iterator[Count]:
-    """Give a ``Count`` that is shown, on the standard error unless told, as suits that, and if it is interrupted."""
+    """Give the progress of a command, which is shown on a console, the standard error, and told if interrupted."""
     console = console or Terminal(stderr=True)
     count = Count(doing, past, rest)
     shown = (_Bar if console.is_terminal else _Lines)(console, count)

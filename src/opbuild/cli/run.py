@@ -7,7 +7,16 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from opbuild.cli.options import FOLDER, OnePath, Whole, input_option, model_arguments, model_options, seed_option
+from opbuild.cli.options import (
+    FOLDER,
+    OnePath,
+    Whole,
+    input_option,
+    model_arguments,
+    model_options,
+    seed_option,
+    value_option,
+)
 from opbuild.cli.picture import picture_options
 from opbuild.errors import OptionError
 from opbuild.files.kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
@@ -35,12 +44,10 @@ class RunCommand(click.Command):
 @model_arguments("[SCRIPT.py|MODEL.onnx|MODEL.om]")
 @click.argument("arguments", metavar="[ARGUMENTS...]", nargs=-1)
 @input_option
-@click.option("--output_dir", metavar="DIR", type=OnePath(FOLDER, folder=True),
-              help="Write each output to DIR/<name>.npy.")  # fmt: skip
+@value_option("--output_dir", "DIR", "Write each output to DIR/<name>.npy.", OnePath(FOLDER, folder=True))
 @click.option("--serve", metavar="PACKAGE", type=click.Choice(["mindspore", "onnxruntime"]), multiple=True,
               help="Let a script's import of it find opbuild's own.  [repeatable]")  # fmt: skip
-@click.option("--repeat", metavar="N", type=Whole(1), default=10, show_default=True,
-              help="Timed calls after the first.")  # fmt: skip
+@value_option("--repeat", "N", "Timed calls after the first.", Whole(1), default=10, show_default=True)
 @seed_option
 @picture_options
 @model_options
@@ -99,8 +106,7 @@ MOST_RANKS = 1024
 
 
 @click.command(context_settings={"allow_interspersed_args": False})  # what follows the script is the script's
-@click.option("-n", "--num_ranks", metavar="N", type=Whole(1, MOST_RANKS), required=True,
-              help="How many ranks to start.")  # fmt: skip
+@value_option("-n --num_ranks", "N", "How many ranks to start.", Whole(1, MOST_RANKS), required=True)
 @click.option(
     "--per_device_dirs", is_flag=True,
     help="Run rank k in device<k>/, which is made, so that it keeps device<k>/rank_<k>/kernel_meta.",

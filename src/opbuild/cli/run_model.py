@@ -75,15 +75,7 @@ def run_model(
 
 
 class ReadyNetwork(NamedTuple):
-    """A network that is built or loaded, and its first call.
-
-    Attributes:
-        network: The network.
-        data: What it was called with.
-        outputs: Its outputs.
-        seconds: Time until they were there.
-        place: Where what was built is stored, in words; empty if nothing was built.
-    """
+    """A network that is built or loaded, its first call, and where what was built is stored, in words."""
 
     network: Network
     data: dict[str, Array]
@@ -147,11 +139,7 @@ def _show(ready: ReadyNetwork, repeat: int) -> None:
 
 
 def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
-    """Load the files of ``--input``.
-
-    Args:
-        options: ``name=file.npy``, or ``file.npy`` alone for a network with one input; its name is then ``""``.
-    """
+    """Load the files of ``--input``: ``name=file.npy``, or ``file.npy`` for the only input, by the name ``""``."""
     arrays: dict[str, Array] = {}
     for option in options:
         name, separator, file = option.rpartition("=")
@@ -205,12 +193,7 @@ def check_inputs(
     *,
     built: bool = False,
 ) -> None:
-    """Check the command line's data for the inputs of a network against the network's declaration.
-
-    Raises:
-        InputError: If data is for no input, or has another type or shape.
-        ShapeError: If a shape is for no input.
-    """
+    """Check the command line's data for the inputs of a network against the network's declaration."""
     names = [port.name for port in ports]
     own = f"its inputs are {', '.join(names)}" if names else "it has no inputs"
     for name in input_shapes:

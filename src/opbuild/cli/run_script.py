@@ -97,10 +97,6 @@ def run_script(path: str | os.PathLike[str], args: list[str], serve: Collection[
 
     Returns:
         The exit code: 0, what the script gave to ``sys.exit``, or 1 after an exception of the script.
-
-    Raises:
-        FileError: If there is no such script.
-        OpbuildError: What opbuild raised while it built or ran a network, if the script did not catch it.
     """
     _flush_lines()
     script = Path(path)

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import json_option, locate, print_json, target_options
-from opbuild.cli.options import OnePath, shapes_option, unused_threads_option
+from opbuild.cli.options import (
+    TO_WRITE,
+    OnePath,
+    json_option,
+    locate,
+    print_json,
+    shapes_option,
+    target_options,
+    unused_threads_option,
+    value_option,
+)
 from opbuild.cli.streams import echo
 from opbuild.errors import BuildError, OptionError
 from opbuild.files.writing import same_file, unwritable
@@ -104,10 +113,8 @@ def _show(done: Moved, level: Level) -> None:
 
 
 @click.command()
-@click.argument("bundle", type=OnePath("the file to write"))
-@click.option(
-    "--model", metavar="MODEL.onnx", type=OnePath("the path of an ONNX model"), help="Only what this model needs."
-)
+@click.argument("bundle", type=TO_WRITE)
+@value_option("--model", "MODEL.onnx", "Only what this model needs.", OnePath("the path of an ONNX model"))
 @click.option("--network", is_flag=True, help="With --model: its stored network and weights too.")
 @click.option("--input_shape", metavar="SHAPES", help='With --model: shapes that it leaves open, "data:1,3,224,224".')
 @unused_threads_option

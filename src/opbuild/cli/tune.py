@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import json_option, print_json, read_span
-from opbuild.cli.options import THREADS, OnePath, Whole, cache_path_option, new_file, shapes_option, workers_option
+from opbuild.cli.options import (
+    THREADS,
+    OnePath,
+    Whole,
+    cache_path_option,
+    json_option,
+    new_file,
+    print_json,
+    read_span,
+    shapes_option,
+    value_option,
+    workers_option,
+)
 from opbuild.cli.progress import QUIET_SECONDS, shown_while
 from opbuild.cli.tables import Terminal, say, show_table, text_table
 from opbuild.config import Config
@@ -29,24 +40,16 @@ _REDRAW_SECONDS = 0.5
 @click.command()
 @click.argument("paths", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of a file"))
 @shapes_option
-@click.option(
-    "--budget",
-    metavar="TIME",
-    help="No further candidates are tried after that: 90s, 10m, 2h.  [default: until all is known]",
+@value_option(
+    "--budget", "TIME", "No further candidates are tried after that: 90s, 10m, 2h.", usual="until all is known"
 )
-@click.option(
-    "--operators", metavar="TYPE,TYPE", help="Tune the calls of these operator types: Conv,MatMul.  [default: all]"
-)
+@value_option("--operators", "TYPE,TYPE", "Tune the calls of these operator types: Conv,MatMul.", usual="all")
 @click.option("--again", is_flag=True, help="Measure again what the tuning database has already.")
-@click.option(
-    "--num_threads",
-    "--threads",
-    "num_threads",
-    metavar="N",
-    type=Whole(1, 1024),
-    help=f"Threads that run the network; what is found is for as many.  [default: {THREADS}]",
-)
-@click.option("--soc_version", metavar="LEVEL", help="The level whose code is tuned: x86-64-v3, ...  [default: host]")
+@value_option(
+    "--num_threads --threads num_threads", "N", "Threads that run the network; what is found is for as many.",
+    Whole(1, 1024), THREADS,
+)  # fmt: skip
+@value_option("--soc_version", "LEVEL", "The level whose code is tuned: x86-64-v3, ...", usual="host")
 @cache_path_option
 @workers_option
 def tune(

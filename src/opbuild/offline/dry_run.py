@@ -243,11 +243,7 @@ class _Maker:
         return (self._random.random(type_.shape) * (chance > 0)).astype(dtype)
 
     def results(self, types: Sequence[TensorType]) -> list[Array]:
-        """Return made-up results of a segment.
-
-        Raises:
-            _Enough: If the run met enough segments.
-        """
+        """Return made-up results of a segment."""
         self._count += 1
         if self._count > LONGEST:
             raise _Enough
@@ -255,11 +251,7 @@ class _Maker:
 
 
 class _Stand:
-    """Stands for what runs a segment.
-
-    Attributes:
-        make: Makes up values of types.
-    """
+    """Stands for what runs a segment."""
 
     arena_size = 0
     make: Callable[[Sequence[TensorType]], list[Array]]

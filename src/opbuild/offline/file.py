@@ -55,8 +55,7 @@ _ARGUMENT = np.dtype([(name, "<u4") for name in ("buffer", "type", "rank", "firs
 def tables(record: Record) -> bytes:
     """Return a record as tables for C; if C cannot run it, as far as its inputs and outputs, with the reason.
 
-    Args:
-        record: What runs; its constants lie in one section, at their offsets.
+    Its constants lie in one section, at their offsets.
     """
     text, problem = _StringTable(), why_not_in_c(record)
     steps = [step for step in record.steps if isinstance(step, KernelStep) and not problem]
@@ -196,18 +195,8 @@ def write_offline(
 ) -> None:
     """Write an offline model, whole or not at all.
 
-    Args:
-        path: The file.
-        name: The network's name.
-        level: The level that it is for.
-        records: How each input signature runs; all have the same inputs but for their shapes.
-        library: The linked kernels of all of them; empty if there are none.
-        weights: The constants that the records refer to.
-        build: What the build did, as JSON values.
-        outputs: The network's outputs, if its records are first segments of it, which have others.
-        more: Further sections.
-        trust: What it is signed with.
-        watch: Told how many bytes of the weights are written.
+    All records have the same inputs but for their shapes. ``outputs`` are the network's, if its records are first
+    segments of it, which have others.
 
     Raises:
         OSError: If it cannot be written.
@@ -280,11 +269,7 @@ class OfflineModel:
         return library
 
     def record(self, index: int) -> Record:
-        """Return the record of a signature.
-
-        Raises:
-            InvalidModelError: If the file's record cannot be run safely.
-        """
+        """Return the record of a signature."""
         try:
             record = from_json(parse_json(self.container.section(PLAN, index).tobytes()))
         except ValueError as error:

@@ -57,13 +57,7 @@ _MOST_SECTIONS = 65536
 
 @dataclass(frozen=True)
 class Section:
-    """One section to write.
-
-    Attributes:
-        kind: What it holds.
-        index: Which of several of its kind.
-        parts: Its bytes, in pieces; each begins on the next multiple of 64 bytes.
-    """
+    """One section to write, of a kind, by number among those; each part begins on the next multiple of 64 bytes."""
 
     kind: int
     index: int
@@ -134,13 +128,7 @@ def write_container(path: Path, sections: Sequence[Section], trust: Trust = PRIV
 
 
 def open_container(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, copies: bool = False) -> Container:
-    """Map a file, or copy it, and check it whole.
-
-    Args:
-        path: The file.
-        verify: Whether to read the weights and compare them with their digest too; all else always is.
-        trust: Whose file is believed, and what it must be signed with.
-        copies: Whether to read the weights into memory of this process instead of mapping them.
+    """Map a file, or copy it, and check it whole, the weights only if they are to be verified.
 
     Raises:
         InvalidModelError: If it cannot be read, is no offline model, is of another version, is damaged or not signed,

@@ -91,12 +91,7 @@ class RangeBinder:
         return self._outputs
 
     def bind(self, shapes: Shapes) -> Bound:
-        """Make the network ready for a size.
-
-        Raises:
-            ShapeError: If the size is outside the ranges, or no program is for it.
-            BuildError: If the file was written by another version of opbuild.
-        """
+        """Make the network ready for a size."""
         if self.sizes is not None:
             self.sizes.check(shapes)
         self._require_same_version()
@@ -167,11 +162,7 @@ class _Programs:
         self._networks: dict[int, DynamicNetwork] = {}
 
     def bind(self, shapes: Shapes) -> Binding | Unserved:
-        """Return the segment, ready for a size; or why it is not, if no program is for it.
-
-        Raises:
-            InvalidModelError: If the file is not sound.
-        """
+        """Return the segment, ready for a size; or why it is not, if no program is for it."""
         file, clock = self._file, Clock()
         with clock("bind"), file.lock, file.sound():
             bound = self._bound(shapes)

@@ -27,7 +27,7 @@ from opbuild.program import HostCall
 from opbuild.report import Clock
 from opbuild.session import Session
 from opbuild.target.host import host_level
-from opbuild.text.names import nearest
+from opbuild.text.plural import nearest
 
 if TYPE_CHECKING:
     from opbuild.frontend.operator_examples import OperatorExample

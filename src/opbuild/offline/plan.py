@@ -69,11 +69,7 @@ class FilePlan:
         return "" if self.source is None else self.source.digest
 
     def require_unchanged(self) -> None:
-        """Refuse a model of which somebody may have changed a file while it was built.
-
-        Raises:
-            InvalidModelError: If somebody did, or waits to.
-        """
+        """Refuse a model of which somebody may have changed a file while it was built."""
         if self.source is not None and self.source.edited:
             raise self.source.changed_error()
 
@@ -139,12 +135,7 @@ def _first(source: ModelSource, signatures: Sequence[Shapes]) -> FirstSegment:
 def _plan_segments(
     source: ModelSource, session: Session, signatures: Sequence[Shapes] = (), sizes: Sizes | None = None
 ) -> FilePlan:
-    """Return the needs of a file that binds the segments of a network where it is run: for signatures, or for ranges.
-
-    Raises:
-        ShapeError: If the network takes none of the sizes that were tried.
-        UnsupportedOperatorError: If the file cannot hold the network.
-    """
+    """Return the needs of a file that binds the segments of a network where it is run: for signatures or ranges."""
     _require_tensors(source)
     samples, clock = sizes.samples() if sizes else signatures, Clock()
     source.keeps = True
@@ -346,10 +337,6 @@ def check(
     """Look for every operator of a model that has no kernel; nothing is compiled and the compiler is not needed.
 
     Arguments are those of ``build_offline``.
-
-    Raises:
-        ModelError: If the model is at fault as a whole.
-        OptionError: If an argument is at fault.
     """
     from opbuild.frontend.onnx_inspect import check_nodes
 

@@ -136,9 +136,6 @@ class Search:
             source: The segment.
             sizes: Sizes that stand for all, neighbours far apart: kernels are those that suit them.
             others: Further sizes, for which there are to be programs.
-
-        Raises:
-            ShapeError: If the network takes none of the former.
         """
         segment = FileSegment(source.digest or "", source.declaration.inputs, [])
         self._until_quiet(segment, source, sizes, QUIET)
@@ -220,12 +217,6 @@ def range_sections(
     plan: RangePlan, networks: Sequence[Assembled], kernels: Iterable[OpDesc], weights: PackedWeights
 ) -> Iterator[Section]:
     """Yield the sections from which ``RangeBinder`` binds: one of contents, and one for each program.
-
-    Args:
-        plan: What to store.
-        networks: The network of each of its programs, in order.
-        kernels: The kernels of the file's library.
-        weights: The file's constants; those of the programs are added.
 
     Raises:
         ValueError: If a node has an attribute that cannot be stored.

@@ -22,7 +22,7 @@ from opbuild.onnxruntime.options import RunOptions, SessionOptions
 from opbuild.onnxruntime.status import InvalidArgument, as_status, failure
 from opbuild.onnxruntime.values import OrtValue, OrtValueVector, array_dtype, require_cpu
 from opbuild.platform.background import begin
-from opbuild.platform.interrupts import quiet_when_interrupted
+from opbuild.platform.calls import quiet_when_interrupted
 from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 
@@ -97,11 +97,7 @@ class IOBinding:
         self.inputs[name] = OrtValue(_array_at(buffer_ptr, shape, element_type))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        """Read an input from a value.
-
-        Raises:
-            RuntimeError: If there is no such input.
-        """
+        """Read an input from a value."""
         self.session.feeds.require(name)
         self.inputs[name] = ortvalue
 

@@ -118,11 +118,7 @@ _KINDS: dict[type[OpbuildError], type[StatusError]] = {
 
 
 class as_status:  # noqa: N801  used as a function
-    """Lets an error of opbuild leave a block as one of ONNX Runtime's, which keeps its hint and names its cause.
-
-    Args:
-        before: What the text begins with.
-    """
+    """Lets an error of opbuild leave a block as one of ONNX Runtime's behind some text, with its hint and its cause."""
 
     def __init__(self, before: str = "") -> None:
         self._before = before

@@ -21,9 +21,6 @@ class Span(NamedTuple):
 
     Attributes:
         lane: ``steps``, or ``worker`` and a number.
-        name: The step, or the operator that was compiled.
-        began: Milliseconds since the recording began.
-        milliseconds: How long it took.
         detail: Why it was done, or empty.
     """
 

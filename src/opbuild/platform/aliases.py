@@ -13,7 +13,6 @@ class AliasFinder(MetaPathFinder):
     """Finds a package and its modules in another one, also where the package itself is installed.
 
     Args:
-        name: The package's name.
         face: The name of the package that stands in.
         missing: Returns the error for a module that is not there.
         place: Returns the name there of one of its modules; default: the same below ``face``.
@@ -34,11 +33,7 @@ class AliasFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module of the package; None for any other.
-
-        Raises:
-            ImportError: For a part of the package that is not there.
-        """
+        """Return the spec of a module of the package, which must be there; None for any other."""
         if fullname.partition(".")[0] != self.name:
             return None
         try:

@@ -200,13 +200,7 @@ _THREADS = 2
 
 
 class WriteJob:
-    """Tasks that may be done side by side, and one that follows all of them.
-
-    Args:
-        name: What it makes, for who asks for that.
-        tasks: The tasks; they raise nothing but what is to end the program.
-        last: The same.
-    """
+    """Tasks that may be done side by side, and one that follows all of them."""
 
     def __init__(self, name: str, tasks: Iterable[Task], last: Task) -> None:
         self.name = name

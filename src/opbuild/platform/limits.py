@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, wraps
 from typing import Any, TypeVar, cast
@@ -34,8 +34,6 @@ class Limit(NamedTuple):
     """A limit of this process.
 
     Attributes:
-        name: Of the system, behind ``RLIMIT_``.
-        what: What it limits.
         flag: Of the shell's ``ulimit``.
         low: Bytes below which a compiler or a linker may fail and not say why; 0 for what is no number of bytes.
     """
@@ -117,11 +115,7 @@ def has_room() -> bool:
 
 
 def require_room() -> None:
-    """Refuse to load libraries where there is hardly any room for them: some of them end the process.
-
-    Raises:
-        MemoryError: If there is not.
-    """
+    """Refuse, by a MemoryError, to load libraries where there is hardly any room: some of them end the process."""
     if _room() < _LEAST:
         raise MemoryError("there is not enough memory")
 
@@ -201,7 +195,8 @@ def _bytes(count: int) -> str:
 
 
 _UNLIMITED = math.inf
-_Reader = Callable[[Path], tuple[int, int]]
+_FIRST_VERSION, _SECOND_VERSION = ("cpu.cfs_quota_us", "cpu.cfs_period_us"), ("cpu.max",)
+"""Files of control groups that have the quota and the period, one behind the other."""
 
 
 @lru_cache(maxsize=1)
@@ -219,33 +214,23 @@ def cpu_limit(root: Path = Path("/")) -> int | None:
     for line in lines:
         _, controllers, group = line.split(":", 2) if line.count(":") >= 2 else ("", "none", "")
         if not controllers:
-            cores = min(cores, _least(root / "sys/fs/cgroup", group, _second_version))
+            cores = min(cores, _least(root / "sys/fs/cgroup", group, _SECOND_VERSION))
         elif "cpu" in controllers.split(","):
             for mount in {controllers, "cpu"}:
-                cores = min(cores, _least(root / "sys/fs/cgroup" / mount, group, _first_version))
+                cores = min(cores, _least(root / "sys/fs/cgroup" / mount, group, _FIRST_VERSION))
     return max(1, math.ceil(cores)) if cores != _UNLIMITED else None
 
 
-def _least(mount: Path, group: str, read: _Reader) -> float:
+def _least(mount: Path, group: str, files: Sequence[str]) -> float:
     """Return the least limit of a group and the groups above it; in a container only the mount's root may exist."""
     folder = mount / group.strip("/")
     cores = _UNLIMITED
     while True:
         try:
-            quota, period = read(folder)
+            quota, period = map(int, " ".join((folder / name).read_text("utf-8") for name in files).split())
             cores = min(cores, quota / period if quota > 0 < period else _UNLIMITED)
         except (OSError, ValueError):
             pass  # no such group here, or no limit that is a number
         if folder == mount or mount not in folder.parents:
             return cores
         folder = folder.parent
-
-
-def _second_version(folder: Path) -> tuple[int, int]:
-    quota, period = (folder / "cpu.max").read_text(encoding="utf-8").split()
-    return int(quota), int(period)
-
-
-def _first_version(folder: Path) -> tuple[int, int]:
-    quota, period = (int((folder / f"cpu.cfs_{name}_us").read_text(encoding="utf-8")) for name in ("quota", "period"))
-    return quota, period

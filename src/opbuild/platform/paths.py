@@ -7,6 +7,7 @@ order are the same for both kinds, digests are not: a set or the keys of a dicti
 from __future__ import annotations
 
 import errno
+import operator
 import os
 import stat
 import sys
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 else:
+
+    def _as_pathlib(compare: Callable[[Any, Any], bool]) -> Callable[[Path, object], bool]:
+        return lambda path, other: compare(path._standard(), other)
 
     class _Kind(type):
         def __getattr__(cls, name: str) -> Any:
@@ -57,17 +61,7 @@ else:
         def __eq__(self, other: object) -> bool:
             return self._text == str(other) if isinstance(other, Path) else NotImplemented
 
-        def __lt__(self, other: object) -> bool:
-            return self._standard() < other
-
-        def __gt__(self, other: object) -> bool:
-            return self._standard() > other
-
-        def __le__(self, other: object) -> bool:
-            return self._standard() <= other
-
-        def __ge__(self, other: object) -> bool:
-            return self._standard() >= other
+        __lt__, __gt__, __le__, __ge__ = map(_as_pathlib, (operator.lt, operator.gt, operator.le, operator.ge))
 
         def __truediv__(self, other: str | os.PathLike[str]) -> Path:
             if type(other) is not str or "/" in other or other in ("", ".") or self._text[-1] in "/.":

@@ -12,12 +12,7 @@ NAME = "opbuild"
 
 
 class DefaultFolder(NamedTuple):
-    """A folder that nobody has named.
-
-    Attributes:
-        folder: Where it is, absolute; it need not be there.
-        warning: What the user should know about it; empty for nothing.
-    """
+    """A folder that nobody has named, absolute and perhaps not there; and a warning about it, or an empty text."""
 
     folder: Path
     warning: str = ""

@@ -49,12 +49,7 @@ class Registry(MutableMapping[Operator, V]):
             self.declare(name)
 
     def declare(self, module: str, served: Served | None = None) -> None:
-        """Tell the operators that a module serves, which is loaded when one of them is asked for.
-
-        Args:
-            module: Its name in the package, or its full one if it has a dot.
-            served: What it serves; None: only the module itself knows.
-        """
+        """Tell the operators that a module serves, which is loaded when one of them is asked for."""
         if served is None:
             self._others.append(self._full(module))
             return
@@ -65,11 +60,7 @@ class Registry(MutableMapping[Operator, V]):
                     modules.append(self._full(module))
 
     def register(self, *op_types: str, domain: str = "") -> Callable[[V], V]:
-        """Register the decorated function for operators.
-
-        Raises:
-            ValueError: If another one serves one of them, and they are not joined.
-        """
+        """Register the decorated function for operators, which no other serves unless they are joined."""
 
         def add(value: V) -> V:
             for op_type in op_types:

@@ -27,13 +27,7 @@ UNLIMITED = -1
 
 
 class Slots:
-    """The slots of one kind as one process takes them. One thread at a time may use it.
-
-    Args:
-        kind: ``URGENT`` or ``LOW``.
-        count: Compiles that this process allows at once.
-        folder: Where the files are; default: the user's own in the temporary folder.
-    """
+    """The slots of one kind as one process takes them. One thread at a time may use it."""
 
     def __init__(self, kind: str, count: int, folder: Path | None = None) -> None:
         self._free = _opened(folder or Path(tempfile.gettempdir()) / f"opbuild-slots-{os.geteuid()}", kind, count)

@@ -30,11 +30,7 @@ State = tuple[int, int, int, int]
 
 
 class SourceFiles:
-    """The sources as they are at one moment.
-
-    Attributes:
-        states: The files that count, by path below ``root``, each with its state when this object was made.
-    """
+    """The sources at one moment: ``states`` are those of all files that count, by path below ``root``."""
 
     def __init__(self, root: str | Path = Path(__file__).parent.parent) -> None:
         self.root = os.path.abspath(root)

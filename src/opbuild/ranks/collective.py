@@ -72,11 +72,7 @@ class Transport(Protocol):
     serves_threads: bool
 
     def run(self, collective: Collective, array: Array) -> Array:
-        """Take part in an operation with a dense array; return this rank's result, a fresh array.
-
-        Raises:
-            RankError: If another rank does something else, fails, or hangs.
-        """
+        """Take part in an operation with a dense array; return this rank's result, a fresh array."""
         ...
 
     def close(self) -> None:
@@ -134,12 +130,7 @@ class Line:
         self._latest: Future[Array] | None = None
 
     def start(self, collective: Collective, array: Array) -> Future[Array]:
-        """Begin an operation; ``result_of`` gives its result.
-
-        Args:
-            collective: The operation.
-            array: This rank's dense array; it must stay as it is until the operation has ended.
-        """
+        """Begin an operation; ``result_of`` gives its result. The array must stay as it is until that has ended."""
         future: Future[Array] = Future()
         with self._lock:
             if self._thread is None and self._transport.serves_threads:

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 
 from opbuild.platform.background import begin
 from opbuild.platform.paths import Path
-from opbuild.platform.records import dataclass, field
+from opbuild.platform.records import NamedTuple, dataclass, field
 
 SOCKET = "hub"
 CHUNK = 1 << 16
@@ -65,11 +65,7 @@ def has_hub(folder: Path) -> bool:
 
 
 def connect(folder: Path) -> socket.socket:
-    """Connect to the hub of a job.
-
-    Raises:
-        OSError: If there is none, or it is another user's.
-    """
+    """Connect to the hub of a job, if there is one and it is this user's."""
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if not stat.S_ISSOCK((folder / SOCKET).lstat().st_mode):
@@ -125,6 +121,7 @@ class Meeting:
         self._said.pop(rank, None)
 
 
+@dataclass(eq=False)
 class _Peer:
     """Who has connected.
 
@@ -134,12 +131,11 @@ class _Peer:
         refusal: The answer to all that it says; empty: none is refused.
     """
 
-    def __init__(self, link: socket.socket) -> None:
-        self.link = link
-        self.since = time.monotonic()
-        self.rank: int | None = None
-        self.unread = b""
-        self.refusal = ""
+    link: socket.socket
+    since: float = field(default_factory=time.monotonic)
+    rank: int | None = None
+    unread: bytes = b""
+    refusal: str = ""
 
     def say(self, answer: str) -> bool:
         """Send an answer; return whether it was taken: who does not read his answers is not waited for."""
@@ -150,19 +146,12 @@ class _Peer:
             return False
 
 
-class _Absence:
-    """A rank whose connection is gone.
+class _Absence(NamedTuple):
+    """A rank whose connection is gone; ``others`` were connected then, later ones may meet it when it is back."""
 
-    Args:
-        reason: Why, for the others.
-        until: When the others are told.
-        others: Who was connected then; who connects later may meet it when it is back.
-    """
-
-    def __init__(self, reason: str, until: float, others: list[_Peer]) -> None:
-        self.reason = reason
-        self.until = until
-        self.others = others
+    reason: str
+    until: float
+    others: list[_Peer]
 
 
 class Hub:

@@ -167,8 +167,6 @@ class Rank:
 
     Attributes:
         process: Its process, the leader of a group of its own.
-        streams: What reads its output and its errors.
-        code: How it ended, as a shell would say; None: it runs.
     """
 
     number: int
@@ -196,11 +194,7 @@ class Rank:
 
 @dataclass
 class RankJob:
-    """The script to start, its arguments, the number of ranks, and the environment that they inherit.
-
-    Attributes:
-        per_device_dirs: Whether rank k runs in ``device<k>``.
-    """
+    """The script to start, its arguments, the number of ranks, and the environment that they inherit."""
 
     script: Path
     arguments: Sequence[str]
@@ -210,11 +204,7 @@ class RankJob:
 
 
 def launch(job: RankJob) -> int:
-    """Run a job and return 0 when all ranks ended well.
-
-    Returns:
-        0; 130 after Ctrl-C; 128 and the signal's number after another signal.
-    """
+    """Run a job and return 0 when all ranks ended well; 128 and the signal's number after a signal."""
     script = Path(os.path.abspath(job.script))
     require_kind(job.script, SCRIPT)
     job = replace(job, script=script)
@@ -451,11 +441,7 @@ class PrefixedLines:
         self._unfinished = b""
 
     def feed(self, data: bytes) -> None:
-        """Take output and write the lines that it completes.
-
-        Raises:
-            OSError: If nobody reads any more.
-        """
+        """Take output and write the lines that it completes."""
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         if len(self._unfinished) > LONGEST:
             lines.append(self._unfinished)

@@ -36,11 +36,7 @@ SLEEPS = (50e-6, 1e-3)
 
 
 def load_mpi() -> Any:
-    """Return ``mpi4py.MPI``; loading it initialises MPI.
-
-    Raises:
-        RankError: If it is not installed, or finds no MPI library.
-    """
+    """Return ``mpi4py.MPI``; loading it initialises MPI."""
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -134,11 +130,7 @@ class MpiTransport:
         return [array.reshape(-1).view(np.uint8), self._mpi.BYTE]
 
     def _compare(self, collective: Collective) -> None:
-        """Meet all ranks, and see that they do the same.
-
-        Raises:
-            RankError: On every rank, if one does something else.
-        """
+        """Meet all ranks, and see that they do the same; if one does not, all of them fail."""
         own = np.zeros(DESCRIPTION, np.uint8)
         text = str(collective).encode()[:DESCRIPTION]
         own[: len(text)] = np.frombuffer(text, np.uint8)

@@ -157,12 +157,8 @@ class Patience:
     """Judges one wait.
 
     Args:
-        what: What for, for messages.
         number: The number of the operation: who waits for this one or a later one has arrived.
         limit: Seconds without progress; ``inf`` for no limit.
-        limit_name: The variable that sets it.
-        compile_timeout: Seconds that one compile may take.
-        started: When the wait began.
     """
 
     rank: int
@@ -184,11 +180,7 @@ class Patience:
         self._next_line = self.started + FIRST_LINE
 
     def look(self, now: float, ranks: Mapping[int, Snapshot | None]) -> list[str]:
-        """Return the lines to say now.
-
-        Raises:
-            RankError: If a rank that is waited for ended, or no rank made progress for too long; it names the rank.
-        """
+        """Return the lines to say now; fail if a rank that is missing ended, or none made progress for too long."""
         missing = [rank for rank in range(self.size) if rank != self.rank and not self._arrived(ranks.get(rank))]
         self._idle += min(now - self._looked, LONGEST_STEP)
         self._looked = now
@@ -254,11 +246,7 @@ Ready = Callable[[float], bool]
 
 
 class Waiter:
-    """Waits for one operation after the other. The first two connect: the meeting, and the first that has data.
-
-    Attributes:
-        folder: The same; it may become known later.
-    """
+    """Waits for one operation after the other. The first two connect: the meeting, and the first that has data."""
 
     def __init__(self, config: Config, folder: Path | None) -> None:
         self._config = config

@@ -61,11 +61,7 @@ def connect(config: Config) -> Transport:
 
 
 def connected() -> Transport:
-    """Return the connection.
-
-    Raises:
-        RankError: If there is none.
-    """
+    """Return the connection."""
     if _WORLD.transport is None:
         raise RankError("the ranks are not connected", "call opbuild.mindspore.communication.init() first")
     return _WORLD.transport
@@ -94,11 +90,7 @@ def fail(code: int) -> None:
 
 
 def evaluate_collective(node: Node, inputs: Sequence[Array | None]) -> list[Array]:
-    """Return a rank's result of an operator of all ranks.
-
-    Raises:
-        RankError: If the ranks are not connected, do different things, or one fails.
-    """
+    """Return a rank's result of an operator of all ranks."""
     array = inputs[0]
     if array is None:
         raise RankError(f"{node.op_type} node {node.name!r} has no input", "give it a tensor")
@@ -122,9 +114,6 @@ def run(kind: str, array: Array, reduction: str = "", root: int = 0) -> Array:
         array: This rank's array.
         reduction: ``sum``, ``max``, ``min`` or ``prod``, for kinds that reduce.
         root: The rank whose array ``Broadcast`` gives to all.
-
-    Raises:
-        RankError: If the ranks are not connected, do different things, or one fails.
     """
     return _line().run(*_described(kind, array, reduction, root))
 

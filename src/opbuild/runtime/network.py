@@ -220,7 +220,7 @@ class Network:
     def _output(self, name: Any) -> int:
         if name in self._outputs:
             return self._outputs.index(name)
-        from opbuild.text.names import nearest
+        from opbuild.text.plural import nearest
 
         raise InputError(
             f"the network {self.name} has no output {name!r}",
@@ -241,7 +241,7 @@ class Network:
         return f"<opbuild network {self.name} ({inputs}) -> ({outputs})>"
 
     def _repr_html_(self) -> str:
-        from opbuild.text.notebook import table, titled
+        from opbuild.text.visible import table, titled
 
         sides = (("input", self.inputs), ("output", self.outputs))
         rows = [(side, each.name, each.dtype.name, shape_text(each.shape)) for side, ends in sides for each in ends]
@@ -317,7 +317,7 @@ class Network:
         for name, value in kwargs.items():
             position = self._positions.get(name)
             if position is None:
-                from opbuild.text.names import nearest
+                from opbuild.text.plural import nearest
 
                 near = nearest(name, self._positions)
                 raise InputError(f"the network {self.name} has no input {name!r}", f"{near}its inputs are {names}")
@@ -423,6 +423,6 @@ def _how_to_fit(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) ->
 
 
 def _bare(interrupt: KeyboardInterrupt) -> KeyboardInterrupt:
-    from opbuild.platform.interrupts import bare
+    from opbuild.platform.calls import bare
 
     return bare(interrupt)

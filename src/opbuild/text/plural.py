@@ -1,8 +1,9 @@
-"""Numbers of things in messages: the only place that makes a plural, and that leaves some out."""
+"""Words of messages: numbers of things, of which some are left out, and names that are nearly those that exist."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 def counted(number: int, thing: str, things: str = "") -> str:
@@ -39,3 +40,18 @@ def size(nbytes: int) -> str:
         if nbytes >= factor:
             return f"{nbytes / factor:.1f} {unit}"
     return f"{nbytes} B"
+
+
+def nearest(name: Any, known: Iterable[str]) -> str:
+    """Return the beginning of a hint, such as ``did you mean 'probs'? ``; empty if no name is near."""
+    near = close_to(name, known) if isinstance(name, str) else ""
+    return f"did you mean {near!r}? " if near else ""
+
+
+def close_to(name: str, known: Iterable[str]) -> str:
+    """Return the name that is nearest, whatever the case of its letters; empty if none is near."""
+    from difflib import get_close_matches
+
+    spelled = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), spelled, 1)
+    return spelled[near[0]] if near else ""

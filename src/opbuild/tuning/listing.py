@@ -28,12 +28,7 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """The content of a tuning database.
-
-    Attributes:
-        rows: The records that count for their places.
-        problems: What is wrong with it, for readers.
-    """
+    """The content of a tuning database: its file, the records that count for their places, its problems in words."""
 
     path: Path
     rows: tuple[Listed, ...]
@@ -65,11 +60,7 @@ def listed(config: Config) -> Listing:
 
 
 def export_database(config: Config, file: Path) -> int:
-    """Write the records that count for their places into a file, and return how many there are.
-
-    Raises:
-        OptionError: If the bank cannot be read, or the file not be written.
-    """
+    """Write the records that count for their places into a file, and return how many there are."""
     trust = make_trust(config)
     records = read_database(config.tune_bank, trust).latest().values()
     try:
@@ -80,11 +71,7 @@ def export_database(config: Config, file: Path) -> int:
 
 
 def import_databases(config: Config, files: Sequence[Path]) -> tuple[int, int]:
-    """Add the records of other databases; return how many were added, and how many lines were left out.
-
-    Raises:
-        OptionError: If one cannot be read, or the bank not be written.
-    """
+    """Add the records of other databases; return how many were added, and how many lines were left out."""
     trust = make_trust(config)
     for file in files:
         is_there = False

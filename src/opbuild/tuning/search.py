@@ -105,8 +105,8 @@ def judged(choice: Variant | None, pairs: Sequence[Pair]) -> Finding:
     return Finding(choice, bound < GAIN, before, after, bound, high - low, len(pairs))
 
 
-def median_bound(values: Sequence[float], confidence: float = CONFIDENCE) -> float:
-    """Return an upper bound of a distribution's median at some confidence; infinite if values are too few.
+def median_bound(values: Sequence[float]) -> float:
+    """Return an upper bound of a distribution's median with ``CONFIDENCE``; infinite if values are too few.
 
     The k-th smallest of n values is below the median only if at least k are, each with a chance of a half.
     """
@@ -114,7 +114,7 @@ def median_bound(values: Sequence[float], confidence: float = CONFIDENCE) -> flo
     tail = 0.0
     for k in range(count, -1, -1):
         tail += comb(count, k) / 2**count
-        if tail > 1 - confidence:
+        if tail > 1 - CONFIDENCE:
             return sorted(values)[k] if k < count else inf
     return inf
 

@@ -37,7 +37,6 @@ class NetworkForm:
     """A built network whose calls can be timed and looked at.
 
     Attributes:
-        nodes: The nodes of each call.
         nbytes: Bytes of weights and of memory for what lies between calls.
     """
 
@@ -152,12 +151,9 @@ CACHED = 64 * 2**20
 
 
 class Trials:
-    """Measures forms beside the form that is known to be best.
+    """Measures forms beside the form that is known to be best, by a clock in nanoseconds.
 
-    Args:
-        base: The form that is known to be best.
-        choices: Its answers.
-        clock: Nanoseconds; by default of this thread's processor where it computes alone, else of the wall.
+    That is this thread's processor's where it computes alone, else the wall's.
 
     Attributes:
         measured: How many forms were measured.
@@ -170,11 +166,10 @@ class Trials:
         base: NetworkForm,
         choices: Choices,
         threads: int,
-        clock: Callable[[], int] | None = None,
         tell: Callable[[int], None] = lambda count: None,
     ) -> None:
         self._forms, self._base, self._choices, self._tell = forms, base, choices, tell
-        self._clock = clock or (time.thread_time_ns if threads == 1 else time.perf_counter_ns)
+        self._clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
         self.measured = 0
         self.refused: list[tuple[TuningQuery, str]] = []
 

@@ -116,10 +116,8 @@ class Row(NamedTuple):
 
     Attributes:
         question: What its family is asked.
-        nodes: For which nodes.
         default: The family's own answer.
         known: Whether the bank knew it before, so that nothing was measured.
-        choice: What it is now.
     """
 
     question: TuningQuery
@@ -210,11 +208,7 @@ def tune_model(
 
 
 class Tuner:
-    """Tunes one network.
-
-    Attributes:
-        result: What was found so far.
-    """
+    """Tunes one network; ``result`` is what was found so far."""
 
     def __init__(
         self,
@@ -389,11 +383,7 @@ def _remembered(record: TuningRecord) -> Finding:
 
 
 def _check_bank(setup: Setup) -> None:
-    """Refuse a bank that could not be written once all is measured.
-
-    Raises:
-        OptionError: If the folder is missing that ``TUNE_BANK_PATH`` names, or cannot be written.
-    """
+    """Refuse a bank that could not be written once all is measured."""
     folder = setup.config.tune_bank.parent
     if setup.config.tune_bank_path.strip() and not folder.is_dir():
         what, hint = (

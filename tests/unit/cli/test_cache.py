@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from opbuild.cli.cache_options import read_size, read_span, span
 from opbuild.cli.main import main
+from opbuild.cli.options import read_size, read_span, span
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.kernel.artifact import Artifact

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from opbuild.cli.atc_options import FOREIGN
 from opbuild.cli.compile import atc, make_config
 from opbuild.cli.compile import compile as compile_command
-from opbuild.cli.compile_options import CompileRequest
+from opbuild.cli.compile_options import FOREIGN, CompileRequest
 from opbuild.cli.main import main
 
 GIVEN = {

@@ -11,9 +11,9 @@ import click
 import pytest
 
 from opbuild.cli import main as frame
-from opbuild.cli.failure import kind
 from opbuild.cli.interrupt import Interrupts
 from opbuild.cli.main import COMMANDS, main
+from opbuild.cli.streams import kind
 from opbuild.errors import CompileError, InvalidModelError, OpbuildError, OptionError, UnsupportedOperatorError
 from opbuild.version import __version__
 

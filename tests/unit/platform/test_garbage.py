@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from opbuild.platform.garbage import rare_collection
+from opbuild.platform.calls import rare_collection
 
 
 @pytest.fixture(autouse=True)

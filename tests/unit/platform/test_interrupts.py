@@ -14,7 +14,7 @@ import opbuild
 from opbuild.config import Config
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.onnxruntime import InferenceSession
-from opbuild.platform.interrupts import bare
+from opbuild.platform.calls import bare
 
 TYPES = {name: TensorType("float32", (2,)) for name in "xy"}
 GRAPH = Graph("net", (Node("Relu", ("x",), ("y",), name="relu"),), ("x",), ("y",), TYPES, {})
@@ -48,7 +48,7 @@ def test_what_is_done_inside_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_p
     calls = {
         "arguments.py": [lambda: opbuild.compile(b"", cache_path=tmp_path)],
         "network.py": [lambda: network(X), lambda: network.run(x=X), lambda: network.profile({"x": X})],
-        "interrupts.py": [lambda: InferenceSession(b"")],
+        "calls.py": [lambda: InferenceSession(b"")],
     }
     for file, each in ((file, each) for file, some in calls.items() for each in some):
         with pytest.raises(KeyboardInterrupt) as caught:

@@ -79,7 +79,7 @@ def inputs_of(
     names = [name for name, _, _ in declaration.inputs]
     for name in input_shapes:
         if name not in names:
-            from opbuild.text.names import nearest
+            from opbuild.text.plural import nearest
 
             hint = f"{nearest(name, names)}the inputs are {', '.join(map(repr, names)) or 'none'}"
             raise ShapeError(f"a shape was given for {name!r}, which is no input", hint)
