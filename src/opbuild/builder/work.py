@@ -18,7 +18,7 @@ from opbuild.errors import BuildError
 from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Event, Observer, Taken, Waiting, Warned
 from opbuild.families.catalogue import find
 from opbuild.kernel.entry import Entry, make_entry, record_bytes
-from opbuild.kernel.interfaces import Claims, Found, Store, note_origin
+from opbuild.kernel.interfaces import Claims, Found, Store
 from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.symbols import NotAnArtifactError
@@ -358,7 +358,7 @@ class Work:
             self._queue.again(job)
         else:
             if job.pipeline:
-                note_origin(job.store, job.key, job.pipeline)
+                job.store.note_origin(job.key, job.pipeline)
             job.failure = CompileFailure("compile", "what its sources define has changed")
 
     def _keep(self, files: Sequence[tuple[str, bytes]]) -> None:

@@ -10,7 +10,6 @@ import contextlib
 import os
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from opbuild.config import Config
 from opbuild.files.private import private_path
@@ -18,7 +17,7 @@ from opbuild.files.private import replace as put_in_place
 from opbuild.files.writing import make_folder
 from opbuild.kernel.answers import Answers
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Found, Looks, Missing, Store, look_up, note_origin, origins
+from opbuild.kernel.interfaces import Found, ListedEntries, Looks, Missing, Store, look_up
 from opbuild.kernel.key import Key
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
@@ -84,12 +83,12 @@ class TieredStore:
 
     def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
         """Return the origins of operators that the near store and the tiers remember."""
-        known = [origins(store, keys) for store in (self.near, *self.tiers)]
+        known = [store.origins(keys) for store in (self.near, *self.tiers)]
         return [dict(ChainMap(*map(dict, each))) for each in zip(*known, strict=True)]
 
     def note_origin(self, key: Key, pipeline: str) -> None:
         """Let the near store remember the pipeline of an operator's sources."""
-        note_origin(self.near, key, pipeline)
+        self.near.note_origin(key, pipeline)
 
     def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
         """Add or replace an entry in the near store, and offer it; return None, or why it could not be stored.
@@ -106,21 +105,10 @@ class TieredStore:
         source = "" if isinstance(answer, Missing) else self._kept.get(answer.entry.sha256, "")
         return replace(answer, source=source, is_kept=True) if isinstance(answer, Found) and source else answer
 
-    def names(self, at_most: int | None = None) -> tuple[str, ...]:
-        """Return the names of the near store's entries, sorted; ``at_most``: the most files to look at."""
-        return self.near.names(at_most)
-
-    def last_use(self, name: str) -> float:
-        """Return the time of the last use of an entry of the near store, in seconds since the epoch; 0 if unknown."""
-        return self.near.last_use(name)
-
-    def components(self, name: str) -> Mapping[str, Any] | None:
-        """Return the key's components of an entry of the near store; None if it cannot be read."""
-        return self.near.components(name)
-
-    def evict(self, name: str) -> None:
-        """Remove an entry from the near store if it is there."""
-        self.near.evict(name)
+    @property
+    def listed(self) -> ListedEntries:
+        """The near store's."""
+        return self.near.listed
 
 
 def _both(own: Found | Missing, other: Missing) -> Found | Missing:

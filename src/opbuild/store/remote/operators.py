@@ -17,7 +17,6 @@ import json
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from opbuild.files.trust import ENTRY, parse_json
 from opbuild.kernel.entry import SUFFIXES, Entry
@@ -158,28 +157,9 @@ class RemoteStore:
         """Return for each of several operators its origins, by their pipelines."""
         return results_of(keys, self._origins.known)
 
-    def names(self, at_most: int | None = None) -> tuple[str, ...]:
-        """Return the names of the entries present, sorted; none where the service cannot list them."""
-        stems = self.stems()
-        entries = [] if isinstance(stems, Reason) else [self.entry(stem) for stem in stems[:at_most]]
-        return tuple(sorted(entry.name for entry in entries if isinstance(entry, Entry)))
-
     def stems(self) -> tuple[str, ...] | Reason:
         """Return the names of all entries without their devices, or why they cannot be listed."""
         return self._objects.names(OPERATORS)
-
-    def last_use(self, name: str) -> float:
-        """Return 0: it is not known."""
-        return 0.0
-
-    def components(self, name: str) -> Mapping[str, Any] | None:
-        """Return the key's components of the entry ``name``; None if it cannot be read."""
-        entry = self.entry(name.rpartition("_")[0])
-        return entry.info["key"]["components"] if isinstance(entry, Entry) else None
-
-    def evict(self, name: str) -> None:
-        """Remove an entry if it is there."""
-        self._objects.delete(OPERATORS + name.rpartition("_")[0])
 
 
 def _most_are_there(answers: Sequence[Found | Missing]) -> bool:
