@@ -31,7 +31,6 @@ from opbuild.builder.server import load_compiler
 from opbuild.config import Config
 from opbuild.errors import OpbuildError
 from opbuild.kernel.identity import FilesState, files_digest, files_state
-from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.platform.paths import Path
@@ -307,7 +306,8 @@ def _compiled(batch: Mapping[str, Any]) -> list[tuple[dict[str, Any], bytes]]:
         raise RefusedError(f"{compiler.name} is not installed")
     if _digest(state) != batch["digest"]:
         raise RefusedError(f"it has another {compiler.name}, of release {compiler.version()}")
-    _check_sources(compiler, requests)
+    if any(compiler.sources_digest(OpDesc.from_components(each["desc"])) != each["sources"] for each in requests):
+        raise RefusedError("it has other sources of opbuild, or another release")
     server = IDLE_SERVER.start(compiler.import_string, Config.from_environment().workers, state)
     try:
         for request in requests:
@@ -324,12 +324,6 @@ def _compiled(batch: Mapping[str, Any]) -> list[tuple[dict[str, Any], bytes]]:
 def _digest(state: FilesState) -> str:
     """Return the digest of a compiler's bytes, read once for each state of its files."""
     return files_digest([Path(str(path)) for path, *_ in state], None)
-
-
-def _check_sources(compiler: Compiler, requests: Sequence[Mapping[str, Any]]) -> None:
-    for request in requests:
-        if compiler.sources_digest(OpDesc.from_components(request["desc"])) != request["sources"]:
-            raise RefusedError("it has other sources of opbuild, or another release")
 
 
 def _answers(server: CompileServer, count: int) -> list[tuple[dict[str, Any], bytes]]:

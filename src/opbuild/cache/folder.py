@@ -362,11 +362,7 @@ def _reader(path: Path) -> Callable[[Path, Trust], Any]:
         return read_declaration
     if path.parent.name == "weights":
         return read_reference
-    return _read_digest if path.suffix == _DIGEST else _read_memo
-
-
-def _read_memo(path: Path, trust: Trust) -> None:
-    trust.read_memo(path)
+    return _read_digest if path.suffix == _DIGEST else lambda path, trust: trust.read_memo(path)
 
 
 def _read_digest(path: Path, trust: Trust) -> None:

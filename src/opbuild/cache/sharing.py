@@ -405,9 +405,10 @@ class RemoteCheck:
         Raises:
             BuildError: If the store cannot be listed, or does not answer.
         """
+        objects = self._remote.objects
         kinds: Sequence[tuple[str, Callable[[str], Reason | None]]] = (
-            (BLOBS, self._blob), (OPERATORS, self._operator), (GROUPS, self._group), (NETWORKS, self._network),
-            (ORIGINS, partial(self._hint, ORIGINS)), (ANSWERS, partial(self._hint, ANSWERS)),
+            (BLOBS, self._blob), (OPERATORS, self._operator), (GROUPS, partial(problem_of_group, objects)),
+            (NETWORKS, self._network), (ORIGINS, partial(self._hint, ORIGINS)), (ANSWERS, partial(self._hint, ANSWERS)),
         )  # fmt: skip
         listed = [(folder, look, self._names(folder)) for folder, look in kinds]
         numbers, total = count(), 1 + sum(len(names) for *_, names in listed)
@@ -449,9 +450,6 @@ class RemoteCheck:
     def _operator(self, stem: str) -> Reason | None:
         entry = self._remote.operators.entry(stem)
         return None if isinstance(entry, Entry) else entry
-
-    def _group(self, name: str) -> Reason | None:
-        return problem_of_group(self._remote.objects, name)
 
     def _hint(self, folder: str, name: str) -> Reason | None:
         """Return the problem of a hint: damage in it, too, ends that anything is read."""

@@ -20,7 +20,6 @@ import contextlib
 import json
 import math
 import os
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -115,7 +114,8 @@ class Leases:
         if known.code != ABSENT:
             return UNCLAIMED
         word = os.urandom(16).hex()
-        said = {"word": word, "process": os.getpid(), "host": _host(), "rank": self._rank, "seconds": lease_seconds}
+        said = {"word": word, "process": os.getpid(), "host": os.uname().nodename, "rank": self._rank}
+        said["seconds"] = lease_seconds
         problem = self._write(path, json.dumps(said).encode())
         if problem is None:
             return _MINE
@@ -160,10 +160,6 @@ def _parsed(data: bytes) -> dict[str, Any]:
         if isinstance(said, dict):
             return said
     return {}
-
-
-def _host() -> str:
-    return socket.gethostname()
 
 
 class FleetClaims:

@@ -203,7 +203,7 @@ class SingleFlight:
 
         Several are asked for by one process at a time, whatever they are: another one may have found some already.
         """
-        wanted = _digest(keys)
+        wanted = hashlib.sha256(" ".join(sorted(key.sha256 for key in keys)).encode()).hexdigest()[:_DIGITS]
         with self._turns.turn(f"fetch_{wanted if len(keys) == 1 else 'operators'}") as turn:
             answers = [self._looked_up_near(key) for key in keys]
             if turn.said != _KEPT + wanted:
@@ -233,10 +233,6 @@ class SingleFlight:
 def _is_final(answer: Found | Missing) -> bool:
     """Return whether nobody else needs to ask."""
     return answer.is_kept if isinstance(answer, Found) else answer.reason.code == ABSENT
-
-
-def _digest(keys: Sequence[Key]) -> str:
-    return hashlib.sha256(" ".join(sorted(key.sha256 for key in keys)).encode()).hexdigest()[:_DIGITS]
 
 
 LEAST = 4
