@@ -122,7 +122,7 @@ def components_of(store: Any, name: str) -> Any:
 def remove(store: Any, name: str) -> None:
     """Remove an entry of a store's own."""
     if isinstance(store, RemoteStore):
-        store._objects.delete(OPERATORS + name.rpartition("_")[0])
+        store.objects.delete(OPERATORS + name.rpartition("_")[0])
     else:
         store.listed.blobs.delete(*(name + suffix for suffix in ENTRIES.suffixes))
 

@@ -66,10 +66,11 @@ class _Request:
     here: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class SpreadServer:
     """Compiles what it is sent by an executor. One thread at a time may use it.
 
-    Args:
+    Attributes:
         executor: Where batches go; it belongs to the caller, who shuts it down.
         compiler: ``module:Class`` of the compiler.
         digest: Of the compiler's bytes, which workers must have.
@@ -77,26 +78,22 @@ class SpreadServer:
         clock: Returns the time in seconds.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        compiler: str,
-        digest: str,
-        start_here: Callable[[], CompileServer],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._executor: Executor | None = executor
-        self._batches = workers_of(executor) * AHEAD
-        self._compiler, self._digest = compiler, digest
-        self._start_here = start_here
-        self._clock = clock
+    executor: Executor
+    compiler: str
+    digest: str
+    start_here: Callable[[], CompileServer]
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._executor: Executor | None = self.executor
+        self._batches = workers_of(self.executor) * AHEAD
         self._here: CompileServer | None = None
         self._open: dict[int, _Request] = {}
         self._unsent: list[_Request] = []
         self._messages: list[Message] = []
         self._ended: queue.SimpleQueue[tuple[list[_Request], Future[Any]] | None] = queue.SimpleQueue()
         self._futures: set[Future[Any]] = set()
-        self._heard = clock()
+        self._heard = self.clock()
         self._said: set[str] = set()
 
     @property
@@ -119,8 +116,8 @@ class SpreadServer:
             BuildError: If there can be none here.
         """
         self._give_out()
-        until = None if timeout is None else self._clock() + timeout
-        while not self._messages and (until is None or self._clock() < until):
+        until = None if timeout is None else self.clock() + timeout
+        while not self._messages and (until is None or self.clock() < until):
             self._wait(until)
             self._give_out()
         messages, self._messages = self._messages, []
@@ -140,7 +137,7 @@ class SpreadServer:
         if not unsent:
             return
         if not self._futures:
-            self._heard = self._clock()
+            self._heard = self.clock()
         count = max(min(len(unsent), self._batches), -(-len(unsent) // LARGEST_BATCH))
         for batch in (unsent[number::count] for number in range(count)):
             self._submit(batch)
@@ -148,7 +145,7 @@ class SpreadServer:
     def _submit(self, batch: list[_Request]) -> None:
         for request in batch:
             request.tries += 1
-        task = {"compiler": self._compiler, "digest": self._digest, "requests": [each.header for each in batch]}
+        task = {"compiler": self.compiler, "digest": self.digest, "requests": [each.header for each in batch]}
         future = self._accepted(task)
         if future is None:
             self._take_here(batch)
@@ -169,7 +166,7 @@ class SpreadServer:
 
     def _wait(self, until: float | None) -> None:
         """Wait for something to happen: an answer from elsewhere or from here, or that it is time to work here."""
-        now = self._clock()
+        now = self.clock()
         if self._futures and now >= self._heard + SILENCE:
             self._work_instead()
         times = [each for each in (until, self._heard + SILENCE if self._futures else None) if each is not None]
@@ -198,7 +195,7 @@ class SpreadServer:
         """Deal with a batch that came back, or did not."""
         self._futures.discard(future)
         problem, answers = _read(future, {request.header["id"] for request in batch})
-        self._heard = self._clock()
+        self._heard = self.clock()
         for header, files in answers:
             if header["kind"] == "done":
                 self._messages += self._own([(header, files)])
@@ -213,7 +210,7 @@ class SpreadServer:
         """Compile requests on this host."""
         for request in requests:
             if self._here is None:
-                self._here = self._start_here()
+                self._here = self.start_here()
             request.here = True
             self._here.send(request.header)
 

@@ -22,7 +22,7 @@ from opbuild.kernel.key import Key
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
-from opbuild.platform.records import replace
+from opbuild.platform.records import dataclass, replace
 from opbuild.store.blobs import Folder
 from opbuild.store.networks import Networks, digests_in
 from opbuild.store.operators import Operators
@@ -30,30 +30,27 @@ from opbuild.store.peers import Peer, Peers
 from opbuild.store.weights import weights_file
 
 
+@dataclass(eq=False, repr=False)
 class TieredStore:
     """A store that takes what it lacks from tiers below it. Threads may share it if they may share each of them.
 
     An entry of a tier is lent until it is published here, unless it stays where it is (``Found.stays``). What was lent
     is not offered: it came from there, or who lends it has offered it.
 
-    Args:
+    Attributes:
         near: The store that is asked first, and the only one that is written to, listed and emptied.
         tiers: What is asked next, in this order, and only read. They can only save work: none raises.
         offer: Told of each entry that is published.
         known: Told of each entry that the near store had.
     """
 
-    def __init__(
-        self,
-        near: Store,
-        tiers: Sequence[Looks],
-        offer: Callable[[Entry], None] | None = None,
-        known: Callable[[Entry], None] | None = None,
-    ) -> None:
-        self.near = near
-        self._known = known
-        self.tiers = tuple(tiers)
-        self._offer = offer
+    near: Store
+    tiers: Sequence[Looks]
+    offer: Callable[[Entry], None] | None = None
+    known: Callable[[Entry], None] | None = None
+
+    def __post_init__(self) -> None:
+        self.tiers = tuple(self.tiers)
         self._lent: set[str] = set()
         self._kept: dict[str, str] = {}
         self._linkable: dict[str, tuple[Entry, Path]] = {}
@@ -65,10 +62,10 @@ class TieredStore:
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
         """Return the answer of ``lookup`` for each of several keys; each tier is asked at once for all it may have."""
         answers = [self._named(answer) for answer in look_up(self.near, keys)]
-        if self._known is not None:
+        if self.known is not None:
             for answer in answers:
                 if isinstance(answer, Found) and not answer.source:
-                    self._known(answer.entry)
+                    self.known(answer.entry)
         for tier in self.tiers:
             lacking = [number for number, answer in enumerate(answers) if isinstance(answer, Missing)]
             lent = look_up(tier, [keys[number] for number in lacking]) if lacking else []
@@ -95,8 +92,8 @@ class TieredStore:
 
         That of a tier with files is linked if that is possible.
         """
-        if self._offer is not None and entry.sha256 not in self._lent:
-            self._offer(entry)
+        if self.offer is not None and entry.sha256 not in self._lent:
+            self.offer(entry)
         lent, folder = self._linkable.pop(entry.name, (None, None))
         return self.near.publish(entry, linked_from or (folder if lent is entry else None))
 
