@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from opbuild.builder.job import OperatorJob
-from opbuild.kernel.interfaces import UNCLAIMED, Claim, Claims, Found, Holder, ManyClaims, Missing, Store, look_up
+from opbuild.kernel.interfaces import UNCLAIMED, Claim, Claims, Found, Holder, ManyClaims, Store, look_up
 from opbuild.kernel.key import Key
 from opbuild.platform.records import dataclass
 
@@ -60,28 +60,24 @@ _LOOK_EVERY = 1.0
 
 def turn(claims: Claims | None, store: Store, key: Key) -> Claim | Holder | Found:
     """Return the claim on an operator that must be compiled, who has it, or the entry that came meanwhile."""
-    if claims is None:
-        return UNCLAIMED
-    claim = claims.take(key)
-    return claim if isinstance(claim, Holder) else _unless_found(claim, store.lookup(key))
+    return UNCLAIMED if claims is None else _unless_found([claims.take(key)], store, [key])[0]
 
 
 def turns(claims: ManyClaims, store: Store, keys: Sequence[Key]) -> list[Claim | Holder | Found]:
     """Return the answer of ``turn`` for each of several operators, asked for together."""
-    taken = claims.take_all(keys)
-    mine = [(number, claim) for number, claim in enumerate(taken) if not isinstance(claim, Holder)]
+    return _unless_found(claims.take_all(keys), store, keys)
+
+
+def _unless_found(taken: Sequence[Claim | Holder], store: Store, keys: Sequence[Key]) -> list[Claim | Holder | Found]:
+    """Return claims; of those whose entries came meanwhile the entries, and these claims are given up."""
     answers: list[Claim | Holder | Found] = [*taken]
+    mine = [(number, claim) for number, claim in enumerate(taken) if not isinstance(claim, Holder)]
     found = look_up(store, [keys[number] for number, _ in mine]) if mine else []
     for (number, claim), answer in zip(mine, found, strict=True):
-        answers[number] = _unless_found(claim, answer)
+        if isinstance(answer, Found):
+            claim.release()
+            answers[number] = answer
     return answers
-
-
-def _unless_found(claim: Claim, found: Found | Missing) -> Claim | Found:
-    if isinstance(found, Missing):
-        return claim
-    claim.release()
-    return found
 
 
 @dataclass

@@ -172,8 +172,6 @@ class Service:
 
         def request(operator: opendal.Operator) -> tuple[str, ...]:
             if self._has_pool:  # which OpenDAL cannot list
-                from opbuild.store.remote.service import names_in
-
                 user, password = self._secrets.get("username", ""), self._secrets.get("password", "")
                 with self._connected(self.seconds) as connection:
                     return names_in(connection, folder, self.address.options["db"], user, password)
