@@ -93,7 +93,7 @@ REVIEWED = {
     ("builder/build.py", "time.perf_counter"): "how long a build took",
     ("builder/server.py", "sys.platform"): "whether a child can be told to end with its parent",
     ("builder/client.py", "os.getpid"): "a fork leaves its parent's server alone",
-    ("builder/client.py", "sys.executable"): "starts the server, and tells whether a resting one is of this interpreter",
+    ("builder/client.py", "sys.executable"): "starts the server; a resting one is of this interpreter",
     ("builder/client.py", "sys.path"): "where the server finds halide, whose bytes are compared, and these sources",
     ("builder/work.py", "time.perf_counter"): "how long a build took",
     ("builder/queue.py", "time.monotonic"): "how long to wait for others",
