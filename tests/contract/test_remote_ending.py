@@ -9,6 +9,7 @@ import io
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -125,7 +126,7 @@ def _ended(seed: int) -> tuple[float, int, list[str]]:
             made.append(uploads)
             for _ in range(chance.randint(1, 30)):
                 uploads.add(_upload(chance, objects))
-            uploads.add(Lease(service, [f"{CLAIMS}x/0"]).release)  # type: ignore[arg-type]
+            uploads.add(Lease(partial(service.delete, f"{CLAIMS}x/0")).release)  # type: ignore[arg-type]
         for uploads in made:
             uploads.finish()
         for uploads in made:

@@ -52,13 +52,13 @@ from opbuild.runtime.stored_network import LoadedNetwork
 from opbuild.store import inventory, operators, pack
 from opbuild.store.blobs import Folder
 from opbuild.store.bundle import read_bundle, write_bundle
-from opbuild.store.claims import _holder
+from opbuild.store.claims import ClaimFile, _holder
 from opbuild.store.counters import FILE, check_counters, count_build, read_counters
 from opbuild.store.inventory import survey
 from opbuild.store.machine_class import machine_file, read_measured, system_class
 from opbuild.store.networks import networks_in
 from opbuild.store.operators import operators_in
-from opbuild.store.pack import Pack
+from opbuild.store.pack import Pack, PackFile
 from opbuild.store.pack import _read as forget_packs
 from opbuild.store.peers import _read
 from opbuild.store.remote.address import parse_address
@@ -217,11 +217,11 @@ def notes(folder: Path) -> list[Format]:
         return "read" if read_counters(folder).builds else "damaged"
 
     def read_claim() -> bool:
-        descriptor = os.open(claim, os.O_RDONLY)
+        file = ClaimFile(claim, os.open(claim, os.O_RDONLY))
         try:
-            return _holder(descriptor).process > 0
+            return _holder(file).process > 0
         finally:
-            os.close(descriptor)
+            file.release()
 
     def unpacked() -> bool:
         try:
@@ -392,7 +392,7 @@ def packs(folder: Path) -> list[Format]:
         pack.compiler()
         pack.has(descs[0])
         file = pack.file("conv")
-        if isinstance(file, pack.PackFile):
+        if isinstance(file, PackFile):
             with contextlib.suppress(ValueError):  # as its caller takes it
                 file.descriptors()
         found = [answer for answer in answers if isinstance(answer, Found)]

@@ -78,7 +78,7 @@ def damage(folder: Path, kind: str, number: int) -> str | None:
     if kind == "delete":
         path.unlink()
     elif kind == "evict":
-        operators_in(folder).evict(path.stem)
+        operators_in(folder).blobs.delete(path.stem + ".json", path.stem + ".o", path.stem + ".info")
     else:
         path.write_bytes(b"" if kind == "empty" else path.read_bytes()[: number % max(path.stat().st_size, 1)])
     return path.stem

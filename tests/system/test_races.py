@@ -130,7 +130,7 @@ store = operators_in(config.kernel_meta)
 with disk_builder(config, claims=FolderClaims(base / "claims")) as builder:
     for _ in range(rounds):
         for name in store.names():
-            store.evict(name)
+            store.blobs.delete(name + '.json', name + '.o', name + '.info')
         go.wait()
         result = builder.build(wanted, "net")
         built += result.built

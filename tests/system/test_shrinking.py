@@ -18,7 +18,7 @@ from opbuild.store.operators import operators_in
 store = operators_in(sys.argv[1])
 sys.stdin.readline()
 for name in store.names():
-    store.evict(name)
+    store.blobs.delete(name + '.json', name + '.o', name + '.info')
 """
 
 

@@ -182,7 +182,7 @@ class Builder:
         Their keys name the compiler that made them: 165 MB of the installed one need not be read to know it.
         """
         compiler = None if self.release is None else self.release.compiler()
-        if self.release is None or compiler is None or self.store.names(_LOOKED_AT):
+        if self.release is None or compiler is None or self.store.listed.names(_LOOKED_AT):
             return ()
         jobs = []
         for desc, nodes in needed.items():

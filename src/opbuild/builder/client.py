@@ -88,7 +88,8 @@ class CompileServer:
         self._end = weakref.finalize(self, _end_process, self._process, os.getpid())
         self.rest(resting=False)
         if not is_urgent:
-            self._give_way()
+            with contextlib.suppress(OSError):  # processes that it starts from now on let others go first, too
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, LOW_PRIORITY)
 
     @property
     def alive(self) -> bool:
@@ -102,11 +103,6 @@ class CompileServer:
         program, which go on until then, would take it for a fault.
         """
         self._end.atexit = resting
-
-    def _give_way(self) -> None:
-        """Let others have the processor first; processes that the server starts from now on, too."""
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, LOW_PRIORITY)
 
     def send(self, header: dict[str, Any]) -> None:
         """Send one request; answers of the server meanwhile are kept for ``receive``.

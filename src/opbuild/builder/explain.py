@@ -58,7 +58,7 @@ class Explainer:
     """
 
     def __init__(self, store: Store, others: Callable[[], Sequence[Store]] = list, effort: Effort = IN_A_BUILD) -> None:
-        self._stores = [store]
+        self._stores = [store.listed]
         self._others: Callable[[], Sequence[Store]] | None = others
         self._effort = effort
         self._files_left = effort.files
@@ -84,7 +84,7 @@ class Explainer:
     def _numbers(self) -> Iterator[int]:
         yield 0
         if self._others is not None:
-            self._stores += self._others()
+            self._stores += [each.listed for each in self._others()]
             self._others = None
         yield from range(1, len(self._stores))
 

@@ -8,7 +8,7 @@ from typing import Literal
 from opbuild.config import CACHE_MODES, Config
 from opbuild.errors import BuildError, CompileError, CompileForbiddenError
 from opbuild.kernel.entry import UNCHANGED, Entry
-from opbuild.kernel.interfaces import Claim, Found, Store, origins
+from opbuild.kernel.interfaces import Claim, Found, Store
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import NOWHERE, Reason
@@ -132,7 +132,7 @@ class OperatorJob:
 def remember_origins(jobs: Sequence[OperatorJob]) -> None:
     """Ask the store for the origins of operators that must be compiled."""
     asked = [job for job in jobs if job.may_be_known and not job.origins]
-    for job, known in zip(asked, origins(asked[0].store, [job.key for job in asked]) if asked else (), strict=True):
+    for job, known in zip(asked, asked[0].store.origins([job.key for job in asked]) if asked else (), strict=True):
         job.pipeline = next((pipeline for pipeline, origin in known.items() if origin == job.key.origin), job.pipeline)
         job.origins = {pipeline: origin for pipeline, origin in known.items() if origin != job.key.origin}
 

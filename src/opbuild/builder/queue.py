@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from opbuild.builder.job import OperatorJob
-from opbuild.kernel.interfaces import UNCLAIMED, Claim, Claims, Found, Holder, ManyClaims, Missing, Store, look_up
+from opbuild.kernel.interfaces import UNCLAIMED, Claim, Claims, Found, Holder, ManyClaims, Store, look_up
 from opbuild.kernel.key import Key
 from opbuild.platform.records import dataclass
 
@@ -60,28 +60,24 @@ _LOOK_EVERY = 1.0
 
 def turn(claims: Claims | None, store: Store, key: Key) -> Claim | Holder | Found:
     """Return the claim on an operator that must be compiled, who has it, or the entry that came meanwhile."""
-    if claims is None:
-        return UNCLAIMED
-    claim = claims.take(key)
-    return claim if isinstance(claim, Holder) else _unless_found(claim, store.lookup(key))
+    return UNCLAIMED if claims is None else _unless_found([claims.take(key)], store, [key])[0]
 
 
 def turns(claims: ManyClaims, store: Store, keys: Sequence[Key]) -> list[Claim | Holder | Found]:
     """Return the answer of ``turn`` for each of several operators, asked for together."""
-    taken = claims.take_all(keys)
-    mine = [(number, claim) for number, claim in enumerate(taken) if not isinstance(claim, Holder)]
+    return _unless_found(claims.take_all(keys), store, keys)
+
+
+def _unless_found(taken: Sequence[Claim | Holder], store: Store, keys: Sequence[Key]) -> list[Claim | Holder | Found]:
+    """Return claims; of those whose entries came meanwhile the entries, and these claims are given up."""
     answers: list[Claim | Holder | Found] = [*taken]
+    mine = [(number, claim) for number, claim in enumerate(taken) if not isinstance(claim, Holder)]
     found = look_up(store, [keys[number] for number, _ in mine]) if mine else []
     for (number, claim), answer in zip(mine, found, strict=True):
-        answers[number] = _unless_found(claim, answer)
+        if isinstance(answer, Found):
+            claim.release()
+            answers[number] = answer
     return answers
-
-
-def _unless_found(claim: Claim, found: Found | Missing) -> Claim | Found:
-    if isinstance(found, Missing):
-        return claim
-    claim.release()
-    return found
 
 
 @dataclass
@@ -128,10 +124,11 @@ class _FarTurns:
             self._pause = min(self._pause * _PAUSES_GROW, _LONGEST_FAR_PAUSE)
 
 
+@dataclass(eq=False, repr=False)
 class Queue:
     """The jobs of a build in the order in which to compile them.
 
-    Args:
+    Attributes:
         jobs: All of them.
         claims: Who compiles what; None: nobody is asked.
         limit: Jobs under way at once.
@@ -139,21 +136,15 @@ class Queue:
         clock: Returns the time in seconds.
     """
 
-    def __init__(
-        self,
-        jobs: Sequence[OperatorJob],
-        claims: Claims | None,
-        limit: int,
-        patience: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._claims = claims
-        self._limit = limit
-        self._patience = patience
-        self._clock = clock
-        self._jobs = tuple(jobs)
-        self._open = list(jobs)
-        self._began = clock()
+    jobs: Sequence[OperatorJob]
+    claims: Claims | None
+    limit: int
+    patience: float
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._open = list(self.jobs)
+        self._began = self.clock()
         # So that not all begin to build what a dead one had.
         self._grace = A_LITTLE * random.uniform(0.5, 1.0)  # noqa: S311  no secret
         self._far = _FarTurns()
@@ -172,16 +163,16 @@ class Queue:
         """Return the next job to compile, which is under way then; None if there is no room or others have the rest."""
         self._look_far()
         self._claim_next()
-        if len(self._under_way) >= self._limit:
+        if len(self._under_way) >= self.limit:
             return None
         met = self._meets_far
         for job in self._in_turn():
-            now = self._clock()
+            now = self.clock()
             if now >= self._due_at(job) and self._begins(job, now):
                 self._open.remove(job)
                 self._under_way.append(job)
                 return job
-            if met != self._meets_far or self._clock() >= self._far_at():
+            if met != self._meets_far or self.clock() >= self._far_at():
                 return self.next()
         return None
 
@@ -206,13 +197,13 @@ class Queue:
 
     def pause(self) -> float | None:
         """Return seconds after which ``next`` may have something that it has not now; None: only an answer helps."""
-        if len(self._under_way) >= self._limit or not self._open:
+        if len(self._under_way) >= self.limit or not self._open:
             return None
-        return max(0.0, min(self._far_at(), *map(self._due_at, self._open)) - self._clock())
+        return max(0.0, min(self._far_at(), *map(self._due_at, self._open)) - self.clock())
 
     def overdue(self) -> list[tuple[OperatorJob, Holder, float]]:
         """Return the operators, the holders and the seconds that this process waits, where it is time to say so."""
-        now = self._clock()
+        now = self.clock()
         due = []
         for job, wait in self._waits.items():
             waited = now - wait.since
@@ -223,7 +214,7 @@ class Queue:
 
     def _look_far(self) -> None:
         """Look up all that far processes may have built, together, after a pause."""
-        if self._clock() < self._far_at():
+        if self.clock() < self._far_at():
             return
         jobs = [job for job in self._in_turn() if self._is_far(job)]
         found = look_up(jobs[0].store, [job.key for job in jobs]) if jobs else []
@@ -232,7 +223,7 @@ class Queue:
                 self._settle(job, answer)
         self._far.has_looked = True
         if not self._unasked():
-            self._far.failed(self._clock(), 0)
+            self._far.failed(self.clock(), 0)
 
     def _far_at(self) -> float:
         """Return the time to look up operators of far processes: after a pause, and again once all is claimed."""
@@ -252,11 +243,11 @@ class Queue:
 
         Not more than that where far processes build the same: most of these they have.
         """
-        if not isinstance(self._claims, ManyClaims) or any(job.claim is not None for job in self._open):
+        if not isinstance(self.claims, ManyClaims) or any(job.claim is not None for job in self._open):
             return
-        if self._meets_far and self._clock() < self._far.next:
+        if self._meets_far and self.clock() < self._far.next:
             return
-        workers = max(1, self._limit - 1)
+        workers = max(1, self.limit - 1)
         soon = min(_MOST_AHEAD, round(self._asking * workers / self._each())) if self._asking else workers
         fresh = self._unasked()
         if min(soon, len(fresh)) < 2:
@@ -264,11 +255,11 @@ class Queue:
         if self._meets_far or not self._asking:  # all begin at the same end
             jobs = random.sample(fresh, min(soon, len(fresh)))
         else:
-            jobs = fresh[: max(soon, self._limit - len(self._under_way))]
-        began = self._clock()
-        for job, answer in zip(jobs, turns(self._claims, jobs[0].store, [job.key for job in jobs]), strict=True):
+            jobs = fresh[: max(soon, self.limit - len(self._under_way))]
+        began = self.clock()
+        for job, answer in zip(jobs, turns(self.claims, jobs[0].store, [job.key for job in jobs]), strict=True):
             self._settle(job, self._wait(job, answer, began) if isinstance(answer, Holder) else answer)
-        self._asking = self._clock() - began
+        self._asking = self.clock() - began
 
     def _in_turn(self) -> list[OperatorJob]:
         """Return the open jobs in the order in which to ask for them: anywhere, where others have begun as well."""
@@ -290,15 +281,15 @@ class Queue:
         Not while somebody who took the claim over has time, and never while its workers have enough to do: what others
         build is taken meanwhile.
         """
-        if len(self._under_way) >= max(1, self._limit - 1):
+        if len(self._under_way) >= max(1, self.limit - 1):
             return math.inf
-        done = len(self._jobs) - len(self._open)
-        alone = min(self._patience, self._each() * (done + 1) / max(1, self._limit - 1))
+        done = len(self.jobs) - len(self._open)
+        alone = min(self.patience, self._each() * (done + 1) / max(1, self.limit - 1))
         return max(self._began + self._grace + alone, 0.0 if wait is None else wait.next)
 
     def _each(self) -> float:
         """Return the seconds that an operator takes to compile here."""
-        built = [job.milliseconds for job in self._jobs if not job.open and job.milliseconds]
+        built = [job.milliseconds for job in self.jobs if not job.open and job.milliseconds]
         return sum(built) / len(built) / 1e3 if built else USUAL_SECONDS
 
     def _begins(self, job: OperatorJob, now: float) -> bool:
@@ -332,8 +323,8 @@ class Queue:
         if self._meets_far and self._is_far(job) and now >= self._behind_at(wait):
             found = job.store.lookup(job.key)
             return found if isinstance(found, Found) else self._taken_over(job, wait, now)
-        answer = turn(self._claims, job.store, job.key)
-        self._asking = self._clock() - now
+        answer = turn(self.claims, job.store, job.key)
+        self._asking = self.clock() - now
         return answer
 
     def _taken_over(self, job: OperatorJob, wait: _Wait | None, now: float) -> Claim | Holder:
@@ -341,15 +332,15 @@ class Queue:
 
         Where asking takes longer than building it is built without.
         """
-        if self._claims is None or (wait is not None and wait.successors >= _SUCCESSORS):
+        if self.claims is None or (wait is not None and wait.successors >= _SUCCESSORS):
             return UNCLAIMED
         if self._asking > self._each():
             return UNCLAIMED
-        answer = self._claims.take(job.key, SUCCESSION)
+        answer = self.claims.take(job.key, SUCCESSION)
         if isinstance(answer, Holder) and answer.is_far:
             wait = self._waits.setdefault(job, _Wait(answer, now, now))
             wait.successors += 1
-            wait.next = self._clock() + SUCCESSION
+            wait.next = self.clock() + SUCCESSION
         return answer
 
     def _wait(self, job: OperatorJob, holder: Holder, now: float) -> Claim | Holder | Found:
@@ -358,9 +349,9 @@ class Queue:
         wait.holder = holder
         if holder.is_far:
             self._meets_far = True
-            self._far.failed(self._clock(), len(self._unasked()))
+            self._far.failed(self.clock(), len(self._unasked()))
             return holder
-        patient = now - wait.since < self._patience
+        patient = now - wait.since < self.patience
         if not patient or now - wait.looked >= _LOOK_EVERY:
             wait.looked = now
             found = job.store.lookup(job.key)

@@ -76,42 +76,36 @@ class _Child:
     garbled: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class ServerLoop:
     """The loop: reads requests, keeps at most ``workers`` children busy, answers."""
 
-    def __init__(
-        self,
-        compiler: Compiler,
-        workers: int,
-        requests: int,
-        answer: Callable[[dict[str, Any], bytes], None],
-        loaded: FilesState,
-        slots: Slots,
-    ):
-        self._compiler = compiler
-        self._files = compiler.files()
-        self._loaded = loaded
-        self._workers = workers
-        self._requests = requests
-        self._answer = answer
+    compiler: Compiler
+    workers: int
+    requests: int
+    answer: Callable[[dict[str, Any], bytes], None]
+    loaded: FilesState
+    slots: Slots
+
+    def __post_init__(self) -> None:
+        self._files = self.compiler.files()
         self._waiting: deque[dict[str, Any]] = deque()
         self._children: dict[int, _Child] = {}
         self._unpacker = Unpacker()
         self._selector = selectors.DefaultSelector()
         self._parent = os.getppid()
         self._refused = 0.0  # since when the system lets no child start
-        self._slots = slots
         self._crowded = 0.0  # since when others have all slots while no child runs here
 
     def run(self) -> None:
         """Serve until the requests end or the parent is gone; children that still run are killed."""
-        self._selector.register(self._requests, selectors.EVENT_READ)
+        self._selector.register(self.requests, selectors.EVENT_READ)
         try:
             open_ = True
             while open_ and os.getppid() == self._parent:
                 self._fill()
                 for ready, _ in self._selector.select(self._patience()):
-                    if ready.fd != self._requests:
+                    if ready.fd != self.requests:
                         self._read_child(ready.fd)
                     elif not self._read_requests():
                         open_ = False
@@ -124,18 +118,18 @@ class ServerLoop:
         now = time.monotonic()
         if self._refused:
             return _RETRY_SECONDS
-        if self._waiting and len(self._children) < self._workers:
+        if self._waiting and len(self._children) < self.workers:
             return _SLOT_RETRY_SECONDS
         return max(0.0, min([child.deadline - now for child in self._children.values()] + [_ORPHAN_CHECK_SECONDS]))
 
     def _read_requests(self) -> bool:
-        data = os.read(self._requests, _CHUNK)
+        data = os.read(self.requests, _CHUNK)
         for header, _ in self._unpacker.feed(data):
             self._waiting.append(header)
         return bool(data)
 
     def _fill(self) -> None:
-        while self._waiting and len(self._children) < self._workers:
+        while self._waiting and len(self._children) < self.workers:
             slot = self._slot()
             if slot is None:
                 return
@@ -144,12 +138,12 @@ class ServerLoop:
                 self._start(request, slot)
                 self._refused = 0.0
             except OSError as error:
-                self._slots.give(slot)
+                self.slots.give(slot)
                 if error.errno in _LIMITS and (self._children or self._is_patient()):
                     self._waiting.appendleft(request)
                     return
                 text = f"no process could be started: {error.strerror}; {hint_for(error)}".rstrip("; ")
-                self._answer(_failure(request, "start", text), b"")
+                self.answer(_failure(request, "start", text), b"")
 
     def _is_patient(self) -> bool:
         """Return whether to try once more to start a child: the threads of the builder's preparations end soon."""
@@ -159,7 +153,7 @@ class ServerLoop:
 
     def _slot(self) -> int | None:
         """Return a slot for one more child, None if others have them all; a child that runs is progress."""
-        slot = self._slots.take()
+        slot = self.slots.take()
         if slot is not None or self._children:
             self._crowded = 0.0
             return slot
@@ -170,7 +164,7 @@ class ServerLoop:
     def _start(self, request: dict[str, Any], slot: int) -> None:
         read, write = os.pipe()
         if request["compiles"] and not request["known"]:
-            self._answer({"kind": "started", "id": request["id"]}, b"")
+            self.answer({"kind": "started", "id": request["id"]}, b"")
         started = time.monotonic()
         server = os.getpid()
         try:
@@ -180,7 +174,7 @@ class ServerLoop:
             os.close(write)
             raise
         if pid == 0:
-            run_child(self._compiler, request, write, server)
+            run_child(self.compiler, request, write, server)
         os.close(write)
         changed = self._changed(request)  # while the child compiles
         self._children[read] = _Child(request, pid, slot, changed, started, started + float(request["timeout"]))
@@ -189,9 +183,9 @@ class ServerLoop:
     def _changed(self, request: dict[str, Any]) -> str:
         """Return the part of the key that does not hold here: ``compiler`` or ``sources``; empty if all holds."""
         wanted = tuple(map(tuple, request["compiler"]))
-        if wanted != self._loaded or wanted != files_state(self._files):
+        if wanted != self.loaded or wanted != files_state(self._files):
             return "compiler"
-        sources = self._compiler.sources_digest(OpDesc.from_components(request["desc"]))
+        sources = self.compiler.sources_digest(OpDesc.from_components(request["desc"]))
         return "sources" if sources != request["sources"] else ""
 
     def _read_child(self, descriptor: int) -> None:
@@ -203,7 +197,7 @@ class ServerLoop:
             messages, child.garbled = [], True
             _kill(child.pid)
         if any(header["kind"] == "compiling" for header, _ in messages):
-            self._answer({"kind": "started", "id": child.request["id"]}, b"")
+            self.answer({"kind": "started", "id": child.request["id"]}, b"")
         result = next((each for each in messages if each[0]["kind"] != "compiling"), None)
         if data and result is None:
             return
@@ -214,8 +208,8 @@ class ServerLoop:
         if result is not None:
             _kill(child.pid)  # with whatever it left running; without a result, how it ended is its own doing
         _, status = os.waitpid(child.pid, 0)
-        self._slots.give(child.slot)
-        self._answer(*self._verdict(child, result, status, milliseconds))
+        self.slots.give(child.slot)
+        self.answer(*self._verdict(child, result, status, milliseconds))
 
     def _verdict(
         self, child: _Child, result: tuple[dict[str, Any], bytes] | None, status: int, milliseconds: float

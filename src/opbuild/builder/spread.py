@@ -31,7 +31,6 @@ from opbuild.builder.server import load_compiler
 from opbuild.config import Config
 from opbuild.errors import OpbuildError
 from opbuild.kernel.identity import FilesState, files_digest, files_state
-from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.platform.paths import Path
@@ -67,10 +66,11 @@ class _Request:
     here: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class SpreadServer:
     """Compiles what it is sent by an executor. One thread at a time may use it.
 
-    Args:
+    Attributes:
         executor: Where batches go; it belongs to the caller, who shuts it down.
         compiler: ``module:Class`` of the compiler.
         digest: Of the compiler's bytes, which workers must have.
@@ -78,26 +78,22 @@ class SpreadServer:
         clock: Returns the time in seconds.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        compiler: str,
-        digest: str,
-        start_here: Callable[[], CompileServer],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._executor: Executor | None = executor
-        self._batches = workers_of(executor) * AHEAD
-        self._compiler, self._digest = compiler, digest
-        self._start_here = start_here
-        self._clock = clock
+    executor: Executor
+    compiler: str
+    digest: str
+    start_here: Callable[[], CompileServer]
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._executor: Executor | None = self.executor
+        self._batches = workers_of(self.executor) * AHEAD
         self._here: CompileServer | None = None
         self._open: dict[int, _Request] = {}
         self._unsent: list[_Request] = []
         self._messages: list[Message] = []
         self._ended: queue.SimpleQueue[tuple[list[_Request], Future[Any]] | None] = queue.SimpleQueue()
         self._futures: set[Future[Any]] = set()
-        self._heard = clock()
+        self._heard = self.clock()
         self._said: set[str] = set()
 
     @property
@@ -120,8 +116,8 @@ class SpreadServer:
             BuildError: If there can be none here.
         """
         self._give_out()
-        until = None if timeout is None else self._clock() + timeout
-        while not self._messages and (until is None or self._clock() < until):
+        until = None if timeout is None else self.clock() + timeout
+        while not self._messages and (until is None or self.clock() < until):
             self._wait(until)
             self._give_out()
         messages, self._messages = self._messages, []
@@ -141,7 +137,7 @@ class SpreadServer:
         if not unsent:
             return
         if not self._futures:
-            self._heard = self._clock()
+            self._heard = self.clock()
         count = max(min(len(unsent), self._batches), -(-len(unsent) // LARGEST_BATCH))
         for batch in (unsent[number::count] for number in range(count)):
             self._submit(batch)
@@ -149,7 +145,7 @@ class SpreadServer:
     def _submit(self, batch: list[_Request]) -> None:
         for request in batch:
             request.tries += 1
-        task = {"compiler": self._compiler, "digest": self._digest, "requests": [each.header for each in batch]}
+        task = {"compiler": self.compiler, "digest": self.digest, "requests": [each.header for each in batch]}
         future = self._accepted(task)
         if future is None:
             self._take_here(batch)
@@ -170,7 +166,7 @@ class SpreadServer:
 
     def _wait(self, until: float | None) -> None:
         """Wait for something to happen: an answer from elsewhere or from here, or that it is time to work here."""
-        now = self._clock()
+        now = self.clock()
         if self._futures and now >= self._heard + SILENCE:
             self._work_instead()
         times = [each for each in (until, self._heard + SILENCE if self._futures else None) if each is not None]
@@ -199,7 +195,7 @@ class SpreadServer:
         """Deal with a batch that came back, or did not."""
         self._futures.discard(future)
         problem, answers = _read(future, {request.header["id"] for request in batch})
-        self._heard = self._clock()
+        self._heard = self.clock()
         for header, files in answers:
             if header["kind"] == "done":
                 self._messages += self._own([(header, files)])
@@ -214,7 +210,7 @@ class SpreadServer:
         """Compile requests on this host."""
         for request in requests:
             if self._here is None:
-                self._here = self._start_here()
+                self._here = self.start_here()
             request.here = True
             self._here.send(request.header)
 
@@ -307,7 +303,8 @@ def _compiled(batch: Mapping[str, Any]) -> list[tuple[dict[str, Any], bytes]]:
         raise RefusedError(f"{compiler.name} is not installed")
     if _digest(state) != batch["digest"]:
         raise RefusedError(f"it has another {compiler.name}, of release {compiler.version()}")
-    _check_sources(compiler, requests)
+    if any(compiler.sources_digest(OpDesc.from_components(each["desc"])) != each["sources"] for each in requests):
+        raise RefusedError("it has other sources of opbuild, or another release")
     server = IDLE_SERVER.start(compiler.import_string, Config.from_environment().workers, state)
     try:
         for request in requests:
@@ -324,12 +321,6 @@ def _compiled(batch: Mapping[str, Any]) -> list[tuple[dict[str, Any], bytes]]:
 def _digest(state: FilesState) -> str:
     """Return the digest of a compiler's bytes, read once for each state of its files."""
     return files_digest([Path(str(path)) for path, *_ in state], None)
-
-
-def _check_sources(compiler: Compiler, requests: Sequence[Mapping[str, Any]]) -> None:
-    for request in requests:
-        if compiler.sources_digest(OpDesc.from_components(request["desc"])) != request["sources"]:
-            raise RefusedError("it has other sources of opbuild, or another release")
 
 
 def _answers(server: CompileServer, count: int) -> list[tuple[dict[str, Any], bytes]]:

@@ -19,11 +19,11 @@ from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Event
 from opbuild.families.catalogue import find
 from opbuild.kernel.artifact import NotAnArtifactError
 from opbuild.kernel.entry import Entry, make_entry, record_bytes
-from opbuild.kernel.interfaces import Claims, Found, Store, note_origin
+from opbuild.kernel.interfaces import Claims, Found, Store
 from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.background import Background, without_frames
-from opbuild.platform.records import replace
+from opbuild.platform.records import dataclass, replace
 from opbuild.text.plural import counted, verb
 
 if TYPE_CHECKING:
@@ -75,44 +75,35 @@ class WorkOwner(Protocol):
         """Note the compiled operators; build the compiler's runtime library if some object calls it."""
 
 
+@dataclass(eq=False, repr=False)
 class Work:
     """A build under way: compiles in the background what must be; ``Builder.start`` makes it.
 
-    Args:
+    Attributes:
         builder: Says how, and has the compile server.
         network: The network's name, for events.
-        jobs: All operators.
+        all: All operators.
         store: Where all of them are published.
         observer: Told what happens, from the thread.
         started: When the build began.
         compiles: Whether anything may be compiled; else only what was compiled from other sources is taken.
-
-    Attributes:
         jobs: Those that must be compiled, in the order of compiling.
     """
 
-    def __init__(
-        self,
-        builder: WorkOwner,
-        network: str,
-        jobs: tuple[OperatorJob, ...],
-        store: Store,
-        observer: Observer,
-        started: float,
-        *,
-        compiles: bool = True,
-    ) -> None:
-        self._builder = builder
-        self._config = builder.config
-        self._network = network
-        self._all = jobs
-        self._observer = observer
-        self._started = started
-        self._compiles = compiles
-        self.jobs = sorted((job for job in jobs if job.must_compile), key=lambda job: longest_first(job.desc))
+    builder: WorkOwner
+    network: str
+    all: tuple[OperatorJob, ...]
+    store: Store
+    observer: Observer
+    started: float
+    compiles: bool = True
+
+    def __post_init__(self) -> None:
+        self._config = self.builder.config
+        self.jobs = sorted((job for job in self.all if job.must_compile), key=lambda job: longest_first(job.desc))
         self._numbers = {job: number for number, job in enumerate(self.jobs)}
-        self._explainer = Explainer(store, builder.others)
-        self._queue = Queue(self.jobs, builder.claims, builder.at_once, self._config.compile_timeout)
+        self._explainer = Explainer(self.store, self.builder.others)
+        self._queue = Queue(self.jobs, self.builder.claims, self.builder.at_once, self._config.compile_timeout)
         self._certain = True
         self._result: BuildResult | None = None
         self._not_kept = 0
@@ -130,13 +121,13 @@ class Work:
             BuildError: If the compile server cannot be started.
         """
         if self.jobs:
-            self._server = self._builder.take_server()
+            self._server = self.builder.take_server()
             self._doing = Background(self._run, "opbuild-build")
             self._doing.start()
         # What other stores lend becomes this build's own.
         lent = [
             (job.store, job.decision)
-            for job in self._all
+            for job in self.all
             if isinstance(job.decision, Found) and job.decision.is_cacheable
         ]
         self._not_kept = sum(store.publish(found.entry) is not None for store, found in lent)
@@ -174,25 +165,25 @@ class Work:
             if self.jobs:
                 self._join()
             result = self._result = self._collect()
-            self._observer(BuildFinished(self._network, result.built, result.reused, result.seconds))
+            self.observer(BuildFinished(self.network, result.built, result.reused, result.seconds))
         return self._result
 
     def _collect(self) -> BuildResult:
-        entries = {job.desc: job.entry for job in self._all if job.entry is not None}
-        jobs = tuple(job for job in self._all if job.entry is not None)
-        runtime = self._builder.finish(jobs)
+        entries = {job.desc: job.entry for job in self.all if job.entry is not None}
+        jobs = tuple(job for job in self.all if job.entry is not None)
+        runtime = self.builder.finish(jobs)
         warned = (*self._own_warnings(), *self._warnings, *(runtime.warnings if runtime else ()))
         own = not any(job.is_borrowed for job in jobs)
         certain = self._certain and own and (runtime is None or runtime.certain)
-        compiler = "" if runtime is None and all(job.is_prebuilt for job in jobs) else self._builder.identity().digest
-        return BuildResult(entries, runtime, jobs, perf_counter() - self._started, warned, certain, compiler)
+        compiler = "" if runtime is None and all(job.is_prebuilt for job in jobs) else self.builder.identity().digest
+        return BuildResult(entries, runtime, jobs, perf_counter() - self.started, warned, certain, compiler)
 
     def _own_warnings(self) -> tuple[str, ...]:
         if not self._not_kept:
             return ()
         entries = counted(self._not_kept, "entry", "entries")
         problem = f"{entries} of other ranks {verb(self._not_kept, 'is', 'are')} used but could not be stored here"
-        self._observer(Warned(problem))
+        self.observer(Warned(problem))
         return (problem,)
 
     def _join(self) -> None:
@@ -201,11 +192,11 @@ class Work:
         if any(job.is_needed for job in failed):
             raise compile_error(self.jobs)
         if failed:
-            self._observer(Warned(str(compile_error(failed))))
+            self.observer(Warned(str(compile_error(failed))))
 
     def _run(self) -> None:
         try:
-            if not self._builder.force:
+            if not self.builder.force:
                 remember_origins(self.jobs)  # while the server starts
             self._serve()
             self._report_not_stored()
@@ -218,7 +209,7 @@ class Work:
         for number in range(_SERVERS_AT_MOST):
             try:
                 if self._server is None:
-                    self._server = self._builder.take_server()
+                    self._server = self.builder.take_server()
                 self._compile(self._server)
                 return
             except ServerEndedError as error:
@@ -242,9 +233,11 @@ class Work:
                 messages = []
                 if self._stop.wait(self._queue.pause()):
                     raise KeyboardInterrupt
-                self._say()
+                for job, holder, seconds in self._queue.overdue():
+                    self.observer(Waiting(job.name, str(holder), seconds))
             for header, _ in messages:
-                self._free(header)
+                if header["kind"] in ("done", "failed"):
+                    self._queue.answered(self.jobs[header["id"]])
             self._fill(server)  # first, so that no worker waits while an answer is dealt with
             for header, payload in messages:
                 self._handle(header, payload)
@@ -256,7 +249,7 @@ class Work:
         for job, found in self._queue.taken():
             if found.is_cacheable and (problem := job.store.publish(found.entry)):
                 self._not_stored.append(problem)
-            self._observer(Taken(found.entry.name, job.reason.text, *self._progress()))
+            self.observer(Taken(found.entry.name, job.reason.text, *self._progress()))
 
     def _request(self, job: OperatorJob) -> dict[str, Any]:
         return {
@@ -268,23 +261,14 @@ class Work:
             "timeout": self._config.compile_timeout,
             "debug": job.debug or (),
             "known": list(job.origins),
-            "compiles": self._compiles,
+            "compiles": self.compiles,
         }
-
-    def _say(self) -> None:
-        for job, holder, seconds in self._queue.overdue():
-            self._observer(Waiting(job.name, str(holder), seconds))
 
     def _progress(self) -> tuple[int, int]:
         return len(self.jobs) - len(self._open()), len(self.jobs)
 
     def _open(self) -> list[OperatorJob]:
         return [job for job in self.jobs if job.open]
-
-    def _free(self, header: dict[str, Any]) -> None:
-        """Take note that a worker has nothing left to do for a job."""
-        if header["kind"] in ("done", "failed"):
-            self._queue.answered(self.jobs[header["id"]])
 
     def _handle(self, header: dict[str, Any], payload: bytes) -> None:
         kind = header["kind"]
@@ -293,12 +277,12 @@ class Work:
         if kind == "ready":
             return
         if kind == "note":
-            self._observer(Warned(header["text"]))
+            self.observer(Warned(header["text"]))
             return
         job = self.jobs[header["id"]]
         if kind == "started":
             job.reason = self._explainer.explain(job.key, job.reason)
-            self._observer(CompileStarted(job.name, job.reason.text))
+            self.observer(CompileStarted(job.name, job.reason.text))
             return
         if kind == "done":
             self._finish(job, header, payload)
@@ -308,9 +292,9 @@ class Work:
             return
         job.release()
         if job.must_compile:
-            self._observer(CompileFinished(job.name, header.get("milliseconds", 0.0), *self._progress()))
+            self.observer(CompileFinished(job.name, header.get("milliseconds", 0.0), *self._progress()))
         else:
-            self._observer(Taken(job.name, job.reason.text, *self._progress()))
+            self.observer(Taken(job.name, job.reason.text, *self._progress()))
 
     def _finish(self, job: OperatorJob, header: dict[str, Any], payload: bytes) -> None:
         files = _split(header, payload)
@@ -339,7 +323,7 @@ class Work:
         """Return the entry of a compiled operator, or of one that need not be; None if that is not there any more."""
         pipeline, milliseconds, artifact, origin = header["pipeline"], header["milliseconds"], artifact_of(files), ""
         if artifact is None:
-            if not job.origins and self._compiles:  # else it would be asked for again and again
+            if not job.origins and self.compiles:  # else it would be asked for again and again
                 raise NotAnArtifactError("there is none")
             origin = job.origins.get(pipeline, "")
             found = job.store.lookup(job.key.of_origin(origin)) if origin else None
@@ -354,16 +338,16 @@ class Work:
     def _compile_after_all(self, job: OperatorJob) -> None:
         """Have an operator compiled whose pipeline is another one than before, or whose entry is gone."""
         job.origins = {}
-        if self._compiles:
+        if self.compiles:
             self._queue.again(job)
         else:
             if job.pipeline:
-                note_origin(job.store, job.key, job.pipeline)
+                job.store.note_origin(job.key, job.pipeline)
             job.failure = CompileFailure("compile", "what its sources define has changed")
 
     def _keep(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Write the files of an operator that is debugged."""
-        write = self._builder.write_debug
+        write = self.builder.write_debug
         problem = write(files) if files and write is not None else None
         if problem:
             self._warn(f"the files of {files[-1][0]} are not written: {problem}")
@@ -376,19 +360,19 @@ class Work:
 
     def _warn(self, message: str, not_stored: int = 0) -> None:
         self._warnings.append(message)
-        self._observer(Warned(message, not_stored))
+        self.observer(Warned(message, not_stored))
 
     def _release(self) -> None:
         """Keep an idle server for the next build; end one that still works on operators that nobody waits for."""
         for job in self.jobs:
             job.release()
-        if self._builder.claims is not None:
-            self._builder.claims.close()
+        if self.builder.claims is not None:
+            self.builder.claims.close()
         server, self._server = self._server, None
         if server is None:
             return
         if self._error is None and not self._open():
-            self._builder.give_server(server)
+            self.builder.give_server(server)
         else:
             server.close()
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, timezone
 from functools import cache
-from itertools import count
 from typing import Any
 
 from opbuild.config import Config
@@ -28,7 +27,7 @@ from opbuild.runtime.record_json import from_json
 from opbuild.store import ageing
 from opbuild.store.blobs import Folder
 from opbuild.store.claims import sweep_claims
-from opbuild.store.concurrent_map import concurrent_map
+from opbuild.store.concurrent_map import concurrent_map, watched_map
 from opbuild.store.counters import FILE, OLD_FILE, Counters, check_counters, read_counters
 from opbuild.store.inventory import SIZE_FILE, disk_usage, read_size, survey
 from opbuild.store.items import REFUSED, Item, Kind, reason_of, remove_files
@@ -131,15 +130,14 @@ class Cache:
         weights = [item for item in items if item.kind == "weight"]
         others = [item for item in items if item.kind != "weight"]
         digests = cache(digest_file)  # of the weights, so that networks which share them do not read them again
-        numbers = count(1)
-        watch(0, len(items))
-        for part in (weights, others):
-            with closing(concurrent_map(part, lambda item: problem_of(item, self.trust, sizes, digests))) as looked_at:
-                for item, found in looked_at:
-                    watch(next(numbers), len(items))
-                    problem = self._problem(item, found, sizes)
-                    if problem is not None:
-                        yield problem
+
+        def look(item: Item) -> Reason | None:
+            return problem_of(item, self.trust, sizes, digests)
+
+        for item, found in watched_map([(weights, look), (others, look)], watch):
+            problem = self._problem(item, found, sizes)
+            if problem is not None:
+                yield problem
 
     def _problem(self, item: Item, reason: Reason | None, sizes: Mapping[str, int]) -> ItemProblem | None:
         """Return the problem of an item, unless it has none or has changed since."""
@@ -362,11 +360,7 @@ def _reader(path: Path) -> Callable[[Path, Trust], Any]:
         return read_declaration
     if path.parent.name == "weights":
         return read_reference
-    return _read_digest if path.suffix == _DIGEST else _read_memo
-
-
-def _read_memo(path: Path, trust: Trust) -> None:
-    trust.read_memo(path)
+    return _read_digest if path.suffix == _DIGEST else lambda path, trust: trust.read_memo(path)
 
 
 def _read_digest(path: Path, trust: Trust) -> None:

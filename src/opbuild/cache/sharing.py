@@ -34,7 +34,7 @@ from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.record_json import from_json
 from opbuild.session import Session
-from opbuild.store.concurrent_map import concurrent_map, results_of
+from opbuild.store.concurrent_map import concurrent_map, results_of, watched_map
 from opbuild.store.networks import networks_in
 from opbuild.store.operators import entry_in, operators_in
 from opbuild.store.remote.failures import ABSENT, REFUSED, SLOW
@@ -405,37 +405,33 @@ class RemoteCheck:
         Raises:
             BuildError: If the store cannot be listed, or does not answer.
         """
-        kinds: Sequence[tuple[str, Callable[[str], Reason | None]]] = (
-            (BLOBS, self._blob), (OPERATORS, self._operator), (GROUPS, self._group), (NETWORKS, self._network),
-            (ORIGINS, partial(self._hint, ORIGINS)), (ANSWERS, partial(self._hint, ANSWERS)),
-        )  # fmt: skip
-        listed = [(folder, look, self._names(folder)) for folder, look in kinds]
-        numbers, total = count(), 1 + sum(len(names) for *_, names in listed)
-        watch(next(numbers), total)
-        for folder, look, names in listed:  # blobs before the networks that name them
-            with closing(concurrent_map(names, look)) as answers:
-                for name, reason in answers:
-                    watch(next(numbers), total)
-                    yield from self._problem(folder + name, reason)
-        bank = self._remote.bank.read()
-        watch(next(numbers), total)
-        yield from self._problem(BANK, bank if isinstance(bank, Reason) else None)
+        kinds: Mapping[str, Callable[[str], Reason | None]] = {
+            BLOBS: self._blob,  # before the networks that name them
+            OPERATORS: self._operator,
+            GROUPS: partial(problem_of_group, self._remote.objects),
+            NETWORKS: self._network,
+        }
+
+        def look(path: str) -> Reason | None:
+            folder, _, name = path.rpartition("/")
+            return kinds[f"{folder}/"](name) if f"{folder}/" in kinds else self._hint(path)
+
+        parts = [(self._paths(folder), look) for folder in (*kinds, ORIGINS, ANSWERS)]
+        for path, reason in watched_map([*parts, ([BANK], self._bank)], watch):
+            if reason is not None and reason.code in (REFUSED, SLOW):
+                raise self._failed(reason)
+            if reason is not None and reason.code != ABSENT:  # somebody removed it meanwhile
+                yield RemoteProblem(path, reason)
 
     def repair(self, problem: RemoteProblem) -> bool:
         """Remove an object that nobody would use; return whether it is gone."""
         return self._remote.objects.delete(problem.path) is None
 
-    def _problem(self, path: str, reason: Reason | None) -> Iterator[RemoteProblem]:
-        if reason is not None and reason.code in (REFUSED, SLOW):
-            raise self._failed(reason)
-        if reason is not None and reason.code != ABSENT:  # somebody removed it meanwhile
-            yield RemoteProblem(path, reason)
-
-    def _names(self, folder: str) -> tuple[str, ...]:
+    def _paths(self, folder: str) -> list[str]:
         names = self._remote.objects.names(folder)
         if isinstance(names, Reason):
             raise self._failed(names)
-        return names
+        return [folder + name for name in names]
 
     def _failed(self, reason: Reason) -> BuildError:
         message = f"the remote store {self._remote.service.address.url} cannot be checked: {described(reason)}"
@@ -450,13 +446,14 @@ class RemoteCheck:
         entry = self._remote.operators.entry(stem)
         return None if isinstance(entry, Entry) else entry
 
-    def _group(self, name: str) -> Reason | None:
-        return problem_of_group(self._remote.objects, name)
-
-    def _hint(self, folder: str, name: str) -> Reason | None:
+    def _hint(self, path: str) -> Reason | None:
         """Return the problem of a hint: damage in it, too, ends that anything is read."""
-        body = self._remote.objects.get(folder + name, NETWORK)
+        body = self._remote.objects.get(path, NETWORK)
         return body if isinstance(body, Reason) else None
+
+    def _bank(self, _: str) -> Reason | None:
+        bank = self._remote.bank.read()
+        return bank if isinstance(bank, Reason) else None
 
     def _network(self, stem: str) -> Reason | None:
         manifest = self._remote.networks.named(stem)

@@ -134,14 +134,14 @@ def digest_of(
 ) -> KnownFile:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
 
-    Only what lasts is remembered: see ``KnownFile`` and ``files.held``.
+    Only what lasts is remembered: see ``KnownFile`` and ``files.writers``.
 
     Args:
         path: The file.
         memo: File in which state and digest are remembered, replaced if it is not right; None remembers nothing.
         digest_file: Reads the file and returns its digest; default ``blake3_of_file``.
         trust: Whose memo is believed.
-        is_unwritten: Says whether nobody writes to the file; default ``files.held``.
+        is_unwritten: Says whether nobody writes to the file; default ``files.writers``.
         settled: Nanoseconds since the file's last change after which another surely shows.
 
     Raises:
@@ -151,9 +151,9 @@ def digest_of(
     if remembered is not None:
         return remembered
     if is_unwritten is None:
-        from opbuild.files import held  # a start from memos never needs it
+        from opbuild.files import writers  # a start from memos never needs it
 
-        is_unwritten = held.is_unwritten
+        is_unwritten = writers.is_unwritten
     unwritten = is_unwritten(path)  # before anything is read: what is mapped later shows by its time of change
     stat, now = path.stat(), time.time_ns()
     known = KnownFile(

@@ -55,22 +55,24 @@ class Missing:
     reason: Reason
 
 
-class Store(Protocol):
-    """A store of entries. A store can only save work: none of its methods raises for a fault of the storage."""
+class Looks(Protocol):
+    """Whatever has entries. It can only save work: none of its methods raises for a fault of the storage."""
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the entry of ``key``, checked byte for byte, or why there is none."""
 
-    def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
-        """Add or replace an entry so that nobody ever sees part of it; return None, or why it could not be stored.
+    def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
+        """Return for each of several operators the digests of sources by those of the pipelines that they defined.
 
-        Args:
-            entry: The entry.
-            linked_from: A folder that may have the same files: they are linked where they can be.
+        Whatever the sources of the keys. There may be no entry any more; one has the pipeline's digest.
         """
 
+
+class ListedEntries(Protocol):
+    """The entries of one's own, to look through; they need not be sound."""
+
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
-        """Return the names of the entries present, sorted; they need not be sound.
+        """Return the names of the entries present, sorted.
 
         Args:
             at_most: How many of the store's files to look at; None: all. If there are more, the names are any of them.
@@ -82,8 +84,24 @@ class Store(Protocol):
     def components(self, name: str) -> Mapping[str, Any] | None:
         """Return the key's components as the entry ``name`` states them; None if it cannot be read."""
 
-    def evict(self, name: str) -> None:
-        """Remove an entry if it is there."""
+
+class Store(Looks, Protocol):
+    """A store of entries."""
+
+    def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
+        """Add or replace an entry so that nobody ever sees part of it; return None, or why it could not be stored.
+
+        Args:
+            entry: The entry.
+            linked_from: A folder that may have the same files: they are linked where they can be.
+        """
+
+    def note_origin(self, key: Key, pipeline: str) -> None:
+        """Remember the digest of the pipeline that an operator's sources define, though nothing was compiled."""
+
+    @property
+    def listed(self) -> ListedEntries:
+        """The entries of one's own."""
 
 
 @runtime_checkable
@@ -92,43 +110,6 @@ class ManyAtOnce(Protocol):
 
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
         """Return the answer of ``lookup`` for each of several keys."""
-
-
-@runtime_checkable
-class Remembers(Protocol):
-    """A store that knows from which sources an operator was compiled before, and what those defined."""
-
-    def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
-        """Return for each of several operators the digests of sources by those of the pipelines that they defined.
-
-        Whatever the sources of the keys. There may be no entry any more; one has the pipeline's digest.
-        """
-
-
-@runtime_checkable
-class Notes(Protocol):
-    """A store that remembers what sources define although nothing was compiled from them."""
-
-    def note_origin(self, key: Key, pipeline: str) -> None:
-        """Remember the digest of the pipeline that an operator's sources define."""
-
-
-def note_origin(store: object, key: Key, pipeline: str) -> None:
-    """Let a store remember the pipeline of an operator's sources; one that remembers nothing forgets it."""
-    if isinstance(store, Notes):
-        store.note_origin(key, pipeline)
-
-
-def origins(store: object, keys: Sequence[Key]) -> list[Mapping[str, str]]:
-    """Return the origins of operators that a store remembers; none of a store that remembers nothing."""
-    return store.origins(keys) if isinstance(store, Remembers) else [{} for _ in keys]
-
-
-class Looks(Protocol):
-    """Whatever has entries."""
-
-    def lookup(self, key: Key) -> Found | Missing:
-        """Return the entry of ``key``, checked, or why there is none."""
 
 
 class Release(Looks, Protocol):

@@ -191,9 +191,13 @@ class Remote:
         """
 
         def check(key: NetworkKey, network: StoredNetwork) -> None:
+            def send(sent: Objects) -> str | None:
+                own = stored_weights(weights, network)  # without sound ones it is put together again, and comes then
+                return None if own is None else RemoteNetworks(sent).publish(key, network, own)
+
             if self.writes and self.service.is_first_told(f"network {key.stem}"):
                 found(network)
-                self._later(lambda sent: self._send_own(sent, key, network, stored_weights(weights, network)))
+                self._later(send)
 
         known = check if self.checks else None
         return TieredNetworks(networks, weights, self.networks, self.offer_network, filled, turns, known)
@@ -225,8 +229,7 @@ class Remote:
 
     def check_group(self, entries: Sequence[Entry]) -> None:
         """Write the group of all operators of a network in the background, if it is there and damaged."""
-        if self.writes:
-            self._later(lambda sent: mend_group(sent, entries))
+        self._later(lambda sent: mend_group(sent, entries))
 
     def offer_operator(self, entry: Entry) -> None:
         """Write an operator in the background, unless nothing is written."""
@@ -240,21 +243,14 @@ class Remote:
 
     def offer_network(self, key: NetworkKey, network: StoredNetwork, weights: Mapping[str, Bytes]) -> None:
         """Write a network in the background, unless nothing is written."""
-        if self.writes:
-            self._later(lambda sent: RemoteNetworks(sent).publish(key, network, weights))
+        self._later(lambda sent: RemoteNetworks(sent).publish(key, network, weights))
 
     def _later(self, write: Callable[[Objects], Reason | str | None]) -> None:
-        """Write something in the background, after earlier writes."""
+        """Write something in the background, after earlier writes, unless nothing is written."""
 
         def written() -> str | None:
             problem = write(self._sent)
             return described(problem) if isinstance(problem, Reason) else problem
 
-        _uploads(self.service).add(written)
-
-    @staticmethod
-    def _send_own(
-        sent: Objects, key: NetworkKey, network: StoredNetwork, weights: Mapping[str, Bytes] | None
-    ) -> str | None:
-        """Write one's own network; one whose weights are not sound here is put together again, and comes then."""
-        return None if weights is None else RemoteNetworks(sent).publish(key, network, weights)
+        if self.writes:
+            _uploads(self.service).add(written)

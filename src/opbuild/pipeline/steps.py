@@ -91,9 +91,10 @@ def link_kernels(result: BuildResult, setup: Setup) -> Built:
         )
         for each in result.decisions
     }
+    devices = sorted({desc.device for desc in result.entries}, key=lambda name: (name != CPU, name))  # the CPU first
     return Built(
         {desc: entry.symbol for desc, entry in result.entries.items()},
-        joined({name: _linked(name, result, setup) for name in _devices(result)}),
+        joined({name: _linked(name, result, setup) for name in devices}),
         operators,
         result.checked_order,
         certain=result.certain,
@@ -101,11 +102,6 @@ def link_kernels(result: BuildResult, setup: Setup) -> Built:
         warned=bool(result.warnings),
         compiler=result.compiler,
     )
-
-
-def _devices(result: BuildResult) -> list[str]:
-    """Return the classes of devices that a build has kernels for, the CPU first."""
-    return sorted({desc.device for desc in result.entries}, key=lambda name: (name != CPU, name))
 
 
 def _linked(device: str, result: BuildResult, setup: Setup) -> bytes:

@@ -17,7 +17,7 @@ from opbuild.frontend.models.memory import ModelMemory
 from opbuild.graph import user_operators
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.free import FREE
-from opbuild.kernel.networks import NetworkKey
+from opbuild.kernel.networks import Answers, NetworkKey, digest_of
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup, release_pack
 from opbuild.platform.background import BACKGROUND_WRITER, WriteJob
@@ -32,6 +32,7 @@ from opbuild.runtime.record import Record
 from opbuild.runtime.reports import stored_report
 from opbuild.runtime.stored_network import LoadedNetwork, StoredNetworks
 from opbuild.store.blobs import Folder, LocalMemos, Memory
+from opbuild.store.hints import CHOSEN, chosen_answers, note_chosen
 from opbuild.store.machine_class import deciding_digest
 from opbuild.version import __version__
 
@@ -396,7 +397,7 @@ class BuildNetworks:
             started = self._started(self._store.load(self.made_by(key, answers)), clock)
         if isinstance(started, str):
             return None
-        self._note_chosen(key, _digest_of(answers))
+        self._note_chosen(key, digest_of(answers))
         return started
 
     def _started(self, image: LoadedNetwork | Reason, clock: Clock) -> Binding | str:
@@ -497,7 +498,7 @@ class BuildNetworks:
                     self._setup.observer(Warned(f"{message}: {error}", 1))
             then()
 
-        self._note_chosen(key, _digest_of(network.answers))
+        self._note_chosen(key, digest_of(network.answers))
         self._behind(own, packer, save, message)
         return True
 
@@ -531,8 +532,6 @@ class BuildNetworks:
         own = self._at_level(key)
         if not self._setup.has_bank:
             return own
-        from opbuild.store.hints import chosen_answers  # most starts have no bank
-
         chosen = chosen_answers(self._chosen, own.stem, self._decides)
         if chosen is None:
             from opbuild.pipeline.tuned import chosen_answers as compared
@@ -545,14 +544,14 @@ class BuildNetworks:
 
     def made_by(self, key: NetworkKey, answers: Answers) -> NetworkKey:
         """Return the key of a network that was made by some answers of families."""
-        return self._at_level(key).tuned(_digest_of(answers))
+        return self._at_level(key).tuned(digest_of(answers))
 
     def others(self, key: NetworkKey, elsewhere: Iterable[Answers] = ()) -> Iterator[NetworkKey]:
         """Return the keys of a network with other variants, which compute the same: without tuning, then as known."""
         untuned = self._at_level(key)
         yield untuned
         for answers in chain(self._store.networks.answers(untuned), elsewhere):
-            if digest := _digest_of(answers):
+            if digest := digest_of(answers):
                 yield untuned.tuned(digest)
 
     def _load(self, key: NetworkKey) -> LoadedNetwork | Reason:
@@ -567,15 +566,11 @@ class BuildNetworks:
     def _note_chosen(self, key: NetworkKey, digest: str) -> None:
         """Remember how tuning chooses a network's variants, so that the next start need not ask for it."""
         if self._setup.has_bank:
-            from opbuild.store.hints import note_chosen
-
             note_chosen(self._chosen, self._at_level(key).stem, self._decides, digest)
 
     @lazy_property
     def _chosen(self) -> LocalMemos:
         """The memos of networks' variants as tuning chose them here."""
-        from opbuild.store.hints import CHOSEN
-
         config = self._setup.config
         folder = Folder(config.network_meta, self._setup.trust, is_judged=True) if config.uses_folder else Memory()
         return LocalMemos(folder, CHOSEN)
@@ -603,12 +598,6 @@ class BuildNetworks:
         except OSError as error:
             path = error.filename or files[0]
             raise BuildError(f"{path} cannot be read: {error}", "reinstall the compiler") from error
-
-
-def _digest_of(answers: Answers) -> str:
-    from opbuild.kernel.networks import digest_of  # a start without banks never needs it
-
-    return digest_of(answers)
 
 
 def _is_there(folder: Path) -> bool:

@@ -19,7 +19,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 
 from opbuild.files.meeting import open_met, opened_folder, planted_in, unlink_met
 from opbuild.files.trust import parse_json
@@ -169,7 +168,7 @@ class FolderClaims:
                 return _holder(file)
             if not file.is_held:
                 return None
-            file.say(json.dumps({"process": os.getpid(), "host": _host(), "rank": self.rank}).encode())
+            file.say(json.dumps({"process": os.getpid(), "host": os.uname().nodename, "rank": self.rank}).encode())
             return file
         return UNCLAIMED
 
@@ -280,11 +279,6 @@ def _holder(file: ClaimFile) -> Holder:
         return Holder(int(said["process"]), str(said["host"])[:255], int(said["rank"]))
     except (OSError, ValueError, KeyError, TypeError):
         return Holder()  # it has not said so yet
-
-
-@lru_cache(maxsize=1)
-def _host() -> str:
-    return os.uname().nodename
 
 
 def _let_go() -> None:

@@ -7,9 +7,10 @@ a sixth: most of it is waiting, for the disk and for the file system's journal.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from itertools import count
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
@@ -38,6 +39,19 @@ def concurrent_map(
             yield _first(under_way)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def watched_map(
+    parts: Sequence[tuple[Sequence[_Item], Callable[[_Item], _Result]]], watch: Callable[[int, int], None]
+) -> Iterator[tuple[_Item, _Result]]:
+    """Yield the items of several parts with their results, part after part; tell how many there were of all."""
+    numbers, total = count(), sum(len(items) for items, _ in parts)
+    watch(next(numbers), total)
+    for items, do in parts:
+        with closing(concurrent_map(items, do)) as done:
+            for item, result in done:
+                watch(next(numbers), total)
+                yield item, result
 
 
 def results_of(items: Iterable[_Item], do: Callable[[_Item], _Result]) -> list[_Result]:

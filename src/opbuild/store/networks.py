@@ -23,6 +23,7 @@ from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.store.blobs import ABSENT, Blobs, Data, Folder, LocalBlobs, LocalMemos
+from opbuild.store.hints import ANSWERS_SUFFIX, answers_of, known_answers, note_answers
 from opbuild.store.items import REFUSED, FileForm, Item, read_quietly, reason_of
 from opbuild.text.canonical import canonical_json
 
@@ -79,19 +80,11 @@ class Networks:
             return problem.text
         self.blobs.used(names[-1], is_new=True)
         if key.is_tuned:  # how, since nobody could tell its name else; another one says it itself
-            from opbuild.store.hints import ANSWERS_SUFFIX, note_answers
-
             note_answers(LocalMemos(self.blobs, ANSWERS_SUFFIX), key.tuned("").stem, network.record)
         return None
 
     def answers(self, key: NetworkKey) -> Iterator[Answers]:
         """Return the answers of families by which networks were made that differ from ``key`` in tuning alone."""
-        from opbuild.store.hints import (  # without banks a start never needs it
-            ANSWERS_SUFFIX,
-            answers_of,
-            known_answers,
-        )
-
         yield from reversed(known_answers(LocalMemos(self.blobs, ANSWERS_SUFFIX), key.tuned("").stem))
         untuned = read_network(key.tuned("").stem, self.blobs, whole=False)
         if isinstance(untuned, NetworkFiles):

@@ -125,9 +125,10 @@ class Operators:
             return None
         return components if isinstance(components, Mapping) else None
 
-    def evict(self, name: str) -> None:
-        """Remove an entry if it is there."""
-        self.blobs.delete(*(name + suffix for suffix in ENTRIES.suffixes))
+    @property
+    def listed(self) -> Operators:
+        """Themselves."""
+        return self
 
     def _lookup_devices(self, key: Key) -> Found | Missing:
         own = self._lookup_name(key, key.name(self.device_id))

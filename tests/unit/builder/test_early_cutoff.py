@@ -104,7 +104,7 @@ def test_what_is_gone_is_compiled_after_all(config: Config, monkeypatch: pytest.
     store = operators_in(config.kernel_meta)
     build(store, config, monkeypatch, "one,a")
     first, second = store.names()
-    store.evict(first)
+    store.blobs.delete(first + ".json", first + ".o", first + ".info")
     path = config.kernel_meta / f"{second}.json"
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "pipeline": "0" * 32}))

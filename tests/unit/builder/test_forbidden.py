@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +34,9 @@ class _NotReached:
 
     def lookup(self, key: Key) -> Missing:
         return missing(Reason(REFUSED, "nobody listens there"))
+
+    def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
+        return [{} for _ in keys]
 
 
 def _stored(config: Config) -> Operators:

@@ -15,7 +15,7 @@ import pytest
 import opbuild
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.errors import InvalidModelError, ModelError
-from opbuild.files import held
+from opbuild.files import held, writers
 from opbuild.files.held import LEAST, HeldFile, digest_parts, hold_file
 from opbuild.files.trust import PRIVATE
 from opbuild.frontend.models.memory import ModelMemory
@@ -35,11 +35,11 @@ SIZE = LEAST + 4097
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder on what passes for a disk, if the system grants leases at all."""
-    monkeypatch.setattr(held, "_file_system", lambda descriptor: EXT4)
+    monkeypatch.setattr(writers, "_file_system", lambda descriptor: EXT4)
     path = tmp_path / "probe"
     path.touch()
     descriptor = os.open(path, os.O_RDONLY)
-    granted = held.take_lease(descriptor)
+    granted = writers.take_lease(descriptor)
     os.close(descriptor)
     if not granted:
         pytest.skip("there are no leases here")
@@ -159,7 +159,7 @@ def test_a_file_where_leases_hold_nobody_back_is_read(disk: Path, monkeypatch: p
     path, contents = write(disk)
     with path.open("r+b"):
         assert not is_mapped(hold_file(path))
-    monkeypatch.setattr(held, "_file_system", lambda descriptor: kind)
+    monkeypatch.setattr(writers, "_file_system", lambda descriptor: kind)
     file = hold_file(path)
     assert not is_mapped(file)
     assert file.is_certain()

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.files import held
-from opbuild.files.held import is_unwritten
+from opbuild.files import writers
 from opbuild.files.mapping import KnownFile, digest_of, state_of
+from opbuild.files.writers import is_unwritten
 from opbuild.platform.digest import blake3_of
 
 EXT4, TMPFS, OVERLAY = 0xEF53, 0x01021994, 0x794C7630
@@ -23,9 +23,9 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file on what passes for a disk, if the system grants leases at all."""
     path = tmp_path / "model.data"
     path.write_bytes(bytes(8192))
-    monkeypatch.setattr(held, "_file_system", lambda descriptor: EXT4)
+    monkeypatch.setattr(writers, "_file_system", lambda descriptor: EXT4)
     descriptor = os.open(path, os.O_RDONLY)
-    refused = held._refusal(descriptor)
+    refused = writers._refusal(descriptor)
     os.close(descriptor)
     if refused:
         pytest.skip(f"there are no leases here: {os.strerror(refused)}")
@@ -62,7 +62,7 @@ def test_where_writing_may_leave_no_trace_only_a_read_only_file_counts(
     path: Path, monkeypatch: pytest.MonkeyPatch, kind: int
 ) -> None:
     """F82: tmpfs moves no time for a page that was read first, and an overlay counts maps elsewhere."""
-    monkeypatch.setattr(held, "_file_system", lambda descriptor: kind)
+    monkeypatch.setattr(writers, "_file_system", lambda descriptor: kind)
     assert not is_unwritten(path)
     path.chmod(0o444)
     assert is_unwritten(path)
@@ -70,7 +70,7 @@ def test_where_writing_may_leave_no_trace_only_a_read_only_file_counts(
 
 def test_another_users_file_counts_only_if_it_is_read_only(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases on others' files are refused; its owner may have it mapped."""
-    monkeypatch.setattr(held, "_refusal", lambda descriptor: errno.EACCES)
+    monkeypatch.setattr(writers, "_refusal", lambda descriptor: errno.EACCES)
     assert not is_unwritten(path)
     path.chmod(0o444)
     assert is_unwritten(path)

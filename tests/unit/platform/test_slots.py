@@ -127,7 +127,7 @@ def test_a_holder_that_was_stopped_holds_up_nobody_for_ever(monkeypatch: pytest.
     others = Slots(URGENT, 1, tmp_path / "s")
     others.take()
     server = server_module.ServerLoop.__new__(server_module.ServerLoop)
-    server._slots, server._children, server._crowded = Slots(URGENT, 1, tmp_path / "s"), {}, 0.0
+    server.slots, server._children, server._crowded = Slots(URGENT, 1, tmp_path / "s"), {}, 0.0
     now = 100.0
     monkeypatch.setattr(server_module.time, "monotonic", lambda: now)
     assert server._slot() is None

@@ -20,9 +20,9 @@ import contextlib
 import json
 import math
 import os
-import socket
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from opbuild.files.trust import parse_json
@@ -53,14 +53,14 @@ _MINE, _SOMEBODY = Holder(), Holder()
 class Lease:
     """A claim that this process holds until it releases it, or its time is over."""
 
-    def __init__(self, service: Service, paths: list[str]) -> None:
-        self._service = service
-        self._paths = paths
+    def __init__(self, give_up: Callable[[], object]) -> None:
+        self._give_up: Callable[[], object] | None = give_up
 
     def release(self) -> None:
         """Give it up; harmless if it was."""
-        paths, self._paths = self._paths, []
-        self._service.delete(*paths)
+        give_up, self._give_up = self._give_up, None
+        if give_up is not None:
+            give_up()
 
 
 class Leases:
@@ -102,7 +102,7 @@ class Leases:
             paths.append(path)
             answer = self._take(path, lease_seconds, patience)
             if answer is _MINE:
-                return Lease(self._service, paths)
+                return Lease(partial(self._service.delete, *paths))
             if answer is not None:
                 return answer
         return UNCLAIMED
@@ -115,7 +115,8 @@ class Leases:
         if known.code != ABSENT:
             return UNCLAIMED
         word = os.urandom(16).hex()
-        said = {"word": word, "process": os.getpid(), "host": _host(), "rank": self._rank, "seconds": lease_seconds}
+        said = {"word": word, "process": os.getpid(), "host": os.uname().nodename, "rank": self._rank}
+        said["seconds"] = lease_seconds
         problem = self._write(path, json.dumps(said).encode())
         if problem is None:
             return _MINE
@@ -162,10 +163,6 @@ def _parsed(data: bytes) -> dict[str, Any]:
     return {}
 
 
-def _host() -> str:
-    return socket.gethostname()
-
-
 class FleetClaims:
     """Claims that are this host's and then the fleet's. Threads may share it if they may share both.
 
@@ -176,9 +173,7 @@ class FleetClaims:
     """
 
     def __init__(self, near: Claims, far: Claims, after: Callable[[Callable[[], None]], None]) -> None:
-        self._near = near
-        self._far = far
-        self._after = after
+        self._near, self._far, self._after = near, far, after
 
     def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
         """Return the claim on an operator, or who has it here or elsewhere."""
@@ -198,24 +193,14 @@ class FleetClaims:
         if isinstance(far, Holder):
             near.release()
             return replace(far, is_far=True)
-        return _HeldClaims(near, far, self._after)
+
+        def give_up() -> None:
+            near.release()
+            self._after(far.release)  # behind the uploads under way
+
+        return Lease(give_up)
 
     def close(self) -> None:
         """Leave nothing behind that is not in use."""
         self._near.close()
         self._far.close()
-
-
-class _HeldClaims:
-    """Both claims on an operator."""
-
-    def __init__(self, near: Claim, far: Claim, after: Callable[[Callable[[], None]], None]) -> None:
-        self._near, self._far, self._after = near, far, after
-        self._is_held = True
-
-    def release(self) -> None:
-        """Give both up, the fleet's behind the uploads under way; harmless if they were."""
-        if self._is_held:
-            self._is_held = False
-            self._near.release()
-            self._after(self._far.release)

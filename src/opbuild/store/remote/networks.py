@@ -17,6 +17,7 @@ from opbuild.kernel.interfaces import NetworkStore
 from opbuild.kernel.networks import Answers, Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import is_digest
+from opbuild.platform.records import dataclass
 from opbuild.store.blobs import Folder
 from opbuild.store.claims import Flight, Flights
 from opbuild.store.concurrent_map import concurrent_map
@@ -205,12 +206,13 @@ def _finished(near: StoredWeights, digest: str, nbytes: int, target: Destination
         return Reason("damaged", error.strerror or str(error))
 
 
+@dataclass(eq=False, repr=False)
 class TieredNetworks:
     """Networks on disk; one that is not there comes from the remote store with all its weights, and stays here.
 
     Of several processes of a host that lack one, one fetches it.
 
-    Args:
+    Attributes:
         near: One's own store.
         weights: One's own weights.
         remote: The remote store.
@@ -220,28 +222,22 @@ class TieredNetworks:
         known: Told of networks that are one's own already.
     """
 
-    def __init__(
-        self,
-        near: NetworkStore,
-        weights: StoredWeights,
-        remote: RemoteNetworks,
-        offer: Offer | None = None,
-        filled: Callable[[], None] = lambda: None,
-        turns: Flights | None = None,
-        known: Callable[[NetworkKey, StoredNetwork], None] | None = None,
-    ) -> None:
-        self._known = known
-        self._near, self._weights, self._remote = near, weights, remote
-        self._offer, self._filled, self._turns = offer, filled, turns
+    near: NetworkStore
+    weights: StoredWeights
+    remote: RemoteNetworks
+    offer: Offer | None = None
+    filled: Callable[[], None] = lambda: None
+    turns: Flights | None = None
+    known: Callable[[NetworkKey, StoredNetwork], None] | None = None
 
     def lookup(self, key: NetworkKey) -> StoredNetwork | Reason:
         """Return one's own network, else the remote store's; else why there is no own one, and no remote one."""
-        own = self._near.lookup(key)
+        own = self.near.lookup(key)
         if isinstance(own, StoredNetwork):
-            if self._known is not None:
-                self._known(key, own)
+            if self.known is not None:
+                self.known(key, own)
             return own
-        with contextlib.nullcontext(Flight()) if self._turns is None else self._turns.turn(f"fetch_{key.stem}") as turn:
+        with contextlib.nullcontext(Flight()) if self.turns is None else self.turns.turn(f"fetch_{key.stem}") as turn:
             found = self._found(key, turn)
         if isinstance(found, Reason):
             return own._replace(elsewhere=found.elsewhere or message_of(found))
@@ -251,9 +247,9 @@ class TieredNetworks:
         """Return the network that another process has fetched meanwhile, else fetch it and tell the others."""
         if turn.said == ABSENT:
             return Reason(ABSENT, "")
-        if turn.said and isinstance(found := self._near.lookup(key), StoredNetwork):
+        if turn.said and isinstance(found := self.near.lookup(key), StoredNetwork):
             return found
-        manifest = self._remote.manifest(key)
+        manifest = self.remote.manifest(key)
         if isinstance(manifest, Reason):
             if manifest.code == ABSENT:
                 turn.end(ABSENT)
@@ -266,42 +262,42 @@ class TieredNetworks:
         The turn is told of each piece that came, and where all was kept that it was.
         """
         turn = turn or Flight()
-        lacking = {d: c for d, c in manifest.weights.items() if isinstance(self._weights.get(d, c.nbytes), Reason)}
+        lacking = {d: c for d, c in manifest.weights.items() if isinstance(self.weights.get(d, c.nbytes), Reason)}
         if any(not is_digest(digest) for digest in lacking):
             return Reason("damaged", "it names weights by what is no digest")
-        targets = _targets(self._weights, lacking)
+        targets = _targets(self.weights, lacking)
         if isinstance(targets, Reason):
             return targets
         more = [(lacking[digest], target) for digest, target in targets.items()]
-        network = self._remote.fetch(manifest, more, turn.came)
+        network = self.remote.fetch(manifest, more, turn.came)
         if isinstance(network, Reason):
             return network
         states = {}
         for digest, target in targets.items():
-            weight = _finished(self._weights, digest, lacking[digest].nbytes, target)
+            weight = _finished(self.weights, digest, lacking[digest].nbytes, target)
             if isinstance(weight, Reason):
                 return weight
             states[weight.digest] = weight.state
-            self._weights.hold(weight)
+            self.weights.hold(weight)
         network = network._replace(states=states)
-        problem = self._near.publish(manifest.key, network)  # what cannot be kept is fetched again
+        problem = self.near.publish(manifest.key, network)  # what cannot be kept is fetched again
         if problem is None and None not in states.values():
             turn.end(_KEPT)
-        self._filled()
+        self.filled()
         return network
 
     def publish(self, key: NetworkKey, network: StoredNetwork) -> str | None:
         """Add or replace a network in one's own store, and offer it; return None, or why the storage refused."""
-        weights = self._weights.used(network.states)
-        if self._offer is not None and len(weights) == len(network.states):
-            self._offer(key, network, weights)
-        return self._near.publish(key, network)
+        weights = self.weights.used(network.states)
+        if self.offer is not None and len(weights) == len(network.states):
+            self.offer(key, network, weights)
+        return self.near.publish(key, network)
 
     def answers(self, key: NetworkKey) -> Iterator[Answers]:
         """Return the answers by which one's own networks were made, then those of the remote store's."""
-        yield from self._near.answers(key)
-        yield from self._remote.answers(key)
+        yield from self.near.answers(key)
+        yield from self.remote.answers(key)
 
     def note(self, key: NetworkKey, states: Mapping[str, Any]) -> None:
         """Keep new states of a network's weights."""
-        self._near.note(key, states)
+        self.near.note(key, states)

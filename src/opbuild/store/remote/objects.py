@@ -32,6 +32,7 @@ from opbuild.kernel.networks import FORMAT as NETWORK_FORMAT
 from opbuild.kernel.reason import Reason
 from opbuild.platform.background import begin
 from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass
 from opbuild.store.blobs import Data, Files
 from opbuild.store.items import REFUSED, reason_of
 from opbuild.store.remote.failures import SLOW
@@ -57,28 +58,23 @@ def sha256_of(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+@dataclass(eq=False, repr=False)
 class Objects:
     """The objects of a remote store, checked before anybody sees them. Threads may share it.
 
-    Args:
+    Attributes:
         service: The store.
         trust: What objects are signed with.
         tell: Told once in a process why the store is not used, where it fails.
         checks: Whether what is written is read first, and left if it is the same; then damage ends nothing.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        trust: Trust,
-        tell: Callable[[str], None] = lambda text: None,
-        *,
-        checks: bool = False,
-    ) -> None:
-        self.service = service
-        self.checks = checks
-        self._trust = trust
-        self._tell = tell
+    service: Service
+    trust: Trust
+    tell: Callable[[str], None] = lambda text: None
+    checks: bool = False
+
+    def __post_init__(self) -> None:
         self._problems: dict[str, Reason | None] = {}
 
     def get(self, name: str, most: int) -> bytes | Reason:
@@ -95,7 +91,7 @@ class Objects:
             return self.damaged(name, Reason("damaged", "it is not what was written"))
         signature = head[2].decode()
         try:
-            self._trust.check_signature("" if signature == "-" else signature, "remote", name, head[1].decode())
+            self.trust.check_signature("" if signature == "-" else signature, "remote", name, head[1].decode())
         except SignatureError as error:
             return self._distrusted(Reason(error.code, str(error)))
         self.service.reading.succeeded()
@@ -117,7 +113,7 @@ class Objects:
         if self.checks and self.get(path, len(body)) == body:
             return None
         digest = sha256_of(body)
-        head = f"opbuild {digest} {self._trust.sign('remote', path, digest) or '-'}\n"
+        head = f"opbuild {digest} {self.trust.sign('remote', path, digest) or '-'}\n"
         return self._write(path, head.encode() + body)
 
     def get_blob(self, digest: str, nbytes: int) -> bytes | Reason:
@@ -147,7 +143,7 @@ class Objects:
 
     def problem(self, path: str) -> Reason | None:
         """Return the reason that nothing is read or written beside an object: others could have changed it."""
-        if not self.service.folder or self._trust.key or self._trust.shared:
+        if not self.service.folder or self.trust.key or self.trust.shared:
             return None
         folder = f"{self.service.folder}/{path}".rpartition("/")[0]
         if folder not in self._problems:
@@ -160,7 +156,7 @@ class Objects:
         done = threading.Event()
 
         def judge() -> None:
-            found.append(self._trust.folder_problem(Path(os.path.abspath(folder))))
+            found.append(self.trust.folder_problem(Path(os.path.abspath(folder))))
             done.set()
 
         if begin(judge, "opbuild-trust") is None:
@@ -173,10 +169,10 @@ class Objects:
         data = self._problem(path) or self.service.get(path, most)
         if isinstance(data, Reason):
             return self.damaged(path, data) if data.code == "damaged" else self._failed(data)
-        if self.service.folder and not self._trust.key:
+        if self.service.folder and not self.trust.key:
             try:
                 with contextlib.suppress(FileNotFoundError):
-                    self._trust.check(Path(self.service.folder, path).stat(), path)
+                    self.trust.check(Path(self.service.folder, path).stat(), path)
             except UntrustedError as error:
                 return self._distrusted(reason_of(error, path))
         return data
@@ -198,7 +194,7 @@ class Objects:
     def _failed(self, reason: Reason) -> Reason:
         warning = self.service.take_warning()
         if warning is not None:
-            self._tell(warning)
+            self.tell(warning)
         return reason
 
 

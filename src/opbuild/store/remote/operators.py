@@ -17,7 +17,6 @@ import json
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from opbuild.files.trust import ENTRY, parse_json
 from opbuild.kernel.entry import SUFFIXES, Entry
@@ -25,7 +24,7 @@ from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder, Missing, 
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import NOWHERE, Reason
 from opbuild.platform.paths import Path
-from opbuild.platform.records import replace
+from opbuild.platform.records import dataclass, replace
 from opbuild.store.claims import Flights
 from opbuild.store.concurrent_map import results_of
 from opbuild.store.hints import Origins
@@ -50,27 +49,25 @@ _MOST = 8 * 2**20
 """Bytes of an operator; most have some tens of kilobytes."""
 
 
+@dataclass(eq=False, repr=False)
 class RemoteStore:
     """Entries in a remote store, whichever device built them. Threads may share it.
 
-    Args:
+    Attributes:
         objects: The remote store's objects.
         absent_seconds: For how long what was absent is not asked for again.
         claims: See ``Groups``.
         write: See ``Groups``.
     """
 
-    def __init__(
-        self,
-        objects: Objects,
-        absent_seconds: float = ABSENT_SECONDS,
-        claims: Leases | None = None,
-        write: Write | None = None,
-    ) -> None:
-        self._objects = objects
-        self._absent_seconds = absent_seconds
-        self._origins = Origins(SealedMemos(objects, ORIGINS))
-        self._groups = Groups(objects, max(absent_seconds, AGAIN_SECONDS), claims, write)
+    objects: Objects
+    absent_seconds: float = ABSENT_SECONDS
+    claims: Leases | None = None
+    write: Write | None = None
+
+    def __post_init__(self) -> None:
+        self._origins = Origins(SealedMemos(self.objects, ORIGINS))
+        self._groups = Groups(self.objects, max(self.absent_seconds, AGAIN_SECONDS), self.claims, self.write)
         self._lock = threading.Lock()
         self._absent: dict[str, float] = {}
 
@@ -92,7 +89,7 @@ class RemoteStore:
             stem: Found(entry, SOURCE) for stem, entry in self._groups.take(keys).items()
         }
         alone = [key for key in keys if key.stem not in answers]
-        few, rest = (alone, []) if self._absent_seconds else (alone[:FIRST], alone[FIRST:])
+        few, rest = (alone, []) if self.absent_seconds else (alone[:FIRST], alone[FIRST:])
         answers |= zip([key.stem for key in few], self._look_up(few), strict=True)
         if rest and _most_are_there([answers[key.stem] for key in few]):
             came = self._groups.collected(rest, waits=is_first)
@@ -109,9 +106,9 @@ class RemoteStore:
         return results_of(keys, self._one)
 
     def _one(self, key: Key) -> Found | Missing:
-        now = self._objects.service.clock()
+        now = self.objects.service.clock()
         with self._lock:
-            if now - self._absent.get(key.stem, -self._absent_seconds) < self._absent_seconds:
+            if now - self._absent.get(key.stem, -self.absent_seconds) < self.absent_seconds:
                 return missing(Reason(ABSENT, ""))
         answer = self.entry(key.stem, key)
         if isinstance(answer, Entry):
@@ -119,7 +116,7 @@ class RemoteStore:
             return Found(answer, SOURCE)
         if answer.code == ABSENT:
             with self._lock:
-                self._absent[key.stem] = self._objects.service.clock()
+                self._absent[key.stem] = self.objects.service.clock()
         return missing(answer)
 
     def built(self, entry: Entry) -> None:
@@ -128,11 +125,11 @@ class RemoteStore:
 
     def entry(self, stem: str, key: Key | None = None) -> Entry | Reason:
         """Return the entry of a name without device, checked, or why there is none."""
-        body = self._objects.get(OPERATORS + stem, _MOST)
+        body = self.objects.get(OPERATORS + stem, _MOST)
         if isinstance(body, Reason):
             return body
         entry = unpacked(body, stem, key)
-        return self._objects.damaged(OPERATORS + stem, entry) if isinstance(entry, Reason) else entry
+        return self.objects.damaged(OPERATORS + stem, entry) if isinstance(entry, Reason) else entry
 
     def holds(self, entry: Entry) -> bool:
         """Return whether an entry's object is there, with sound records, whoever wrote them."""
@@ -145,9 +142,9 @@ class RemoteStore:
         body = packed(entry)
         if len(body) > _MOST:
             return f"{entry.name} has {len(body)} bytes, more than a look-up reads"
-        if self._objects.checks and self.holds(entry):
+        if self.objects.checks and self.holds(entry):
             return None
-        problem = self._objects.put([(OPERATORS + stem, body)])
+        problem = self.objects.put([(OPERATORS + stem, body)])
         if problem is None:
             self._origins.note(entry.key, entry.pipeline)
         with self._lock:
@@ -158,28 +155,9 @@ class RemoteStore:
         """Return for each of several operators its origins, by their pipelines."""
         return results_of(keys, self._origins.known)
 
-    def names(self, at_most: int | None = None) -> tuple[str, ...]:
-        """Return the names of the entries present, sorted; none where the service cannot list them."""
-        stems = self.stems()
-        entries = [] if isinstance(stems, Reason) else [self.entry(stem) for stem in stems[:at_most]]
-        return tuple(sorted(entry.name for entry in entries if isinstance(entry, Entry)))
-
     def stems(self) -> tuple[str, ...] | Reason:
         """Return the names of all entries without their devices, or why they cannot be listed."""
-        return self._objects.names(OPERATORS)
-
-    def last_use(self, name: str) -> float:
-        """Return 0: it is not known."""
-        return 0.0
-
-    def components(self, name: str) -> Mapping[str, Any] | None:
-        """Return the key's components of the entry ``name``; None if it cannot be read."""
-        entry = self.entry(name.rpartition("_")[0])
-        return entry.info["key"]["components"] if isinstance(entry, Entry) else None
-
-    def evict(self, name: str) -> None:
-        """Remove an entry if it is there."""
-        self._objects.delete(OPERATORS + name.rpartition("_")[0])
+        return self.objects.names(OPERATORS)
 
 
 def _most_are_there(answers: Sequence[Found | Missing]) -> bool:
@@ -223,7 +201,7 @@ class SingleFlight:
 
         Several are asked for by one process at a time, whatever they are: another one may have found some already.
         """
-        wanted = _digest(keys)
+        wanted = hashlib.sha256(" ".join(sorted(key.sha256 for key in keys)).encode()).hexdigest()[:_DIGITS]
         with self._turns.turn(f"fetch_{wanted if len(keys) == 1 else 'operators'}") as turn:
             answers = [self._looked_up_near(key) for key in keys]
             if turn.said != _KEPT + wanted:
@@ -253,10 +231,6 @@ class SingleFlight:
 def _is_final(answer: Found | Missing) -> bool:
     """Return whether nobody else needs to ask."""
     return answer.is_kept if isinstance(answer, Found) else answer.reason.code == ABSENT
-
-
-def _digest(keys: Sequence[Key]) -> str:
-    return hashlib.sha256(" ".join(sorted(key.sha256 for key in keys)).encode()).hexdigest()[:_DIGITS]
 
 
 LEAST = 4
@@ -311,27 +285,23 @@ class Group:
         return len(self.keys) - len(self.known)
 
 
+@dataclass(eq=False, repr=False)
 class Groups:
     """The groups of which a process lacks something. Threads may share it.
 
-    Args:
+    Attributes:
         objects: The remote store's objects.
         again: Seconds until a group is asked for again.
         claims: Who collects what; None: everybody asks for each operator.
         write: Told of groups that are to be written; None: none is.
     """
 
-    def __init__(
-        self,
-        objects: Objects,
-        again: float = AGAIN_SECONDS,
-        claims: Leases | None = None,
-        write: Write | None = None,
-    ) -> None:
-        self._objects = objects
-        self._again = again
-        self._claims = claims
-        self._write = write
+    objects: Objects
+    again: float = AGAIN_SECONDS
+    claims: Leases | None = None
+    write: Write | None = None
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[str, Group] = {}
 
@@ -351,15 +321,15 @@ class Groups:
             return {}
         came: dict[str, Entry] = {}
         if 2 * len(keys) >= group.lacking and self._is_due(group):
-            body = self._objects.get(GROUPS + group.name, _LARGEST_GROUP)
+            body = self.objects.get(GROUPS + group.name, _LARGEST_GROUP)
             came, is_sound = ({}, True) if isinstance(body, Reason) else _entries(body, group.keys)
             if not is_sound:
-                self._objects.damaged(GROUPS + group.name, Reason("damaged", "it holds what is no operator"))
+                self.objects.damaged(GROUPS + group.name, Reason("damaged", "it holds what is no operator"))
         with self._lock:
             group.entries |= {stem: entry for stem, entry in came.items() if stem not in group.known}
             group.known |= came.keys()
             taken = {key.stem: group.entries[key.stem] for key in keys if key.stem in group.entries}
-            if self._write is None:
+            if self.write is None:
                 group.entries = {stem: entry for stem, entry in group.entries.items() if stem not in taken}
             if not group.lacking and taken.keys() >= group.entries.keys():
                 self._open.pop(group.name, None)
@@ -368,26 +338,26 @@ class Groups:
     def collected(self, keys: Sequence[Key], *, waits: bool) -> dict[str, Entry] | None:
         """Return the entries of a group that another process collects, as ``take`` does; None: ask for each."""
         group = self._group_of(keys) if len(keys) >= LEAST else None
-        if group is None or self._claims is None or group.claim is not None:
+        if group is None or self.claims is None or group.claim is not None:
             return None
         for _ in range(_ROUNDS):
-            claim = self._claims.claim(group.name, patience=COLLECTED)
+            claim = self.claims.claim(group.name, patience=COLLECTED)
             if not isinstance(claim, Holder):
                 group.claim = claim
                 return None
             if not waits:
                 return {}
-            service = self._objects.service
+            service = self.objects.service
             latest = service.clock() + COLLECTED
             while service.clock() < latest:
-                service.sleep(self._again)
+                service.sleep(self.again)
                 if came := self.take(keys):
                     return came
         return None
 
     def add(self, entry: Entry, *, is_ours: bool = False) -> None:
         """Take note of an operator that was built here, or came alone; write the groups that are whole by that."""
-        if self._write is None:
+        if self.write is None:
             return
         stem = entry.name.rpartition("_")[0]
         with self._lock:
@@ -401,19 +371,19 @@ class Groups:
                 del self._open[group.name]
         for group in whole:
             if group.is_ours or group.claim is not None:
-                self._write(group.name, list(group.entries.values()), group.claim)
+                self.write(group.name, list(group.entries.values()), group.claim)
 
     def offer(self, keys: Sequence[Key]) -> None:
         """Write the part of a group that this process has collected, if that is more than before."""
         group = self._group_of(keys)
-        if group is None or group.claim is None or self._write is None:
+        if group is None or group.claim is None or self.write is None:
             return
         with self._lock:
             entries = list(group.entries.values())
             if not group.lacking or len(entries) < group.written + LEAST:
                 return
             group.written = len(entries)
-        self._write(group.name, entries, UNCLAIMED)
+        self.write(group.name, entries, UNCLAIMED)
 
     def _group_of(self, keys: Sequence[Key]) -> Group | None:
         """Return the group that has all of some operators, a new one if there is none; None: they are too few."""
@@ -432,9 +402,9 @@ class Groups:
 
     def _is_due(self, group: Group) -> bool:
         """Return whether it is time to ask for a group, which is then asked for."""
-        now = self._objects.service.clock()
+        now = self.objects.service.clock()
         with self._lock:
-            if group.claim is not None or now - group.asked < self._again or group.lacking < LEAST:
+            if group.claim is not None or now - group.asked < self.again or group.lacking < LEAST:
                 return False
             group.asked = now
             return True

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from opbuild.kernel.reason import Reason
@@ -164,7 +164,7 @@ class Service:
 
     def delete(self, *names: str) -> Reason | None:
         """Remove objects if they are there; return None, or why not."""
-        answers = (self._ask(self.writing, partial(_deleted, name)) for name in names)
+        answers = (self._ask(self.writing, methodcaller("delete", name)) for name in names)
         return next((each for each in answers if each is not None and each.code != ABSENT), None)
 
     def names(self, folder: str = "", at_most: int | None = None) -> tuple[str, ...] | Reason:
@@ -172,8 +172,6 @@ class Service:
 
         def request(operator: opendal.Operator) -> tuple[str, ...]:
             if self._has_pool:  # which OpenDAL cannot list
-                from opbuild.store.remote.service import names_in
-
                 user, password = self._secrets.get("username", ""), self._secrets.get("password", "")
                 with self._connected(self.seconds) as connection:
                     return names_in(connection, folder, self.address.options["db"], user, password)
@@ -313,10 +311,6 @@ class Service:
                 options.pop("atomic_write_dir", None)
             self._operators[exclusive] = opendal.Operator(self.address.service, **options)
         return self._operators[exclusive].layer(TimeoutLayer(timeout=seconds, io_timeout=seconds))
-
-
-def _deleted(name: str, operator: opendal.Operator) -> None:
-    operator.delete(name)
 
 
 def described(reason: Reason) -> str:
