@@ -136,7 +136,7 @@ class Config:
         signing_key: What files are signed with, or ``file:`` and a path (``OPBUILD_SIGNING_KEY``); not shown.
         tune_bank_path: Folder of the tuning database (``TUNE_BANK_PATH``); empty: ``tune_bank`` beside the
             cache.
-        uses_shipped_bank: Whether the bank that the release brings counts below it (``OPBUILD_SHIPPED_BANK``).
+        uses_shipped_bank: Whether the database that the release brings counts below it (``OPBUILD_SHIPPED_BANK``).
         fills_cache: Whether the cache is to hold every operator that is used, as MindSpore's and ATC's do: the pack
             serves only where nothing can be compiled.
         remote_checks: Whether what one's own store has is looked for in the remote one, and what is damaged there

@@ -253,4 +253,4 @@ COLUMNS = {
     "opbuild untuned": Runtime("opbuild, untuned", "opbuild", _opbuild),
     "opbuild tuned": Runtime("opbuild, own tuning", "opbuild", _opbuild),
 }
-"""opbuild with other banks than the one that the release brings: whoever measures sets the variables that say so."""
+"""opbuild with other databases than the release's: whoever measures sets the variables that say so."""

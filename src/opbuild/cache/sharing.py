@@ -224,7 +224,7 @@ def _pushed_records(setup: Setup, remote: Remote) -> int:
     """Write the tuning records of this host, if there are any; return how many the remote store lacked."""
     if not setup.has_own_bank:
         return 0
-    from opbuild.store.tuning_database import read_database  # few have a bank
+    from opbuild.store.tuning_database import read_database  # few have a database
 
     added = remote.bank.publish(read_database(setup.config.tune_bank, setup.trust))
     if isinstance(added, Reason):

@@ -159,7 +159,7 @@ class Family:
         work: Returns the nanoseconds that a call takes on one core, roughly, for its operands' extents and strides.
         candidates: Takes what ``choose`` takes and returns the answers among which tuning searches, those first that
             are likely to be fast: each is legal for these extents, and None leaves them to other families. Without it
-            there is nothing to tune. Only these are believed of a bank.
+            there is nothing to tune. Only these are believed of a database.
         products: Counts the multiplications with additions of a call, as the direct algorithm computes it; None where
             reports count none.
         is_certain: Whether its kernels take no memory, so that no call can fail.
@@ -277,7 +277,7 @@ class TunedVariant(NamedTuple):
     Attributes:
         variant: The variant; None: another family.
         said: Where it is from, for readers.
-        is_shipped: Whether the release's bank says so.
+        is_shipped: Whether the release's database says so.
     """
 
     variant: Variant | None

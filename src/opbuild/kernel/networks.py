@@ -107,7 +107,7 @@ class Answered(NamedTuple):
         default: The family's own answer.
         choice: What was taken.
         passed: What records said before, and was not taken: variants that the family does not name, or whose kernels
-            the release lacks; each with whether the release's bank said so.
+            the release lacks; each with whether the release's database said so.
     """
 
     family: str

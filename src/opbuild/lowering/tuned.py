@@ -1,7 +1,7 @@
 """Lowering with tuning records: a family's answer gives way to a recorded one for the same query.
 
-Only what the family itself names a candidate for these very extents is taken, so whatever a bank holds, each call stays
-legal; what it cannot do is make a network wrong. The variant that was taken is in the kernel's key.
+Only what the family itself names a candidate for these very extents is taken, so whatever a database holds, each call
+stays legal; what it cannot do is make a network wrong. The variant that was taken is in the kernel's key.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class LoweringQuery:
         answer: What was taken.
         name_candidates: Returns all that may be answered.
         said: Where the answer is from; empty: from the family's table.
-        is_shipped: Whether it is from the release's bank.
-        passed: What the bank said before, and was not taken.
+        is_shipped: Whether it is from the release's database.
+        passed: What the database said before, and was not taken.
     """
 
     sites: set[str]
@@ -43,7 +43,7 @@ class LoweringQuery:
 
     @lazy_property
     def candidates(self) -> tuple[Variant | None, ...]:
-        """All that may be answered; where no bank says anything nobody asks."""
+        """All that may be answered; where no database says anything nobody asks."""
         return tuple(self.name_candidates())
 
 
@@ -57,11 +57,11 @@ class NoTuning(TuningSource):
 
 @dataclass
 class Tuned(Chooser):
-    """Lets a bank choose among the variants that families name.
+    """Lets a database choose among the variants that families name.
 
     Attributes:
-        knowledge: The bank.
-        withheld: Questions with answers that are not taken from the release's bank.
+        knowledge: The database.
+        withheld: Questions with answers that are not taken from the release's database.
         asked: The questions of families that can be tuned, in order.
     """
 
@@ -70,7 +70,7 @@ class Tuned(Chooser):
     asked: dict[TuningQuery, LoweringQuery] = field(default_factory=dict)
 
     def choose(self, site: tuple[str, ...], family: Family, arguments: tuple[Any, ...]) -> Variant | None:
-        """Return the bank's answer if it has one that the family names a candidate, else the family's own."""
+        """Return the database's answer if it has one that the family names a candidate, else the family's own."""
         if family.candidates is None:
             return family.choose(*arguments)
         question = TuningQuery(family.name, canonical_json(arguments[:-1]))

@@ -43,7 +43,7 @@ def lower_tuned(graph: Graph, setup: Setup, opened: SymbolicShapes | None = None
     """Return a graph lowered for a build, its variants those that tuning found where it found any."""
     options = lowering_options(setup.config)
     if setup.has_bank:
-        from opbuild.pipeline.tuned_lowering import lower_with_records  # most builds have no bank
+        from opbuild.pipeline.tuned_lowering import lower_with_records  # most builds have no database
 
         return _placed(lower_with_records(graph, setup, options, opened), setup)
     asked = Tuned(NoTuning())

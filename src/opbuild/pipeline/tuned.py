@@ -99,7 +99,7 @@ class ApplicableRecords:
 
         Args:
             answers: By which it was made.
-            with_pack: Whether what the release's bank says is withheld where its pack lacks the kernels.
+            with_pack: Whether what the release's database says is withheld where its pack lacks the kernels.
         """
         return all(
             self._choice(each, with_pack=with_pack) == each.choice
@@ -135,7 +135,7 @@ class ApplicableRecords:
         return self._found[id(record)]
 
     def _is_replaced(self, record: TuningRecord) -> bool:
-        """Return whether a record is the release's, and the user's own bank knows better."""
+        """Return whether a record is the release's, and the user's own database knows better."""
         own = self._records.get(TuningQuery(record.family, record.arguments))
         return self._is_shipped(record) and own is not None and self._counts(own) is not False
 
@@ -165,7 +165,7 @@ def chosen_answers(made: Iterable[Answers], setup: Setup) -> str | None:
 
 
 def applying(bank: TuningDatabase, setup: Setup) -> dict[TuningQuery, TuningRecord]:
-    """Return the records of a bank for the level, the machine and the threads of a build, by question.
+    """Return the records of a database for the level, the machine and the threads of a build, by question.
 
     Of several that count for one the one of the nearest class does, of these the latest.
     """
@@ -254,7 +254,7 @@ def database_problem(setup: Setup) -> str:
 
 
 def _bank(setup: Setup) -> tuple[TuningDatabase, str]:
-    """Return the bank of a build, and why it cannot be read if it cannot."""
+    """Return the database of a build, and why it cannot be read if it cannot."""
     path = setup.config.tune_bank
     try:
         state = path.stat()
@@ -264,7 +264,7 @@ def _bank(setup: Setup) -> tuple[TuningDatabase, str]:
 
 
 def _shipped(setup: Setup) -> TuningDatabase:
-    """Return the bank that the release brings for such a machine; as its code it needs no signature."""
+    """Return the database that the release brings for such a machine; as its code it needs no signature."""
     path = shipped_database(setup.level.name)
     return _parsed_file(path) if setup.config.uses_shipped_bank and path.is_file() else TuningDatabase()
 

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 def lower_with_records(graph: Graph, setup: Setup, options: Options, opened: SymbolicShapes | None = None) -> Program:
     """Return a graph lowered with the variants that tuning found, and notes on them.
 
-    What the release's bank chooses is taken where its kernels come with the release, so that a first start that
-    compiles nothing without that bank compiles nothing with it. A bank that cannot be read is told, and stops nothing.
+    What the release's database chooses is taken where its kernels come with the release, so that a first start that
+    compiles nothing without that database compiles nothing with it. A database that cannot be read is told, and stops
+    nothing.
     """
     problem = database_problem(setup)
     if problem:

@@ -2,7 +2,7 @@
 
     network_meta/<optype>_<number>.origins     what defined an operator (``Key.origin``) by the digests of its pipelines
     network_meta/<network>_<number>.answers    the answers of families by which tuned networks of a model were made
-    network_meta/<network>_<number>.chosen     which answers banks come to here, by a digest of all that decides it
+    network_meta/<network>_<number>.chosen     which answers databases come to here, by a digest of all that decides it
 
 The number is that of the operator's key without its sources, so the record is found whatever they are now, or that of
 the network's without tuning. Two writers at once may lose a line.
@@ -87,12 +87,12 @@ def note_answers(memos: Memos, stem: str, record: Any) -> Reason | None:
 
 
 def chosen_answers(memos: Memos, stem: str, decides: str) -> str | None:
-    """Return the digest of the answers that banks come to; None if it is not remembered."""
+    """Return the digest of the answers that databases come to; None if it is not remembered."""
     found = memos.read(stem).get(decides)
     return found if isinstance(found, str) else None
 
 
 def note_chosen(memos: Memos, stem: str, decides: str, digest: str) -> None:
-    """Remember which answers banks come to, by a digest of all that decides it."""
+    """Remember which answers databases come to, by a digest of all that decides it."""
     others = {each: known for each, known in memos.read(stem).items() if each != decides}
     memos.write(stem, dict([*others.items(), (decides, digest)][-MOST:]))

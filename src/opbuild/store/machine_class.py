@@ -129,7 +129,7 @@ SHIPPED = Path(os.path.realpath(__file__)).parent.parent / "banks"
 _PACKS = SHIPPED.parent / "packs"
 
 LARGEST = 64 * 2**20
-"""Bytes of a bank at most; a record has some 500."""
+"""Bytes of a database at most; a record has some 500."""
 
 
 def caches() -> str:
@@ -167,5 +167,5 @@ def _packed(level: str) -> int:
 
 
 def shipped_databases(level: str) -> list[Path]:
-    """Return the banks that the release has for a level, for machines of any caches."""
+    """Return the databases that the release has for a level, for machines of any caches."""
     return sorted(SHIPPED.glob(f"{level}_L1-*.jsonl"))

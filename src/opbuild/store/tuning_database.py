@@ -28,10 +28,10 @@ FORMAT = 1
 """Raised whenever a record's meaning changes."""
 
 MOST = 16 * 2**20
-"""Bytes of a bank that is shared; some 30,000 records."""
+"""Bytes of a database that is shared; some 30,000 records."""
 
 TRIES = 4
-"""How often a bank is written again that another overwrote."""
+"""How often a database is written again that another overwrote."""
 
 _NAME = "tune_bank"
 _DIGITS = 16
@@ -141,7 +141,7 @@ def parse_database(data: bytes, trust: Trust) -> TuningDatabase:
 
 
 def append_records(path: Path, records: Iterable[TuningRecord], trust: Trust) -> None:
-    """Add records to a bank, each with one write, which may be torn without harm to others.
+    """Add records to a database, each with one write, which may be torn without harm to others.
 
     Raises:
         OptionError: If it cannot be written.
@@ -156,7 +156,7 @@ def append_records(path: Path, records: Iterable[TuningRecord], trust: Trust) ->
 
 
 def merged(own: TuningDatabase, others: Sequence[TuningDatabase]) -> list[TuningRecord]:
-    """Return the records of other banks that one lacks, or has an earlier one for."""
+    """Return the records of other databases that one lacks, or has an earlier one for."""
     known = own.latest()
     added: dict[tuple[Any, ...], TuningRecord] = {}
     for record in (record for bank in others for record in bank.latest().values()):
@@ -167,7 +167,7 @@ def merged(own: TuningDatabase, others: Sequence[TuningDatabase]) -> list[Tuning
 
 
 class SharedTuningDatabase:
-    """What tuning found, as one blob, which has the lines of a bank.
+    """What tuning found, as one blob, which has the lines of a database.
 
     A writer adds to what is there, and looks again: of two who write at once the one that was overwritten writes again.
     """
@@ -176,7 +176,7 @@ class SharedTuningDatabase:
         self._blobs, self._name, self._trust = blobs, name, trust
 
     def read(self) -> TuningDatabase | Reason:
-        """Return the bank that is there, an empty one if there is none, or why it cannot be read."""
+        """Return the database that is there, an empty one if there is none, or why it cannot be read."""
         body = self._blobs.get(self._name, MOST)
         if isinstance(body, Reason):
             return TuningDatabase() if body.code == ABSENT else body

@@ -117,7 +117,7 @@ class Row(NamedTuple):
     Attributes:
         question: What its family is asked.
         default: The family's own answer.
-        known: Whether the bank knew it before, so that nothing was measured.
+        known: Whether the database knew it before, so that nothing was measured.
     """
 
     question: TuningQuery
@@ -183,18 +183,18 @@ def tune_model(
 
     Args:
         model: As ``opbuild.compile`` takes it.
-        config: Settings; threads, store and bank are theirs.
+        config: Settings; threads, store and database are theirs.
         input_shapes: Shapes that the model leaves open.
         target: The level whose code is tuned (default this machine's); it must run here.
         budget: Seconds after which no further candidates are tried; what is best so far is decided on.
         operators: Operator types whose calls are tuned; empty for all.
-        again: Whether calls are measured again that the bank knows.
+        again: Whether calls are measured again that the database knows.
         observer: Told of the builds.
         tell: Told how far it is.
 
     Raises:
         ModelError: If the model is at fault, or a shape is open.
-        OptionError: If the bank cannot be written.
+        OptionError: If the database cannot be written.
         TargetError: If the level is unknown, or its code cannot run here.
         BuildError: If the network cannot be built.
     """
@@ -383,7 +383,7 @@ def _remembered(record: TuningRecord) -> Finding:
 
 
 def _check_bank(setup: Setup) -> None:
-    """Refuse a bank that could not be written once all is measured."""
+    """Refuse a database that could not be written once all is measured."""
     folder = setup.config.tune_bank.parent
     if setup.config.tune_bank_path.strip() and not folder.is_dir():
         what, hint = (
