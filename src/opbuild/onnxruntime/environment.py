@@ -171,7 +171,11 @@ def has_collective_ops() -> bool:
 
 
 def set_default_logger_severity(severity: int) -> None:
-    """Take how grave a message must be to be shown, from 0 to 4; opbuild writes none."""
+    """Take how grave a message must be to be shown, from 0 to 4; opbuild writes none.
+
+    Raises:
+        RuntimeError: If it is another number.
+    """
     if not 0 <= severity <= 4:
         raise RuntimeError("Invalid logging severity. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal")
 

@@ -26,6 +26,7 @@ class NodeArg:
     """An input or output.
 
     Attributes:
+        name: Its name.
         type: Its type, such as ``tensor(float)``.
         shape: Its extents: a number, the name of an open extent, or None for one without a name. Empty where the rank
             is open too.
@@ -44,6 +45,11 @@ class ModelMetadata:
     """The metadata of a model.
 
     Attributes:
+        producer_name: What exported it.
+        graph_name: The name of its graph.
+        domain: Its domain.
+        description: Its description.
+        graph_description: Its graph's description.
         version: Its version; the greatest number of 64 bits if it has none.
         custom_metadata_map: The exporter's notes.
     """

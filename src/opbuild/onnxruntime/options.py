@@ -124,17 +124,29 @@ class SessionOptions(_Checked):
         self.sizes_by_denotation[denotation] = int(size)
 
     def register_custom_ops_library(self, path: str) -> None:
-        """Refuse a library of operators: it is written for ONNX Runtime's own kernels."""
+        """Refuse a library of operators: it is written for ONNX Runtime's own kernels.
+
+        Raises:
+            Fail: Always.
+        """
         why = "opbuild cannot call it" if Path(path).exists() else "cannot open shared object file"
         text = f"Failed to load library {path} with error: {path}: {why}"
         raise failure(Fail, text, "operators of your own are written with @opbuild.operator")
 
     def add_initializer(self, name: str, value: Any) -> None:
-        """Refuse another value for a weight."""
+        """Refuse another value for a weight.
+
+        Raises:
+            NotImplemented: Always.
+        """
         raise failure(NotImplemented, f"the initializer {name} cannot be replaced", "write the value into the model")
 
     def add_external_initializers(self, names: list[str], values: list[Any]) -> None:
-        """Refuse values for weights that the model leaves out."""
+        """Refuse values for weights that the model leaves out.
+
+        Raises:
+            NotImplemented: Always.
+        """
         raise failure(NotImplemented, f"initializers cannot be given: {', '.join(names)}", "write them to a file")
 
     def check(self) -> None:

@@ -97,7 +97,11 @@ class IOBinding:
         self.inputs[name] = OrtValue(_array_at(buffer_ptr, shape, element_type))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        """Read an input from a value."""
+        """Read an input from a value.
+
+        Raises:
+            RuntimeError: If there is no such input.
+        """
         self.session.feeds.require(name)
         self.inputs[name] = ortvalue
 

@@ -92,7 +92,11 @@ class OrtDevice:
 
     @staticmethod
     def make(device_type: str, device_id: int = 0, vendor_id: int = -1) -> OrtDevice:
-        """Return a device."""
+        """Return a device.
+
+        Raises:
+            RuntimeError: If there is no such device.
+        """
         require_cpu(device_type)
         return OrtDevice()
 
