@@ -13,11 +13,11 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from opbuild.kernel.key import Key
 from opbuild.kernel.networks import Answers, answers_from_json, answers_to_json, with_answers
 from opbuild.store.items import REFUSED, FileForm
 
 if TYPE_CHECKING:
+    from opbuild.kernel.key import Key
     from opbuild.kernel.reason import Reason
     from opbuild.store.blobs import Memos
 
