@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
 from itertools import count
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -28,7 +31,10 @@ def concurrent_map(
 
     When it is closed (``contextlib.closing``) nothing is under way any more.
     """
-    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="opbuild-at-once")
+    pool = _pool()
+    if pool is None:
+        yield from ((item, do(item)) for item in items)
+        return
     under_way: deque[tuple[_Item, Future[_Result]]] = deque()
     try:
         for item in items:
@@ -58,6 +64,15 @@ def results_of(items: Iterable[_Item], do: Callable[[_Item], _Result]) -> list[_
     """Return the results of all items, in the order given."""
     with closing(concurrent_map(items, do)) as done:
         return [result for _, result in done]
+
+
+def _pool() -> ThreadPoolExecutor | None:
+    """Return the threads; None when the program ends: then their module cannot be imported any more."""
+    try:
+        from concurrent.futures import ThreadPoolExecutor
+    except RuntimeError:
+        return None
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="opbuild-at-once")
 
 
 def _begin(pool: ThreadPoolExecutor, do: Callable[[_Item], _Result], item: _Item) -> Future[_Result]:
