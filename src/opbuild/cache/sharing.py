@@ -34,6 +34,7 @@ from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.record_json import from_json
 from opbuild.session import Session
+from opbuild.store.blobs import Data
 from opbuild.store.concurrent_map import concurrent_map, results_of, watched_map
 from opbuild.store.networks import networks_in
 from opbuild.store.operators import entry_in, operators_in
@@ -370,7 +371,7 @@ def named_remote(config: Config, level: Level, *, reads_all: bool) -> Remote | N
 def asked(remote: Remote) -> list[CheckStep]:
     """Ask a remote store to read, and where builds write to it, to write and to remove a small object."""
     objects, service, path = remote.objects, remote.service, f"{NAMESPACE}check/{os.urandom(8).hex()}"
-    steps: list[tuple[str, Callable[[], bytes | Reason | None]]] = [
+    steps: list[tuple[str, Callable[[], Data | Reason | None]]] = [
         ("read", lambda: objects.problem(path) or service.get(path, 64))
     ]
     if remote.writes:
