@@ -12,8 +12,11 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.store.blobs import Blobs, Folder, LocalMemos, Memory, Memos
 from opbuild.store.remote.objects import Objects, SealedMemos
+from opbuild.store.remote.retry import Retried
 from opbuild.store.tuning_database import SharedTuningDatabase, TuningDatabase
 from support.remote_servers import KINDS, Servers
+from support.shaky_blobs import Shaky
+from support.simulated import Time
 from support.tuned_records import product, record
 
 SIGNED = Trust(key=b"k" * 16)
@@ -29,6 +32,15 @@ LAYERS = ("plain", "sealed", "sealed and signed", "sealed and checked")
 """What lies round a remote service."""
 
 FAR = [f"{kind}, {layer}" for kind in KINDS for layer in LAYERS]
+RETRIED: dict[str, Callable[[Path], Blobs]] = {
+    "memory, retried": lambda folder: Retried(Memory()),
+    "folder, retried": lambda folder: Retried(Folder(folder / "blobs")),
+    "memory that fails, retried": lambda folder: Retried(Shaky(Memory()), sleep=Time().sleep),
+    "folder that fails, retried": lambda folder: Retried(Shaky(Folder(folder / "blobs")), sleep=Time().sleep),
+}
+"""Blobs of this machine with the layer round them that lies round remote services."""
+
+NEAR = LOCAL | RETRIED
 MOST = 2**20
 
 
@@ -40,10 +52,10 @@ def _far(name: str, servers: Servers) -> Blobs:
     return Objects(service, SIGNED if "signed" in layer else PRIVATE, checks="checked" in layer)
 
 
-@pytest.fixture(params=[*LOCAL, *FAR])
+@pytest.fixture(params=[*NEAR, *FAR])
 def blobs(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Blobs:
     """No blobs, in each place and with each layer round it."""
-    return LOCAL[request.param](tmp_path) if request.param in LOCAL else _far(request.param, servers)
+    return NEAR[request.param](tmp_path) if request.param in NEAR else _far(request.param, servers)
 
 
 @pytest.fixture(params=LOCAL)

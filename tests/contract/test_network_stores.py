@@ -20,9 +20,9 @@ from opbuild.store import items
 from opbuild.store.blobs import Memory
 from opbuild.store.claims import Flights
 from opbuild.store.networks import Networks, networks_in
-from opbuild.store.remote.failures import Breaker
 from opbuild.store.remote.networks import RemoteNetworks, TieredNetworks
 from opbuild.store.remote.objects import Objects
+from opbuild.store.remote.retry import Breaker
 from opbuild.store.tiers import SharedNetworks
 from opbuild.store.weights import weights_in
 from support.remote_servers import READ_KINDS, Servers, service

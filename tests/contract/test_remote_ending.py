@@ -24,7 +24,7 @@ from opbuild.store.remote.leases import Lease
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import CLAIMS, Objects
 from opbuild.store.remote.operators import RemoteStore
-from opbuild.store.remote.service import Service
+from opbuild.store.remote.service import OpenDal, Service
 from opbuild.store.remote.uploads import EXIT_SECONDS, UPLOAD_SECONDS, Ending, Uploads
 from support.fuzzing import check_seeds
 from support.remote_servers import PATIENT
@@ -115,8 +115,8 @@ def _ended(seed: int) -> tuple[float, int, list[str]]:
     told: list[str] = []
     made: list[Uploads] = []
     with (
-        mock.patch.object(Service, "_opened", lambda self, seconds, exclusive=False: Operator(world, seconds)),
-        mock.patch.object(Service, "_knock", lambda self, seconds: world.knock(seconds)),
+        mock.patch.object(OpenDal, "_opened", lambda self, seconds, exclusive=False: Operator(world, seconds)),
+        mock.patch.object(OpenDal, "_knock", lambda self, seconds: world.knock(seconds)),
         mock.patch("opbuild.store.remote.uploads.atexit"),
     ):
         for number in range(chance.randint(1, 3)):

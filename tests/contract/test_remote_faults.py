@@ -27,12 +27,12 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
-from opbuild.store.blobs import Memory
+from opbuild.store.blobs import Data, Memory
 from opbuild.store.operators import Operators, operators_in
 from opbuild.store.remote.address import parse_address
-from opbuild.store.remote.failures import FAILURES
 from opbuild.store.remote.objects import OPERATORS, Objects
 from opbuild.store.remote.operators import RemoteStore
+from opbuild.store.remote.retry import FAILURES
 from opbuild.store.remote.service import Service
 from opbuild.store.tiers import TieredStore
 from support.fake_compiler import FakeCompiler
@@ -201,11 +201,11 @@ def from_moment(
     """Do something before the read of this number, and wait for the server no longer than this from then on."""
     read, numbers = Service.get, itertools.count()
 
-    def counted(self: Service, path: str, most: int) -> bytes | Reason:
+    def counted(self: Service, path: str, most: int) -> Data | Reason:
         if next(numbers) == moment:
             strike()
             self.seconds = seconds
-            self._operators.clear()
+            self.opendal._operators.clear()
         return read(self, path, most)
 
     patch.setattr(Service, "get", counted)

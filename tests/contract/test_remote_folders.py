@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from opbuild.kernel.reason import Reason
-from opbuild.store.remote.failures import FAILURES
+from opbuild.store.remote.retry import FAILURES
 from support.full_disk import python_on_a_small_disk
 from support.remote_servers import service
 

@@ -29,10 +29,10 @@ from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators
-from opbuild.store.remote.failures import Breaker
 from opbuild.store.remote.leases import FleetClaims, Leases
 from opbuild.store.remote.objects import CLAIMS, NAMESPACE, Objects
 from opbuild.store.remote.operators import RemoteStore, write_group
+from opbuild.store.remote.retry import Breaker
 from opbuild.store.tiers import TieredStore
 from support.samples import conv, entry_of
 from support.together import shut
@@ -46,7 +46,7 @@ OBJECT_BYTES = 10_000
 """Bytes of code that an operator mostly has."""
 
 ROUND_TRIP, PATIENCE = 0.004, 1.0
-"""Seconds that a request takes at least and at most, as ``store.remote.service`` has it."""
+"""Seconds that a request takes at least and at most, as ``store.remote.retry`` has it."""
 
 
 class World:
@@ -176,15 +176,21 @@ class SharedService:
             problem = Reason("absent", "it has no such object")
         return len(self._shared.objects[path]) if problem is None else problem
 
-    def put(self, files: Sequence[tuple[str, bytes]], *, only_new: bool = False) -> Reason | None:
+    def put(self, files: Sequence[tuple[str, bytes]]) -> Reason | None:
         """Write objects."""
-        for path, data in files:
-            if (problem := self._ask("write", path)) is not None:
-                return problem
-            if only_new and path in self._shared.objects:
-                return Reason("exists", "the object is there")
-            self._shared.nbytes += len(data)
-            self._shared.objects[path] = data
+        return next(filter(None, (self._write(path, data) for path, data in files)), None)
+
+    def put_new(self, path: str, data: bytes) -> Reason | None:
+        """Write an object unless it is there."""
+        return self._write(path, data, only_new=True)
+
+    def _write(self, path: str, data: bytes, *, only_new: bool = False) -> Reason | None:
+        if (problem := self._ask("write", path)) is not None:
+            return problem
+        if only_new and path in self._shared.objects:
+            return Reason("exists", "the object is there")
+        self._shared.nbytes += len(data)
+        self._shared.objects[path] = data
         return None
 
     def delete(self, *names: str) -> Reason | None:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from opbuild.kernel.reason import Reason
+from opbuild.store.blobs import Data
 from opbuild.store.remote.address import parse_address
 from opbuild.store.remote.service import Service
 from support.simulated import Time
@@ -28,8 +29,8 @@ PATIENT = 60.0
 
 PATIENTLY = f"""
 from opbuild.store import claims
-from opbuild.store.remote import service, uploads
-service.SECONDS = uploads.UPLOAD_SECONDS = uploads.ENDING.seconds = claims.PATIENCE = {PATIENT}
+from opbuild.store.remote import retry, uploads
+retry.SECONDS = uploads.UPLOAD_SECONDS = uploads.ENDING.seconds = claims.PATIENCE = {PATIENT}
 """
 """How a program begins that does as the fixture ``patient`` does."""
 
@@ -182,7 +183,7 @@ class ReadOverHttp(Service):
         super().__init__(parse_address("remote", f"file://{folder}"), seconds=PATIENT)
         self._web = service(url)
 
-    def get(self, name: str, most: int) -> bytes | Reason:
+    def get(self, name: str, most: int) -> Data | Reason:
         """Read over HTTP."""
         return self._web.get(name, most)
 
@@ -221,7 +222,7 @@ class Servers:
 def patient() -> Iterator[None]:
     """Let the stores that a module's builds open take their time: a machine that is busy with tests is slow."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("opbuild.store.remote.service.SECONDS", PATIENT)
+        patch.setattr("opbuild.store.remote.retry.SECONDS", PATIENT)
         patch.setattr("opbuild.pipeline.remote.UPLOAD_SECONDS", PATIENT)
         patch.setattr("opbuild.store.claims.PATIENCE", PATIENT)
         yield

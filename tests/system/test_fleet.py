@@ -30,7 +30,7 @@ from opbuild.store.claims import FolderClaims
 from opbuild.store.operators import Operators
 from opbuild.store.remote.leases import FleetClaims
 from opbuild.store.remote.objects import NETWORKS
-from opbuild.store.remote.service import Service
+from opbuild.store.remote.service import OpenDal
 from opbuild.store.tiers import TieredStore
 from support.crowded_compiler import CrowdedCompiler
 from support.remote_servers import redis_server, service
@@ -124,13 +124,13 @@ class SlowDisk:
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Let each write to a remote store take so many seconds."""
-    opened = Service._opened
+    opened = OpenDal._opened
 
     def write_in(seconds: float) -> None:
-        def slow(self: Service, limit: float, *, exclusive: bool = False) -> Any:
+        def slow(self: OpenDal, limit: float, *, exclusive: bool = False) -> Any:
             return SlowDisk(opened(self, limit, exclusive=exclusive), limit, seconds)
 
-        monkeypatch.setattr(Service, "_opened", slow)
+        monkeypatch.setattr(OpenDal, "_opened", slow)
 
     return write_in
 

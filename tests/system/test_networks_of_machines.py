@@ -40,7 +40,7 @@ X = np.linspace(-1, 1, ROWS * COLUMNS, dtype=np.float32).reshape(SHAPE)
 def _patient() -> Iterator[None]:
     """A machine that is busy with tests may take long to answer."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("opbuild.store.remote.service.SECONDS", PATIENT)
+        patch.setattr("opbuild.store.remote.retry.SECONDS", PATIENT)
         yield
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from datetime import datetime, timezone
 from functools import cache
 from typing import Any
@@ -27,7 +26,7 @@ from opbuild.runtime.record_json import from_json
 from opbuild.store import ageing
 from opbuild.store.blobs import Folder
 from opbuild.store.claims import sweep_claims
-from opbuild.store.concurrent_map import concurrent_map, watched_map
+from opbuild.store.concurrent_map import watched_map
 from opbuild.store.counters import FILE, OLD_FILE, Counters, check_counters, read_counters
 from opbuild.store.inventory import SIZE_FILE, disk_usage, read_size, survey
 from opbuild.store.items import REFUSED, Item, Kind, reason_of, remove_files
@@ -385,11 +384,7 @@ def rows(cache: Cache, watch: Watch = unwatched) -> tuple[list[Row], list[Row]]:
     """Return a row for each operator and network, the last used first, and one for each packed weight."""
     weights = {item.name: item for item in cache.items("weight")}
     items = sorted(cache.items("operator", "image"), key=lambda item: (-item.last_use, item.name))
-    found = list[Row]()
-    with closing(concurrent_map(items, lambda item: _row(item, weights))) as read:
-        for _, row in read:
-            found.append(row)
-            watch(len(found), len(items))
+    found = [row for _, row in watched_map([(items, lambda item: _row(item, weights))], watch)]
     return found, [_row(item, weights) for item in weights.values()]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from itertools import count
 from typing import Any
@@ -34,7 +33,8 @@ from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.record_json import from_json
 from opbuild.session import Session
-from opbuild.store.concurrent_map import concurrent_map, results_of, watched_map
+from opbuild.store.blobs import Data
+from opbuild.store.concurrent_map import results_of, watched_map
 from opbuild.store.networks import networks_in
 from opbuild.store.operators import entry_in, operators_in
 from opbuild.store.remote.failures import ABSENT, REFUSED, SLOW
@@ -328,12 +328,11 @@ def _networks(
 def _fetched(stems: Sequence[str], remote: Remote, level: Level, left_out: list[tuple[str, str]]) -> list[Entry]:
     """Return operators of a level."""
     entries = []
-    with closing(concurrent_map(stems, remote.operators.entry)) as answers:
-        for stem, entry in answers:
-            if isinstance(entry, Reason):
-                left_out.append((stem, described(entry)))
-            elif target_of(entry) == level.name:
-                entries.append(entry)
+    for stem, entry in watched_map([(stems, remote.operators.entry)], unwatched):
+        if isinstance(entry, Reason):
+            left_out.append((stem, described(entry)))
+        elif target_of(entry) == level.name:
+            entries.append(entry)
     return entries
 
 
@@ -370,7 +369,7 @@ def named_remote(config: Config, level: Level, *, reads_all: bool) -> Remote | N
 def asked(remote: Remote) -> list[CheckStep]:
     """Ask a remote store to read, and where builds write to it, to write and to remove a small object."""
     objects, service, path = remote.objects, remote.service, f"{NAMESPACE}check/{os.urandom(8).hex()}"
-    steps: list[tuple[str, Callable[[], bytes | Reason | None]]] = [
+    steps: list[tuple[str, Callable[[], Data | Reason | None]]] = [
         ("read", lambda: objects.problem(path) or service.get(path, 64))
     ]
     if remote.writes:

@@ -1,7 +1,7 @@
 """Blobs: bytes under names, in which everything that is kept lies; operators, networks, weights are kinds of records.
 
 A folder, memory and a remote store have one interface of four methods, and so have the layers round one: what seals
-and signs (``remote.objects``), what limits, repeats and gives up requests (``remote.service``). A blob can only save
+and signs (``remote.objects``), what limits, repeats and gives up requests (``remote.retry``). A blob can only save
 work: none of the methods raises for a fault of the storage.
 """
 

@@ -110,8 +110,8 @@ class Leases:
     def _take(self, path: str, lease_seconds: float, patience: float) -> Claim | Holder | None:
         """Return the holder of a claim, ``_MINE`` if this process has it now, or None if its time is over."""
         known = self._service.get(path, _MOST)
-        if isinstance(known, bytes):
-            return self._judged(path, known, patience)
+        if not isinstance(known, Reason):
+            return self._judged(path, bytes(known), patience)
         if known.code != ABSENT:
             return UNCLAIMED
         word = os.urandom(16).hex()
@@ -123,12 +123,12 @@ class Leases:
         if problem.code != EXISTS:
             return UNCLAIMED
         known = self._service.get(path, _MOST)
-        return self._judged(path, known, patience) if isinstance(known, bytes) else _SOMEBODY
+        return _SOMEBODY if isinstance(known, Reason) else self._judged(path, bytes(known), patience)
 
     def _write(self, path: str, data: bytes) -> Reason | None:
         """Return None if this process's word is the one that counts."""
         if self._service.writes_only_new():
-            return self._service.put([(path, data)], only_new=True)
+            return self._service.put_new(path, data)
         problem = self._service.put([(path, data)])
         if problem is not None:
             return problem

@@ -36,7 +36,8 @@ from opbuild.platform.records import dataclass
 from opbuild.store.blobs import Data, Files
 from opbuild.store.items import REFUSED, reason_of
 from opbuild.store.remote.failures import SLOW
-from opbuild.store.remote.service import SECONDS, Service
+from opbuild.store.remote.retry import SECONDS
+from opbuild.store.remote.service import Service
 from opbuild.text.canonical import canonical_json
 
 FORMAT = 2
@@ -175,10 +176,12 @@ class Objects:
                     self.trust.check(Path(self.service.folder, path).stat(), path)
             except UntrustedError as error:
                 return self._distrusted(reason_of(error, path))
-        return data
+        return bytes(data)
 
     def _write(self, path: str, data: Data) -> Reason | None:
         problem = self._problem(path) or self.service.put([(path, data)])
+        if problem is None and path in self.service.damaged:
+            self.service.mended.add(path)
         return problem and self._failed(problem)
 
     def _problem(self, path: str) -> Reason | None:

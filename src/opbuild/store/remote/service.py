@@ -1,4 +1,7 @@
-"""Service: requests to a remote store through OpenDAL, each limited in time and size, none of them raising."""
+"""Service: a remote store through OpenDAL: how a blob is read, written, listed and removed there, and its failures.
+
+What limits, repeats and gives up requests lies round it (``retry``).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.records import dataclass
 from opbuild.store.blobs import Data, Files
 from opbuild.store.remote.address import Address
-from opbuild.store.remote.failures import ABANDONED, ABSENT, EXISTS, REFUSED, SLOW, UNKNOWN, Breaker, failure_of
+from opbuild.store.remote.failures import ABSENT, DAMAGED, REFUSED, SLOW, UNKNOWN, failure_of
+from opbuild.store.remote.retry import Retried
 from opbuild.store.remote.uploads import ENDING, Ending
 
 if TYPE_CHECKING:
@@ -24,17 +28,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SECONDS = 1.0
-"""How long a connection, and each answer or piece of one, may take."""
-
 LEAST_RATE = 2**20
 """Bytes a second of one object, below which the service is slow."""
 
 _PIECE = 2**20
-_PAUSE = 0.1
-"""Seconds after which what a busy server refused is asked for once more."""
-
-_TOO_LATE = Reason(ABANDONED, "the program has ended")
 
 
 @dataclass
@@ -46,105 +43,64 @@ class Traffic:
     bytes_written: int = 0
 
 
-class Service:
-    """A remote store, as one process uses it. Threads may share it; a fork asks for nothing.
+class OpenDal:
+    """Blobs of a remote store, each asked for once. Threads may share it.
 
     Args:
         address: Where it is.
         secrets: Credentials, as options of OpenDAL.
-        seconds: How long a connection, and each answer or piece of one, may take; None: ``SECONDS``.
-        ending: How much time is left once the program has ended.
-        clock: Returns seconds, to all that use this service.
-        sleep: Lets so many of them pass, for all that use it.
+        limit: Returns how long a connection, and each answer or piece of one, may take that begins now.
+        clock: Returns seconds.
 
     Attributes:
         traffic: What went to and fro so far.
-        seconds: How long each may take.
-        reading: Says why it is not read for a while, if so.
-        writing: The same of writing.
-        damaged: Paths of objects that were not what was written; from the first on nothing there counts as sound by its
-            name and size.
-        mended: Those of them that were written again.
     """
 
     def __init__(
-        self,
-        address: Address,
-        secrets: Mapping[str, str] | None = None,
-        seconds: float | None = None,
-        ending: Ending = ENDING,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        self, address: Address, secrets: Mapping[str, str], limit: Callable[[], float], clock: Callable[[], float]
     ) -> None:
         self.address = address
         self.traffic = Traffic()
-        self._secrets = dict(secrets or {})
-        self.seconds = SECONDS if seconds is None else seconds
-        self._ending = ending
-        self.clock, self.sleep = clock, sleep
-        self.reading, self.writing = Breaker(self.seconds, clock), Breaker(self.seconds, clock)
+        self._secrets = secrets
+        self._limit, self._clock = limit, clock
         self._lock = threading.Lock()
         self._operators: dict[bool, opendal.Operator] = {}
-        self.damaged: set[str] = set()
-        self.mended: set[str] = set()
-        self._untold: Reason | None = None
-        self._told: set[str] = set()
-        _SERVICES.add(self)
-
-    def __repr__(self) -> str:
-        return f"Service({self.address.url})"
 
     @property
     def folder(self) -> str:
         """The folder that it is; empty if it is none."""
         return self.address.options["root"] if self.address.service == "fs" else ""
 
-    def is_first_told(self, what: str) -> bool:
-        """Return whether something is to be told of this store, which is once in a process."""
-        with self._lock:
-            is_first = what not in self._told
-            self._told.add(what)
-            return is_first
-
-    def take_warning(self) -> str | None:
-        """Return once, after the first failure, the warning for the user."""
-        reason = self._untold
-        if reason is None or not self.is_first_told("failure"):
-            return None
-        return f"the remote store {self.address.url} is not used where it fails: {described(reason)}"
-
     def get(self, name: str, most: int) -> bytes | Reason:
-        """Return an object, or why not; one of more than ``most`` bytes is not read to its end.
-
-        Who finds that it is what was written says so (``reading.succeeded``), or ``distrust``.
-        """
+        """Return an object, or why not; one of more than ``most`` bytes is not read to its end."""
 
         def request(operator: opendal.Operator) -> bytes:
-            deadline = self.clock() + self.seconds
+            deadline = self._clock() + self._limit()
             pieces, nbytes = [], 0
             with operator.open(name, "rb") as file:
                 while piece := file.read(min(_PIECE, most + 1 - nbytes)):
                     pieces.append(piece)
                     nbytes += len(piece)
-                    if self.clock() > deadline + nbytes / LEAST_RATE:
+                    if self._clock() > deadline + nbytes / LEAST_RATE:
                         raise TimeoutError("timeout")
             self._count(bytes_read=nbytes)
             return b"".join(pieces)
 
-        data = self._ask(self.reading, request, settles=False)
+        data = self._ask(request)
         if isinstance(data, bytes) and len(data) > most:
-            return Reason("damaged", f"it has more than {most} bytes")
+            return Reason(DAMAGED, f"it has more than {most} bytes")
         return data
 
     def size(self, path: str) -> int | Reason:
         """Return the bytes of an object, or the reason that they are not known."""
-        return self._ask(self.reading, lambda operator: int(operator.stat(path).content_length))
+        return self._ask(lambda operator: int(operator.stat(path).content_length))
 
-    def put(self, files: Files, *, only_new: bool = False) -> Reason | None:
-        """Write objects; return None, or why not: ``exists`` where only new ones were to be written."""
-        return next(filter(None, (self._write(path, data, only_new=only_new) for path, data in files)), None)
+    def put(self, files: Files) -> Reason | None:
+        """Write objects; return None, or why not."""
+        return next(filter(None, (self.write(path, data) for path, data in files)), None)
 
-    def _write(self, path: str, data: Data, *, only_new: bool) -> Reason | None:
+    def write(self, path: str, data: Data, *, only_new: bool = False) -> Reason | None:
+        """Write an object; return None, or why not: ``exists`` where only a new one was to be written."""
 
         def request(operator: opendal.Operator) -> None:
             if self.folder:
@@ -157,14 +113,11 @@ class Service:
                 _close_to_others(f"{self.folder}/{path}")
             self._count(bytes_written=len(data))
 
-        problem = self._ask(self.writing, request, exclusive=only_new)
-        if problem is None and path in self.damaged:
-            self.mended.add(path)
-        return problem
+        return self._ask(request, exclusive=only_new)
 
     def delete(self, *names: str) -> Reason | None:
         """Remove objects if they are there; return None, or why not."""
-        answers = (self._ask(self.writing, methodcaller("delete", name)) for name in names)
+        answers = (self._ask(methodcaller("delete", name)) for name in names)
         return next((each for each in answers if each is not None and each.code != ABSENT), None)
 
     def names(self, folder: str = "", at_most: int | None = None) -> tuple[str, ...] | Reason:
@@ -173,12 +126,12 @@ class Service:
         def request(operator: opendal.Operator) -> tuple[str, ...]:
             if self._has_pool:  # which OpenDAL cannot list
                 user, password = self._secrets.get("username", ""), self._secrets.get("password", "")
-                with self._connected(self.seconds) as connection:
+                with self._connected(self._limit()) as connection:
                     return names_in(connection, folder, self.address.options["db"], user, password)
             paths = [entry.path for entry in operator.list(folder)]
             return tuple(sorted(path.removeprefix(folder) for path in paths if not path.endswith("/")))
 
-        names = self._ask(self.reading, request)
+        names = self._ask(request)
         if isinstance(names, Reason):
             return () if names.code == ABSENT else names
         return names[:at_most]
@@ -186,68 +139,29 @@ class Service:
     def writes_only_new(self) -> bool:
         """Return whether it can write an object only if that is not there: of many writers one succeeds."""
         with contextlib.suppress(Exception):  # then nothing can be written either
-            return bool(self._opened(self.seconds, exclusive=True).capability().write_with_if_not_exists)
+            return bool(self._opened(self._limit(), exclusive=True).capability().write_with_if_not_exists)
         return False
 
-    def distrust(self, reason: Reason) -> None:
-        """Take note that an object was damaged: where all are, nothing more is asked for."""
-        self.reading.failed(reason)
-        self.warn_of(reason)
+    def explained(self, reason: Reason) -> Reason:
+        """Return a better reason for a failure where connecting gives one.
 
-    def _ask(
-        self,
-        breaker: Breaker,
-        request: Callable[[opendal.Operator], T],
-        *,
-        exclusive: bool = False,
-        settles: bool = True,
-    ) -> T | Reason:
-        """Return the result of a request, or why it failed; it is repeated once where that may pass."""
-        refused, limit = breaker.refuses(), self._ending.limit(self.seconds, SECONDS)
-        if refused is not None or not limit:
-            return refused or _TOO_LATE
-        started = self.clock()
-        failure = None
-        for pause in (_PAUSE, 0.0):
+        A pool of connections waits for a server that is not there, and OpenDAL does not always say what it met.
+        """
+        if reason == UNKNOWN or (reason.code == SLOW and self._has_pool):
             try:
-                operator = self._opened(limit, exclusive=exclusive)
-                self._count(requests=1)
-                answer = request(operator)
-            except Exception as error:  # OpenDAL's errors have no base of their own, and some are OSError
-                failure = failure_of(error)
-                if not failure.passes or not pause or self._ending.has_begun:
-                    break
-                self.sleep(pause)
-            else:
-                if settles:
-                    breaker.succeeded()
-                return answer
-        reason = self._refined(failure.reason) if failure is not None else Reason(REFUSED, "")
-        if reason.code in (ABSENT, EXISTS):
-            breaker.succeeded()
-            return reason
-        breaker.failed(reason, self.clock() - started)
-        self.warn_of(reason)
+                self._knock(self._limit())
+            except OSError as error:
+                return failure_of(error)
         return reason
 
-    def warn_of(self, reason: Reason) -> None:
-        """Take note of the warning for the user, unless there was one before."""
-        with self._lock:
-            self._untold = self._untold or reason
-
-    def _refined(self, reason: Reason) -> Reason:
-        """Return a better reason where connecting gives one.
-
-        A pool of connections waits for a server that is not there, and OpenDAL does not always say what it met. A
-        server that breaks off has often said before why.
-        """
-        if (reason == UNKNOWN or (reason.code == SLOW and self._has_pool)) and not self._ending.has_begun:
-            try:
-                self._knock(self.seconds)
-            except OSError as error:
-                return failure_of(error).reason
-        before = self._untold
-        return before if reason == UNKNOWN and before is not None and before.code == REFUSED else reason
+    def _ask(self, request: Callable[[opendal.Operator], T], *, exclusive: bool = False) -> T | Reason:
+        """Return the result of one request, or why it failed."""
+        try:
+            operator = self._opened(self._limit(), exclusive=exclusive)
+            self._count(requests=1)
+            return request(operator)
+        except Exception as error:  # OpenDAL's errors have no base of their own, and some are OSError
+            return failure_of(error)
 
     def _knock(self, seconds: float) -> None:
         """Raise an error of connecting, or that Redis wants other credentials: a pool tries them again and again."""
@@ -313,6 +227,72 @@ class Service:
         return self._operators[exclusive].layer(TimeoutLayer(timeout=seconds, io_timeout=seconds))
 
 
+class Service(Retried):
+    """A remote store, as one process uses it. Threads may share it; a fork asks for nothing.
+
+    Args:
+        address: Where it is.
+        secrets: Credentials, as options of OpenDAL.
+        seconds: See ``Retried``, as of what follows.
+        ending: How much time is left once the program has ended.
+        clock: Returns seconds.
+        sleep: Lets so many of them pass.
+
+    Attributes:
+        traffic: What went to and fro so far.
+        folder: The folder that it is; empty if it is none.
+        damaged: Paths of objects that were not what was written; from the first on nothing there counts as sound by its
+            name and size.
+        mended: Those of them that were written again.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        secrets: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+        ending: Ending = ENDING,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.address = address
+        self.opendal = OpenDal(address, secrets or {}, self.limit, clock)
+        super().__init__(self.opendal, seconds, ending, clock, sleep, self.opendal.explained)
+        self.traffic, self.folder = self.opendal.traffic, self.opendal.folder
+        self.damaged: set[str] = set()
+        self.mended: set[str] = set()
+        self._told: set[str] = set()
+        _SERVICES.add(self)
+
+    def __repr__(self) -> str:
+        return f"Service({self.address.url})"
+
+    def is_first_told(self, what: str) -> bool:
+        """Return whether something is to be told of this store, which is once in a process."""
+        with self._lock:
+            is_first = what not in self._told
+            self._told.add(what)
+            return is_first
+
+    def take_warning(self) -> str | None:
+        """Return once, after the first failure, the warning for the user."""
+        if self.failure is None or not self.is_first_told("failure"):
+            return None
+        return f"the remote store {self.address.url} is not used where it fails: {described(self.failure)}"
+
+    def size(self, path: str) -> int | Reason:
+        """Return the bytes of an object, or the reason that they are not known."""
+        return self._ask(self.reading, lambda: self.opendal.size(path))
+
+    def put_new(self, path: str, data: Data) -> Reason | None:
+        """Write an object unless it is there; return None, or why not: ``exists``."""
+        return self._ask(self.writing, lambda: self.opendal.write(path, data, only_new=True))
+
+    def writes_only_new(self) -> bool:
+        """Return whether of many writers of one new object one succeeds."""
+        return self.opendal.writes_only_new()
+
+
 def described(reason: Reason) -> str:
     """Return a reason with its word before it."""
     return f"{reason.code}: {reason.text}"
@@ -341,7 +321,7 @@ def _forked() -> None:
     """Ask nothing in a fork: the threads that do OpenDAL's work stay in the parent."""
     reason = Reason(REFUSED, "this process is a fork of one that used it")
     for service in _SERVICES:
-        if service._operators:
+        if service.opendal._operators:
             service.reading.stop(reason)
             service.writing.stop(reason)
 

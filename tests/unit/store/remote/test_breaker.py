@@ -7,7 +7,7 @@ import random
 import pytest
 
 from opbuild.kernel.reason import Reason
-from opbuild.store.remote.failures import FAILURES, LEFT_ALONE, Breaker
+from opbuild.store.remote.retry import FAILURES, LEFT_ALONE, Breaker
 
 REFUSED = Reason("refused", "nobody listens there")
 SLOW = Reason("slow", "no answer in time")
