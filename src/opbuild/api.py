@@ -24,7 +24,7 @@ from opbuild.report import Report
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.network import Network
 from opbuild.session import Session
-from opbuild.target.level import Level
+from opbuild.target.level import BuildTarget, Level
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -105,7 +105,7 @@ def compile_model(
     config: Config,
     *,
     input_shapes: ShapesGiven | None = None,
-    target: str | Level | None = None,
+    target: str | BuildTarget | None = None,
     executor: Executor | None = None,
     observer: Observer | None = None,
     check: Callable[[Sequence[Endpoint]], None] | None = None,

@@ -60,6 +60,7 @@ class Buffer:
         table: For a constant: what it is in another size, if that differs.
         device: The class of devices that it lies on. The host backend reads and writes the CPU's, and the caller's
             arrays are there.
+        layout: Other than plain: ``blocked`` where channels lie in blocks.
     """
 
     kind: BufferKind
@@ -70,6 +71,7 @@ class Buffer:
     source: Callable[[], Hashable] | None = None
     table: Table | None = None
     device: str = CPU
+    layout: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,6 +59,17 @@ def convolutional(batch: int | str = 2) -> onnx.ModelProto:
     return _model("cnn", nodes, (batch, 3, 16, 16), (batch, 10), weights)
 
 
+def pooled() -> onnx.ModelProto:
+    """Return a pool, an exponential, a norm over positions and a softmax; ``x`` is ``[2, 3, 16, 16]``."""
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Exp", ["p"], ["e"]),
+        helper.make_node("ReduceL2", ["e"], ["m"], axes=[2, 3], keepdims=0),
+        helper.make_node("Softmax", ["m"], ["y"], axis=1),
+    ]
+    return _model("pooled", nodes, (2, 3, 16, 16), (2, 3), [])
+
+
 def in_segments() -> onnx.ModelProto:
     """Return a network that breaks where a value decides a shape: ``y`` is a product of those rows that are not 0."""
     draw = np.random.default_rng(2)

@@ -31,12 +31,14 @@ FEEDS: dict[str, tuple[Any, ...]] = {
     "perceptron": (DRAW.standard_normal((8, 16)).astype(np.float32),),
     "mini_lm": (np.arange(9)[np.newaxis] * 7, np.array([[1] * 7 + [0] * 2])),
     "convolutional": (DRAW.standard_normal((2, 3, 16, 16)).astype(np.float32),),
+    "pooled": (DRAW.standard_normal((2, 3, 16, 16)).astype(np.float32),),
     "in_segments": (DRAW.standard_normal((4, 16)).astype(np.float32),),
 }
 FAMILIES = {
     "perceptron": {"matmul"},
     "mini_lm": {"copy", "elementwise", "gather", "layer_norm", "matmul", "softmax"},
     "convolutional": {"elementwise", "matmul", "reduce", "softmax"},
+    "pooled": {"elementwise", "reduce", "softmax"},
     "in_segments": {"matmul", "reduce"},
 }
 """The families of each network whose kernels run on the device, at least."""
@@ -129,6 +131,14 @@ def test_a_profile_has_the_time_of_what_the_device_does(tmp_path: Path) -> None:
     rows = [each.call.family for each in network.profile(runs=1).rows]
     assert rows == ["DeviceCopy", "matmul", "matmul", "matmul", "DeviceCopy"]
     assert len(timer.calls) == len(rows)
+
+
+def test_the_device_is_given_no_blocks_of_channels(tmp_path: Path) -> None:
+    """It takes plain values: what the CPU has in blocks is converted once, before it is copied, and nothing after."""
+    network = opbuild.compile(write(tmp_path, "pooled"), cache_path=tmp_path, target=TARGET)
+    rows = [each.call.family for each in network.profile(FEEDS["pooled"], runs=1).rows]
+    images = [family for family in ("to_blocked", "pool", "from_blocked") for _ in range(2)]
+    assert rows == [*images, "DeviceCopy", "elementwise", "reduce", "softmax", "DeviceCopy"]
 
 
 def test_weights_are_on_the_device_once_and_go_with_the_last_network(tmp_path: Path) -> None:

@@ -261,7 +261,8 @@ class Builder:
         """
         lacking = [] if self.force else [job for job in jobs if job.may_be_known]
         remember_origins(lacking)
-        self._define([job for job in lacking if job.origins])
+        for name, each in {self.target.device: self, **self.devices}.items():
+            each._define([job for job in lacking if job.origins and job.desc.device == name])
 
     def defined(self, descs: Iterable[OpDesc]) -> dict[OpDesc, tuple[str, str]]:
         """Return the names of operators, without device and sources, and the digests of their pipelines.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from opbuild.frontend.models.declaration import signature_of
 from opbuild.frontend.models.source import ModelSource, open_model
 from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.identity import identify, remember, remembered
-from opbuild.kernel.interfaces import Found
+from opbuild.kernel.interfaces import Compiler, Found
 from opbuild.kernel.key import CompilerIdentity, file_op_type
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.opdesc import OpDesc, runtime_desc
@@ -39,8 +40,8 @@ from opbuild.store.inventory import forget_size
 from opbuild.store.networks import NetworkFiles, networks_in, read_network
 from opbuild.store.operators import entry_in, entry_of, operators_in
 from opbuild.store.weights import weights_file, weights_in
-from opbuild.target.host import parse_level
-from opbuild.target.level import Level
+from opbuild.target.host import parse_target
+from opbuild.target.level import CPU, BuildTarget, target_named
 from opbuild.text.plural import listed
 
 _RUNTIME = file_op_type(runtime_desc().op_types)
@@ -62,38 +63,38 @@ class Exported:
     left_out: tuple[tuple[str, str], ...] = ()
     others: Mapping[str, int] = field(default_factory=dict)
 
-    def table(self, bundle: Path, level: Level) -> dict[str, Any]:
+    def table(self, bundle: Path, target: BuildTarget) -> dict[str, Any]:
         """Return the numbers as JSON values."""
         return {
-            "bundle": str(bundle), "target": level.name, "operators": self.operators, "networks": self.networks,
+            "bundle": str(bundle), "target": target.name, "operators": self.operators, "networks": self.networks,
             "bytes": self.nbytes, "left_out": dict(self.left_out),
         }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Imported:
-    """The result of an import: numbers of operators added and there already, of networks, the level, and warnings."""
+    """The result of an import: numbers of operators added and there already, of networks, the target, and warnings."""
 
     added: int
     present: int
     networks: int
-    level: Level
+    target: BuildTarget
     folder: Path
     warnings: tuple[str, ...] = ()
 
     def table(self) -> dict[str, Any]:
         """Return the numbers as JSON values."""
         return {
-            "added": self.added, "present": self.present, "networks": self.networks, "target": self.level.name,
+            "added": self.added, "present": self.present, "networks": self.networks, "target": self.target.name,
             "warnings": list(self.warnings),
         }  # fmt: skip
 
 
-def export_cache(path: Path, config: Config, level: Level) -> Exported:
-    """Write every sound operator of one level into a bundle; the same cache gives the same bytes.
+def export_cache(path: Path, config: Config, target: BuildTarget) -> Exported:
+    """Write every sound operator for one target into a bundle; the same cache gives the same bytes.
 
     Raises:
-        BuildError: If the cache has no operator for the level, or others can write to it.
+        BuildError: If the cache has no operator for the target, or others can write to it.
         OptionError: If the bundle cannot be written.
     """
     trust = trust_of(config)
@@ -104,19 +105,19 @@ def export_cache(path: Path, config: Config, level: Level) -> Exported:
         entry = entry_in(looked_at(folder_of(item), trust), item.name)
         if isinstance(entry, Reason):
             left_out.append((item.name, entry.text))
-        elif target_of(entry) != level.name:
+        elif target_of(entry) not in target.names:
             others[target_of(entry)] += 1
         else:
             entries.append(entry)
-    if not entries:
+    if not any(target_of(entry) == target.names[-1] for entry in entries):
         hint = (
-            f"--soc_version names another: {', '.join(sorted(others))}"
+            f"--soc_version names another: {', '.join(sorted(each.partition(':')[0] for each in others))}"
             if others
             else "build a model there first; what a build took from the pack is in every installation of this release, "
             "and --model MODEL.onnx exports it too"
         )
-        raise BuildError(f"{config.kernel_meta} has no operator for {level}", hint)
-    nbytes = write_bundle(path, level.name, map(compiler_of, entries), _entry_files(entries).items(), trust)
+        raise BuildError(f"{config.kernel_meta} has no operator for {target}", hint)
+    nbytes = write_bundle(path, target.name, map(compiler_of, entries), _entry_files(entries).items(), trust)
     return Exported(len(entries), 0, nbytes, tuple(left_out), others)
 
 
@@ -124,7 +125,7 @@ def export_model(
     path: Path,
     model: Path,
     config: Config,
-    level: Level,
+    target: BuildTarget,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     network: bool = False,
@@ -139,7 +140,7 @@ def export_model(
         OptionError: If a shape is open, or the bundle cannot be written.
     """
     trust_of(config)
-    setup = set_up(config, level, None, runs_elsewhere=True)
+    setup = set_up(config, target, None, runs_elsewhere=True)
     session = Session(setup)
     source = open_model(model, session.stores.models)
     shapes = signature_of(source.declaration, model.name, input_shapes or {})
@@ -149,16 +150,16 @@ def export_model(
     files = _entry_files(entries)
     for key, _ in networks if network else ():
         files |= _network_files(config.network_meta, key.stem, source, setup.trust)
-    nbytes = write_bundle(path, level.name, map(compiler_of, entries), files.items(), setup.trust)
+    nbytes = write_bundle(path, target.name, map(compiler_of, entries), files.items(), setup.trust)
     return Exported(len(entries), len(networks) if network else 0, nbytes)
 
 
-def import_bundle(path: Path, config: Config, level: Level) -> Imported:
+def import_bundle(path: Path, config: Config, target: BuildTarget) -> Imported:
     """Put the content of a bundle into a cache, under its own level. It is checked whole before anything is written.
 
     Raises:
         OptionError: If there is no such file, or it is no bundle.
-        TargetError: If it is for a level that does not run on the cache's.
+        TargetError: If it is for a level that does not run on the cache's, or for a device that is not here.
         BuildError: If anything in it is not what was exported, or the cache cannot be written; names each.
     """
     try:
@@ -167,9 +168,9 @@ def import_bundle(path: Path, config: Config, level: Level) -> Imported:
         raise OptionError(error.message, "give a file that 'opbuild cache export' wrote") from error
     trust = trust_of(config)
     bundle = read_bundle(path, trust)
-    found = _checked_level(path, bundle, level)
-    config = replace(config, soc_version=found.name)
-    entries, networks, memos, problems = _unpack(bundle)
+    found = _checked_target(path, bundle, target)
+    config = replace(config, soc_version=found.level.name)
+    entries, networks, memos, problems = _unpack(bundle, found)
     if problems:
         raise BuildError(
             f"nothing of the bundle {str(path)!r} was imported, since it holds what cannot be used:\n"
@@ -187,19 +188,19 @@ def import_bundle(path: Path, config: Config, level: Level) -> Imported:
         except OSError as error:
             raise _not_written(config.network_meta, str(error)) from error
     forget_size(config.network_meta)
-    warnings = note_compilers(bundle.compilers, config, trust)
+    warnings = note_compilers((entry for _, entry in entries), config, trust)
     return Imported(added, len(entries) - added, len(networks), found, config.cache_folder, warnings)
 
 
-def _checked_level(path: Path, bundle: Bundle, level: Level) -> Level:
-    """Return the level of a bundle whose code runs on a level."""
+def _checked_target(path: Path, bundle: Bundle, target: BuildTarget) -> BuildTarget:
+    """Return the target of a bundle whose code runs on a target's level, and on the device that is here."""
     try:
-        found = parse_level(bundle.target)
+        found = parse_target(bundle.target)
     except TargetError as error:
         raise BuildError(f"the bundle {str(path)!r} is for {bundle.target!r}: {error.message}", error.hint) from error
-    if not found.runs_on(level):
+    if not found.level.runs_on(target.level):
         raise TargetError(
-            f"the bundle {str(path)!r} is for {found}, and the cache is for {level}",
+            f"the bundle {str(path)!r} is for {found}, and the cache is for {target.level}",
             "export it for this level or a lower one (--soc_version), or import it where its level is used",
         )
     return found
@@ -271,7 +272,9 @@ _Network = tuple[NetworkFiles, Mapping[str, memoryview]]
 """A network of a bundle, and its weights by digest."""
 
 
-def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], list[_Network], dict[str, Any], list[str]]:
+def _unpack(
+    bundle: Bundle, target: BuildTarget
+) -> tuple[list[tuple[str, Entry]], list[_Network], dict[str, Any], list[str]]:
     """Return a bundle's entries by place, its networks, contents of its models' memos, and their problems."""
     left = dict(bundle.files)
     entries, problems = [], []
@@ -279,7 +282,7 @@ def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], list[_Network], di
         files = {suffix: left.pop(f"{prefix}{name}{suffix}", None) for suffix in SUFFIXES}
         contents = {suffix: bytes(file) for suffix, file in files.items() if file is not None}
         answer = entry_of(name, contents) if len(contents) == len(SUFFIXES) else Reason("", "a file is missing")
-        if isinstance(answer, Entry) and target_of(answer) != bundle.target:
+        if isinstance(answer, Entry) and target_of(answer) not in target.names:
             answer = Reason("", f"it is for {target_of(answer)}")
         if isinstance(answer, Reason):
             problems.append(f"{name}: {answer.text}")
@@ -368,17 +371,31 @@ def _not_written(folder: Path, problem: str) -> BuildError:
     return BuildError(message, "what was written can be used; make room or give the right to write, and import again")
 
 
-def note_compilers(found: Sequence[CompilerIdentity], config: Config, trust: Trust) -> tuple[str, ...]:
+def note_compilers(entries: Iterable[Entry], config: Config, trust: Trust) -> tuple[str, ...]:
     """Remember the compilers of operators that came here, where none is installed; warn where another one is."""
-    compiler, memo = make_compiler(), config.network_meta / COMPILER_MEMO
+    found: defaultdict[str, set[CompilerIdentity]] = defaultdict(set)
+    for entry in entries:
+        found[target_named(target_of(entry)).device].add(compiler_of(entry))
+    memo = config.network_meta / COMPILER_MEMO
+    warned = (
+        _noted(make_compiler(name), sorted(found[name], key=str), memo if name == CPU else None, trust)
+        for name in sorted(found)
+    )
+    return tuple(chain.from_iterable(warned))
+
+
+def _noted(compiler: Compiler, found: Collection[CompilerIdentity], memo: Path | None, trust: Trust) -> tuple[str, ...]:
+    """Do the same for the operators of one class of devices; there is a memo of the CPU's compiler alone."""
     if compiler.library() is None:
-        for identity in found:
-            remember(memo, identity, trust)
-        known = remembered(memo, trust)
+        known = None
+        if memo is not None:
+            for identity in found:
+                remember(memo, identity, trust)
+            known = remembered(memo, trust)
         others = [f"{each.name} {each.version}" for each in found if each != known]
         return tuple(f"operators that {other} compiled are not found where it is not installed" for other in others)
     installed = identify(compiler, memo, trust)
-    if not found or installed in found:
+    if installed in found:
         return ()
     compilers = ", ".join(f"{each.name} {each.version}" for each in found)
     return (f"{compilers} compiled what came; {installed.name} {installed.version} is installed and finds none of it",)

@@ -261,7 +261,7 @@ class Description:
 
     Attributes:
         network: The network's own name.
-        target: The level that it is for.
+        target: The target that it is for.
         inputs: Name and type of each input.
         outputs: Name and type of each output.
         operators: Name of each operator, and the nodes that it computes.
@@ -287,7 +287,7 @@ def describe(name: str, stored: NetworkFiles) -> Description | Reason:
         weights = record.constants.weights
         return Description(
             network=record.name,
-            target=str(stored.key.components["target"]),
+            target=stored.key.target,
             inputs=tuple((port.name, port.type) for port in record.declared(record.inputs)),
             outputs=tuple((port.name, port.type) for port in record.declared(record.outputs)),
             operators=tuple(

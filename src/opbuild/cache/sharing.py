@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from opbuild.cache.bundling import compiler_of, entries_of, networks_of, note_compilers, target_of, trust_of
+from opbuild.cache.bundling import entries_of, networks_of, note_compilers, target_of, trust_of
 from opbuild.cache.folder import looked_at
 from opbuild.config import Config
 from opbuild.errors import BuildError
@@ -44,7 +44,7 @@ from opbuild.store.remote.objects import ANSWERS, BANK, BLOBS, GROUPS, NAMESPACE
 from opbuild.store.remote.operators import mend_group, problem_of_group
 from opbuild.store.remote.service import described
 from opbuild.store.weights import weights_in
-from opbuild.target.level import Level
+from opbuild.target.level import BuildTarget
 
 InputShapes = Mapping[str, Sequence[int]]
 
@@ -75,11 +75,11 @@ class Moved:
     replaced: int = 0
     lacking: tuple[Path, ...] = ()
 
-    def table(self, level: Level) -> dict[str, Any]:
+    def table(self, target: BuildTarget) -> dict[str, Any]:
         """Return as JSON values the facts that both directions have."""
         return {
             "operators": self.operators, "present": self.present, "networks": self.networks, "records": self.records,
-            "left_out": dict(self.left_out), "bytes": self.nbytes, "target": level.name,
+            "left_out": dict(self.left_out), "bytes": self.nbytes, "target": target.name,
         }  # fmt: skip
 
 
@@ -87,17 +87,19 @@ _SERVES = "absent from the remote store; one with other variants came, which ser
 """Why a network is another one than tuning chooses here."""
 
 
-def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes: InputShapes | None = None) -> Moved:
+def push(
+    models: Sequence[Path], url: str, config: Config, target: BuildTarget, shapes: InputShapes | None = None
+) -> Moved:
     """Write the needs of models to a remote store: operators, which models share, and stored networks with weights.
 
-    Each was built before, for the level.
+    Each was built before, for the target.
 
     Raises:
         ModelError: If a model is at fault.
         OptionError: If the URL or a shape is at fault.
         BuildError: If the cache lacks an operator, or the remote store refuses.
     """
-    setup, remote = _opened(url, config, level)
+    setup, remote = _opened(url, config, target)
     entries: dict[str, Entry] = {}
     networks: dict[str, tuple[NetworkKey, StoredNetwork, dict[str, Bytes]]] = {}
     left_out, groups = [], list[list[Entry]]()
@@ -126,8 +128,10 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
     return Moved(len(entries) - present, present, len(networks), records, tuple(left_out), (), nbytes, replaced)
 
 
-def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes: InputShapes | None = None) -> Moved:
-    """Put the needs of models, or everything for a level, from a remote store into one's own.
+def pull(
+    url: str, models: Sequence[Path], config: Config, target: BuildTarget, shapes: InputShapes | None = None
+) -> Moved:
+    """Put the needs of models, or everything for a target, from a remote store into one's own.
 
     Redis and web servers cannot list everything.
 
@@ -136,7 +140,7 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
         OptionError: If the URL or a shape is at fault.
         BuildError: If the remote store refuses, or one's own cannot be written.
     """
-    setup, remote = _opened(url, config, level)
+    setup, remote = _opened(url, config, target)
     left_out: list[tuple[str, str]] = []
     records = remote.bank.take(setup.config.tune_bank)  # first: what tuning found decides which networks are taken
     if isinstance(records, Reason):
@@ -147,8 +151,8 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
     if models:
         stems, manifests = _of_models(models, setup, remote, shapes, left_out, here, lacking)
     else:
-        stems, manifests = _everything(remote, level, left_out)
-    entries = _fetched(stems, remote, level, left_out)
+        stems, manifests = _everything(remote, target, left_out)
+    entries = _fetched(stems, remote, target, left_out)
     near, there = (
         operators_in(setup.config.kernel_meta, trust=setup.trust),
         looked_at(setup.config.kernel_meta, setup.trust),
@@ -171,16 +175,16 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
         else:
             taken += 1
             lacking.pop(manifest.key.stem, None)
-    warnings = note_compilers(sorted({compiler_of(entry) for entry in entries}, key=str), setup.config, setup.trust)
+    warnings = note_compilers(entries, setup.config, setup.trust)
     nbytes = remote.service.traffic.bytes_read
     present = len(here.union(entry.name for entry in entries)) - len(added)
     whose = tuple(lacking.values())
     return Moved(len(added), present, taken, records, tuple(left_out), warnings, nbytes, lacking=whose)
 
 
-def _opened(url: str, config: Config, level: Level) -> tuple[Setup, Remote]:
+def _opened(url: str, config: Config, target: BuildTarget) -> tuple[Setup, Remote]:
     trust_of(config)
-    setup = set_up(replace(config, remote_mode="off"), level, None, runs_elsewhere=True)
+    setup = set_up(replace(config, remote_mode="off"), target, None, runs_elsewhere=True)
     return setup, remote_for_transfer(url, setup)
 
 
@@ -301,8 +305,10 @@ def _with_other_variants(untuned: NetworkKey, own: NetworkKey, stores: Stores, r
     return next((each for each in manifests if isinstance(each, Manifest)), None)
 
 
-def _everything(remote: Remote, level: Level, left_out: list[tuple[str, str]]) -> tuple[list[str], Iterator[Manifest]]:
-    """Return the names of all operators, and the networks of a level, which are read one by one."""
+def _everything(
+    remote: Remote, target: BuildTarget, left_out: list[tuple[str, str]]
+) -> tuple[list[str], Iterator[Manifest]]:
+    """Return the names of all operators, and the networks for a target, which are read one by one."""
     stems, names = remote.operators.stems(), remote.service.names(NETWORKS)
     for answer in (stems, names):
         if isinstance(answer, Reason):
@@ -310,28 +316,28 @@ def _everything(remote: Remote, level: Level, left_out: list[tuple[str, str]]) -
                 f"what the remote store {remote.service.address.url} holds cannot be listed: {described(answer)}",
                 "name the models: opbuild pull URL MODEL.onnx",
             )
-    return list(stems), _networks(list(names), remote, level, left_out)
+    return list(stems), _networks(list(names), remote, target, left_out)
 
 
 def _networks(
-    names: Sequence[str], remote: Remote, level: Level, left_out: list[tuple[str, str]]
+    names: Sequence[str], remote: Remote, target: BuildTarget, left_out: list[tuple[str, str]]
 ) -> Iterator[Manifest]:
-    """Yield those networks of some names that are a level's."""
+    """Yield those networks of some names that are for a target."""
     for name in names:
         manifest = remote.networks.named(name)
         if isinstance(manifest, Reason):
             left_out.append((name, described(manifest)))
-        elif manifest.key.components.get("target") == level.name and manifest.key.stem == name:
+        elif manifest.key.target == target.name and manifest.key.stem == name:
             yield manifest
 
 
-def _fetched(stems: Sequence[str], remote: Remote, level: Level, left_out: list[tuple[str, str]]) -> list[Entry]:
-    """Return operators of a level."""
+def _fetched(stems: Sequence[str], remote: Remote, target: BuildTarget, left_out: list[tuple[str, str]]) -> list[Entry]:
+    """Return operators for a target."""
     entries = []
     for stem, entry in watched_map([(stems, remote.operators.entry)], unwatched):
         if isinstance(entry, Reason):
             left_out.append((stem, described(entry)))
-        elif target_of(entry) == level.name:
+        elif target_of(entry) in target.names:
             entries.append(entry)
     return entries
 
@@ -355,12 +361,12 @@ class CheckStep(NamedTuple):
     milliseconds: float
 
 
-def named_remote(config: Config, level: Level, *, reads_all: bool) -> Remote | None:
-    """Return the remote store that a build for a level uses; None: there is none.
+def named_remote(config: Config, target: BuildTarget, *, reads_all: bool) -> Remote | None:
+    """Return the remote store that a build for a target uses; None: there is none.
 
     Where all of it is to be read, it is as commands use it that wait longer.
     """
-    stores = Stores(set_up(config, level, None, runs_elsewhere=True))
+    stores = Stores(set_up(config, target, None, runs_elsewhere=True))
     if stores.remote is None or not reads_all:
         return stores.remote
     return remote_for_transfer(config.remote or stores.policy.remote, stores.setup)
@@ -419,7 +425,7 @@ class RemoteCheck:
         for path, reason in watched_map([*parts, ([BANK], self._bank)], watch):
             if reason is not None and reason.code in (REFUSED, SLOW):
                 raise self._failed(reason)
-            if reason is not None and reason.code != ABSENT:  # somebody removed it meanwhile
+            if reason is not None and reason.code not in (ABSENT, "other-format"):  # removed meanwhile, or of others
                 yield RemoteProblem(path, reason)
 
     def repair(self, problem: RemoteProblem) -> bool:

@@ -31,8 +31,8 @@ from opbuild.platform.records import dataclass, replace
 from opbuild.report import Clock, Report
 from opbuild.runtime.reports import make_report
 from opbuild.session import Session
-from opbuild.target.host import parse_level, runs_here
-from opbuild.target.level import Level
+from opbuild.target.host import parse_target, runs_here
+from opbuild.target.level import BuildTarget
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def warm(
         models: Paths, the bytes of files, or ``onnx.ModelProto``.
         shapes: Shapes by input name where models leave them open, or several of these: each model is built for each.
             Names that a model does not have are another's.
-        targets: The levels to build for, such as ``x86-64-v3`` (default this machine's).
+        targets: The levels to build for, such as ``x86-64-v3``, and classes of devices that were registered (default
+            this machine's level).
         executor: Compiles instead of this host; see ``compile``.
         cache_path: As of ``compile``, and so are the following.
         workers: Operators compiled at once on this host.
@@ -107,8 +108,10 @@ def warm_models(
         raise OptionError("nothing can be warmed without a store", "leave the mode 'disable' and debugging out")
     if config.remote_mode != "off":
         config = replace(config, remote_mode="write", remote_checks=True)
-    levels = _levels(targets or ["host"])
-    setups = [set_up(config, level, observer, runs_elsewhere=True, executor=executor) for level in levels]
+    setups = [
+        set_up(config, target, observer, runs_elsewhere=True, executor=executor)
+        for target in _parsed(targets or ["host"])
+    ]
     chosen = zip(models, _own_shapes(models, variants, setups[0]), strict=True)
     wanted = [_NetworkRequest(model, own, setup) for model, choices in chosen for own in choices for setup in setups]
     if executor is not None:
@@ -140,7 +143,7 @@ class _NetworkRequest:
 
     def __str__(self) -> str:
         what = str(self.model) if isinstance(self.model, (str, os.PathLike)) else "a model"
-        return f"{what} for {self.setup.level}"
+        return f"{what} for {self.setup.target}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,14 +161,14 @@ class _OpenedModel:
         return self.session.stores.images.key(self.source.declaration.name, self.source.digest, types)
 
 
-def _levels(targets: Sequence[str]) -> list[Level]:
-    levels = []
+def _parsed(targets: Sequence[str]) -> list[BuildTarget]:
+    found = []
     for text in targets:
         try:
-            levels.append(parse_level(text))
+            found.append(parse_target(text))
         except TargetError as error:
             raise OptionError(f"targets has {text!r}: {error.message}", error.hint) from error
-    return list(dict.fromkeys(levels))
+    return list(dict.fromkeys(found))
 
 
 def _own_shapes(models: Sequence[Model], variants: Sequence[Given], setup: Setup) -> list[list[Given]]:
@@ -241,7 +244,7 @@ def _built_here(wanted: _NetworkRequest) -> Report:
         wanted.model,
         setup.config,
         input_shapes=wanted.shapes,
-        target=setup.level,
+        target=setup.target,
         executor=setup.executor,
         observer=setup.observer,
         waits=True,

@@ -96,10 +96,10 @@ def explain(model: Path, input_shape: str | None, as_json: bool, **place: Any) -
     """
     from opbuild.offline.plan import preview
 
-    config, level = locate(**place)
+    config, target = locate(**place)
     fixed, ranges = split_shapes(parse_open_shape(input_shape) if input_shape else {})
     shapes: Any = {"input_shapes": fixed, "ranges": ranges}
-    report = preview(model, soc_version=level.name, **shapes, config=config, portable=False, observer=make_warner())
+    report = preview(model, soc_version=target, **shapes, config=config, portable=False, observer=make_warner())
     if as_json:
         print_json([{"name": each.name, "reused": each.status != "built", "why": report.why(each),
                      "nodes": list(each.nodes), "level": report.level} for each in report.operators])  # fmt: skip

@@ -23,7 +23,7 @@ from opbuild.platform.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from opbuild.config import Config
-    from opbuild.target.level import Level
+    from opbuild.target.level import BuildTarget
 
 
 FOLDER = "a folder, which is made if it is missing"
@@ -330,16 +330,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def locate(
     cache_path: Path | None, op_compiler_cache_dir: Path | None, soc_version: str | None, **more: Any
-) -> tuple[Config, Level]:
-    """Return the settings of a cache, and the level that the options name, or this machine's."""
+) -> tuple[Config, BuildTarget]:
+    """Return the settings of a cache, and the target that the options name, or this machine's level."""
     from opbuild.config import Config
-    from opbuild.target.host import resolve_soc_version
+    from opbuild.target.host import resolve_target
 
     if cache_path is not None and op_compiler_cache_dir is not None:
         raise OptionError("--cache_path and --op_compiler_cache_dir name two caches", "give one of them")
-    level = resolve_soc_version(soc_version or "host")
+    target = resolve_target(soc_version or "host")
     config = Config.from_environment(cache_path=cache_path, op_compiler_cache_dir=op_compiler_cache_dir, **more)
-    return replace(config, soc_version=level.name), level
+    return replace(config, soc_version=target.level.name), target
 
 
 def locate_place(soc_version: str | None, **place: Path | None) -> Config:

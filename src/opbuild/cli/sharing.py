@@ -28,7 +28,7 @@ from opbuild.text.plural import counted, first_of, size, verb
 
 if TYPE_CHECKING:
     from opbuild.cache.sharing import Moved
-    from opbuild.target.level import Level
+    from opbuild.target.level import BuildTarget
 
 
 @click.command()
@@ -45,15 +45,15 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
     """
     from opbuild.cache.sharing import push as push_models
 
-    config, level = locate(**place)
-    done = push_models(models, url, config, level, input_shapes)
+    config, target = locate(**place)
+    done = push_models(models, url, config, target, input_shapes)
     if as_json:
-        print_json(done.table(level) | {"replaced": done.replaced})
+        print_json(done.table(target) | {"replaced": done.replaced})
         return
     for name, why in done.left_out:
         echo(f"left out {name}: {why}")
     damaged = f"{counted(done.replaced, 'damaged object')} replaced, " if done.replaced else ""
-    echo(f"{_moved(done, 'written')} there, {damaged}{size(done.nbytes)} sent, for {level}")
+    echo(f"{_moved(done, 'written')} there, {damaged}{size(done.nbytes)} sent, for {target}")
 
 
 def _moved(done: Moved, how: str) -> str:
@@ -77,31 +77,31 @@ def pull(url: str, models: tuple[Path, ...], input_shapes: dict[str, tuple[int, 
     """
     from opbuild.cache.sharing import pull as pull_models
 
-    config, level = locate(**place)
-    done = pull_models(url, models, config, level, input_shapes)
+    config, target = locate(**place)
+    done = pull_models(url, models, config, target, input_shapes)
     if as_json:
-        print_json(done.table(level) | {"warnings": list(done.warnings)})
+        print_json(done.table(target) | {"warnings": list(done.warnings)})
     else:
-        _show(done, level)
+        _show(done, target)
     if models and not done.operators + done.networks + done.present:
         needed = ", ".join(str(model) for model in models)
         hint = "send it from where it was built, by 'opbuild push MODEL.onnx URL', or name the level that it is for"
-        raise BuildError(f"{url} has nothing that {needed} needs for {level}", hint)
+        raise BuildError(f"{url} has nothing that {needed} needs for {target}", hint)
     if done.lacking:
-        raise _lacking(url, done.lacking, level)
+        raise _lacking(url, done.lacking, target)
 
 
-def _lacking(url: str, models: Sequence[Path], level: Level) -> BuildError:
+def _lacking(url: str, models: Sequence[Path], target: BuildTarget) -> BuildError:
     """Return the error that networks are not there; the models' other items were taken."""
     whose = ", ".join(map(str, models))
     return BuildError(
-        f"{url} has no network of {whose} for {level}",
+        f"{url} has no network of {whose} for {target}",
         "build it where it is to come from, with the same release and shapes, and send it by 'opbuild push MODEL.onnx "
         "URL'; the operators that are there were taken, of which 'opbuild build' makes it",
     )
 
 
-def _show(done: Moved, level: Level) -> None:
+def _show(done: Moved, target: BuildTarget) -> None:
     for warning in done.warnings:
         echo(f"warning: {warning}", err=True)
     reasons: dict[str, list[str]] = {}
@@ -109,7 +109,7 @@ def _show(done: Moved, level: Level) -> None:
         reasons.setdefault(why, []).append(name)
     for why, names in reasons.items():
         echo(f"left out {first_of(names, 1)}: {why}")
-    echo(f"{_moved(done, 'taken')} here, {size(done.nbytes)} received, for {level}")
+    echo(f"{_moved(done, 'taken')} here, {size(done.nbytes)} received, for {target}")
 
 
 @click.command()
@@ -134,19 +134,19 @@ def export(bundle: Path, model: Path | None, network: bool, input_shape: str | N
         raise OptionError(f"the bundle {str(bundle)!r} cannot be written: {problem}", "name another file")
     if model is not None and same_file(model, bundle):
         raise OptionError(f"the bundle {str(bundle)!r} cannot be written: it is the model", "name another file")
-    config, level = locate(**place)
+    config, target = locate(**place)
     if model is None:
-        done = export_cache(bundle, config, level)
+        done = export_cache(bundle, config, target)
     else:
         shapes = parse_input_shape(input_shape) if input_shape else {}
-        done = export_model(bundle, model, config, level, input_shapes=shapes, network=network)
+        done = export_model(bundle, model, config, target, input_shapes=shapes, network=network)
     if as_json:
-        print_json(done.table(bundle, level))
+        print_json(done.table(bundle, target))
         return
     for name, why in done.left_out:
         echo(f"left out {name}: {why}")
     networks = f" and {counted(done.networks, 'network')}" if done.networks else ""
-    echo(f"{counted(done.operators, 'operator')}{networks} in {bundle}, {size(done.nbytes)}, for {level}")
+    echo(f"{counted(done.operators, 'operator')}{networks} in {bundle}, {size(done.nbytes)}, for {target}")
     for other, number in sorted(done.others.items()):
         echo(f"not exported: {counted(number, 'operator')} for {other}")
 
@@ -163,8 +163,8 @@ def import_(bundle: Path, as_json: bool, **place: Any) -> None:
     """
     from opbuild.cache.bundling import import_bundle
 
-    config, level = locate(**place)
-    done = import_bundle(bundle, config, level)
+    config, target = locate(**place)
+    done = import_bundle(bundle, config, target)
     if as_json:
         print_json(done.table())
         return
@@ -172,5 +172,5 @@ def import_(bundle: Path, as_json: bool, **place: Any) -> None:
         echo(f"warning: {warning}", err=True)
     networks = f", {counted(done.networks, 'network')}" if done.networks else ""
     there = f"{done.present} {'was' if done.present == 1 else 'were'} there"
-    where = f"in {done.folder}, for {compared(done.level, level)}"
+    where = f"in {done.folder}, for {compared(done.target, target.level)}"
     echo(f"{counted(done.added, 'operator')} added{networks}, {there}, {where}")

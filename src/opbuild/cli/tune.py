@@ -70,14 +70,14 @@ def tune(
     goes on.
     """
     from opbuild.files.kinds import ONNX, require_kind
-    from opbuild.target.host import resolve_soc_version
+    from opbuild.target.host import resolve_target
     from opbuild.tuning.tuner import tune_model
 
     if not paths:
         raise OptionError("the models are missing", "give their paths: opbuild tune MODEL.onnx...")
     for path in paths:
         require_kind(path, ONNX)  # hours of tuning the others would come first
-    level = resolve_soc_version(soc_version or "host")
+    level = resolve_target(soc_version or "host")
     config = Config.from_environment(**options)
     types = _types(operators or "")
     left = inf if budget is None else read_span(budget, "budget", "10m") or 0.0

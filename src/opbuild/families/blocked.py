@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from opbuild.kernel.opdesc import Dim, Operand
 
+BLOCKED = "blocked"
+"""The layout, as devices name those that they take beside plain ones (``target.devices``)."""
+
 BLOCK = 16
 """Channels in a block: one AVX-512 vector of float32; two vectors with AVX2, four with NEON."""
 

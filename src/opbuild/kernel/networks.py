@@ -51,6 +51,13 @@ class NetworkKey(NamedTuple):
         name = re.sub(r"[^a-z0-9_]+", "_", self.network.lower())[:60].strip("_") or "network"
         return f"{name}_{int(digest[:16], 16)}"
 
+    @property
+    def target(self) -> str:
+        """The name of the target that it is for: a level, or a device and the level beside it."""
+        device = self.components.get("device")
+        beside = device[:1] if isinstance(device, list) else []
+        return " with ".join(str(each) for each in (self.components.get("target"), *beside))
+
     def tuned(self, digest: str) -> NetworkKey:
         """Return the key of the same network with other answers of families, by their digest; empty: their own."""
         parts = {name: value for name, value in self.components.items() if name != _TUNED}

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from opbuild.errors import ShapeError
-from opbuild.families.blocked import BLOCK, blocks
+from opbuild.families.blocked import BLOCK, BLOCKED, blocks
 from opbuild.families.catalogue import find
 from opbuild.families.family import Dims, Family
 from opbuild.graph.constants import ConstantValues
@@ -46,6 +46,7 @@ from opbuild.lowering.updates import update_in_place
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
 from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, Repeated, View
+from opbuild.target.devices import device_class
 from opbuild.target.level import CPU, Level
 from opbuild.target.machine import Machine
 
@@ -92,11 +93,13 @@ class Options:
         impl_mode: ``high_performance`` or ``high_precision``; see ``Lowering.impl_mode``.
         impl_types: Operator types for which ``impl_mode`` counts; empty for all.
         chooser: Chooses variants; None lets each family choose its own.
+        device: The class of devices that runs what it has kernels for.
     """
 
     impl_mode: str = HIGH_PERFORMANCE
     impl_types: tuple[str, ...] = ()
     chooser: Chooser | None = None
+    device: str = CPU
 
 
 @dataclass(eq=False)
@@ -171,6 +174,13 @@ class Lowering:
         types = self.options.impl_types
         wanted = not types or any(op_type in types for op_type in node.origins)
         return self.options.impl_mode if differs and wanted else HIGH_PERFORMANCE
+
+    def takes(self, family: Family, layout: str) -> bool:
+        """Return whether a family's kernels read and write a layout on the device that has them; CPUs' do all."""
+        if self.options.device == CPU:
+            return True
+        taken = device_class(self.options.device).layouts(family.name)
+        return taken is None or layout in taken
 
     def is_blocked(self, name: str) -> bool:
         """Return whether a value lies blocked and not (also) plain."""
@@ -387,10 +397,7 @@ class Lowering:
         inputs = tuple(Port(name, self.type(name), index_of(self._plain[name].storage)) for name in self.graph.inputs)
         calls = tuple(self._resolve(call, index_of, place) for place, call in enumerate(self._calls))
         ports = tuple(map(Port, self.graph.outputs, map(self.type, self.graph.outputs), map(index_of, outputs)))
-        buffers = tuple(
-            Buffer(s.kind, s.dtype, s.size, s.zeroed if s.kind == "temporary" else None, s.pack, s.source, s.table)
-            for s in owners
-        )
+        buffers = tuple(map(_buffer, owners))
         program = Program(self.graph.name, buffers, calls, inputs, ports, self.notes)
         return update_in_place(program, self.graph.updates, self._copy_of_views)
 
@@ -578,3 +585,10 @@ class Repetitions:
     def of(self, place: int) -> Repeated | None:
         """Return the repetition that the call at a place is a part of, if it is repeated."""
         return self._of.get(place)
+
+
+def _buffer(storage: OperandStorage) -> Buffer:
+    zeroed = storage.zeroed if storage.kind == "temporary" else None
+    layout = BLOCKED if storage.blocked else ""
+    made = storage.pack, storage.source, storage.table
+    return Buffer(storage.kind, storage.dtype, storage.size, zeroed, *made, layout=layout)

@@ -1,8 +1,8 @@
 """Placement: which calls of a program are run on another device than the CPU, and the copies that this takes.
 
-All that the device has kernels for is run there. A buffer that both read or write becomes two, of which at any time one
-or both have the contents; a copy stands before the first call that reads where they are not. What is written in parts
-keeps its other parts: it is copied before, too.
+All that the device has kernels for is run there, where operands lie as it takes them. A buffer that both read or write
+becomes two, of which at any time one or both have the contents; a copy stands before the first call that reads where
+they are not. What is written in parts keeps its other parts: it is copied before, too.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Placing:
         return _without_unused(replace(self._program, buffers=tuple(self._buffers), calls=tuple(self._calls)))
 
     def _add(self, call: Call) -> None:
-        kernel = self._kernel(call.desc) if isinstance(call, KernelCall) else None
+        kernel = self._kernel(call) if isinstance(call, KernelCall) else None
         reads, writes = _sides(call)
         device = CPU if kernel is None else self._device
         for view in reads:
@@ -129,10 +129,14 @@ class _Placing:
         size: Any = self._program.buffers[view.buffer].size
         return bool(always_equal(prod(extent for extent, _ in view.dims), size))
 
-    def _kernel(self, desc: OpDesc) -> OpDesc | None:
-        if desc not in self._known:
-            self._known[desc] = self._class.kernel(desc)
-        return self._known[desc]
+    def _kernel(self, call: KernelCall) -> OpDesc | None:
+        """Return the device's kernel for a call; None if it has none for what is computed, or for how operands lie."""
+        layouts = {self._program.buffers[view.buffer].layout for view in call.views} - {""}
+        if layouts and not layouts <= {*(self._class.layouts(call.desc.family) or ())}:
+            return None
+        if call.desc not in self._known:
+            self._known[call.desc] = self._class.kernel(call.desc)
+        return self._known[call.desc]
 
 
 def _without_unused(program: Program) -> Program:

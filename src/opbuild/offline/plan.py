@@ -28,6 +28,7 @@ from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.session import Session
 from opbuild.target.host import resolve_soc_version
+from opbuild.target.level import BuildTarget
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
@@ -74,10 +75,10 @@ class FilePlan:
             raise self.source.changed_error()
 
 
-def set_up_file(soc_version: str, config: Config | None, observer: Observer | None) -> Setup:
-    """Check the request for an offline model."""
-    level = resolve_soc_version(soc_version)
-    return set_up(config or Config.from_environment(), level, observer, stores_networks=False, runs_elsewhere=True)
+def set_up_file(soc_version: str | BuildTarget, config: Config | None, observer: Observer | None) -> Setup:
+    """Check the request for an offline model; a target that is no text is one that a file need not be for."""
+    target = resolve_soc_version(soc_version) if isinstance(soc_version, str) else soc_version
+    return set_up(config or Config.from_environment(), target, observer, stores_networks=False, runs_elsewhere=True)
 
 
 def plan_file(
@@ -236,7 +237,7 @@ def _least(extent: int | tuple[int, int]) -> int:
 def preview(
     model: Model,
     *,
-    soc_version: str = "host",
+    soc_version: str | BuildTarget = "host",
     input_shapes: ShapeMap | None = None,
     variants: Sequence[ShapeMap] | None = None,
     ranges: RangeMap | None = None,

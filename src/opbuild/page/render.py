@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opbuild.page.recording import STEPS, Span
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.program import DEVICE_COPY
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.calls import NetworkCall
 from opbuild.runtime.executor import Executor
@@ -154,7 +155,7 @@ def memory_of(runner: Executor) -> list[int]:
 
 def _fate(call: NetworkCall, operator: OperatorReport | None) -> tuple[str, str, float | None]:
     if call.is_host:
-        return "host", "no kernel for it", None
+        return "host", "a copy between devices" if call.family == DEVICE_COPY else "no kernel for it", None
     if operator is None:
         return "reused", "specialised from the dynamic-shape program", None
     return operator.status, operator.reason, operator.milliseconds

@@ -16,7 +16,7 @@ from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace
 from opbuild.store.machine_class import shipped_database
 from opbuild.target.host import compared, host_level, runs_here
-from opbuild.target.level import Level, Target
+from opbuild.target.level import BuildTarget, DeviceTarget, Level, Target
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
@@ -78,6 +78,11 @@ class Setup:
         return [self.device.name, files_digest(files, None) if files else ""]
 
     @property
+    def target(self) -> BuildTarget:
+        """The level, with the device if there is one."""
+        return self.level if self.device is None else DeviceTarget(self.level, self.device)
+
+    @property
     def starts_stored(self) -> bool:
         """Whether a network is started from its stored image if there is one."""
         return self.stores_networks and not self.config.forces
@@ -110,8 +115,7 @@ class Setup:
     @property
     def level_text(self) -> str:
         """The level, and if it is lower than the one that was asked for, that one and why it does not serve."""
-        said = compared(self.level, self.asked or self.level, self.why_not_compiled if self.asked else "")
-        return said if self.device is None else f"{said} with {self.device}"
+        return compared(self.target, self.asked or self.level, self.why_not_compiled if self.asked else "")
 
     def level_text_with(self, borrowed: int) -> str:
         """Return the same for a network of whose operators so many are lower levels'."""
@@ -153,7 +157,7 @@ def release_pack(setup: Setup) -> Pack | None:
 
 def set_up(
     config: Config,
-    target: str | Level | None,
+    target: str | BuildTarget | None,
     observer: Observer | None,
     *,
     stores_networks: bool = True,
@@ -172,8 +176,11 @@ def set_up(
         OptionError: If what is said about debugging or the signing key is wrong, or an operator type that is named
             does not exist.
     """
-    device = _device(target) if isinstance(target, str) and target else None
-    level = _level(None if device is not None else target, runs_elsewhere=runs_elsewhere)
+    chosen = host_level() if target is None else _named(target) if isinstance(target, str) else target
+    level, device = chosen.level, chosen.device if isinstance(chosen, DeviceTarget) else None
+    if (problem := runs_here(level)) and not runs_elsewhere:
+        message = f"code for {level} cannot run here: {problem}"
+        raise TargetError(message, "leave the target out to build for this machine")
     if config.optypelist_for_implmode:
         from opbuild.graph.passes.infer import check_types
 
@@ -191,26 +198,10 @@ def set_up(
     return Setup(config, level, observer, stores_networks, debug, trust, compiler, executor=executor, device=device)
 
 
-def _level(target: str | Level | None, *, runs_elsewhere: bool) -> Level:
-    level = host_level() if target is None else _named(target) if isinstance(target, str) else target
-    problem = runs_here(level)
-    if problem and not runs_elsewhere:
-        message = f"code for {level} cannot run here: {problem}"
-        raise TargetError(message, "leave the target out to build for this machine")
-    return level
+def _named(target: str) -> BuildTarget:
+    from opbuild.target.host import parse_target  # most builds are for this machine
 
-
-def _device(target: str) -> Target | None:
-    """Return the target of a class of devices that is known by a name; None if it is none's."""
-    from opbuild.target.devices import device_class, is_known
-
-    return device_class(target).target() if is_known(target) else None
-
-
-def _named(target: str) -> Level:
-    from opbuild.target.host import parse_level  # most builds are for this machine
-
-    return parse_level(target)
+    return parse_target(target)
 
 
 def _joined(config: Config, observer: Observer) -> tuple[Config, Observer]:

@@ -41,7 +41,7 @@ def optimize_graph(graph: Graph, *, float32: bool = False) -> Graph:
 
 def lower_tuned(graph: Graph, setup: Setup, opened: SymbolicShapes | None = None) -> Program:
     """Return a graph lowered for a build, its variants those that tuning found where it found any."""
-    options = lowering_options(setup.config)
+    options = lowering_options(setup.config, CPU if setup.device is None else setup.device.device)
     if setup.has_bank:
         from opbuild.pipeline.tuned_lowering import lower_with_records  # most builds have no database
 
@@ -61,9 +61,9 @@ def _placed(program: Program, setup: Setup) -> Program:
     return place(program, setup.device.device)
 
 
-def lowering_options(config: Config) -> Options:
+def lowering_options(config: Config, device: str = CPU) -> Options:
     """Return the lowering options that settings ask for."""
-    return Options(impl_mode=config.op_select_implmode, impl_types=config.optypelist_for_implmode)
+    return Options(impl_mode=config.op_select_implmode, impl_types=config.optypelist_for_implmode, device=device)
 
 
 def pack(

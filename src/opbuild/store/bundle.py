@@ -1,7 +1,7 @@
 """Bundle: files of a cache in one file, sealed by digests, the same bytes for the same contents.
 
     opbuild bundle 2 <BLAKE3 of the list> <bytes of the list>, a line
-    the list: JSON, the level, the compilers, and name, size and BLAKE3 of each file, sorted by name
+    the list: JSON, the target, the compilers, and name, size and BLAKE3 of each file, sorted by name
     the files' contents, one after the other
 
 Nothing of it is unpacked by an archiver: names are compared with the forms that a cache's files have, so that no name
@@ -47,10 +47,9 @@ _HEADER_LIMIT = 128
 
 @dataclass(frozen=True)
 class Bundle:
-    """The content of a bundle: its level, what compiled its operators, and contents of files by name."""
+    """The content of a bundle: its target, and contents of files by name."""
 
     target: str
-    compilers: tuple[CompilerIdentity, ...]
     files: Mapping[str, memoryview]
 
 
@@ -126,14 +125,14 @@ def _read(path: Path, file: IO[bytes], size: int, trust: Trust) -> Bundle:
     data = file.read(int(header[3])) if start <= size and int(header[3]) <= LISTING else b""
     if len(data) != int(header[3]) or blake3_of(data) != header[2].decode():
         raise _damaged(path, ["its list of files"])
-    target, compilers, places = _places(path, _listing(path, data, trust))
+    target, places = _places(path, _listing(path, data, trust))
     if sum(nbytes for _, nbytes, _ in places) != size - start:
         raise _damaged(path, [f"its length: {size - start} bytes follow the list"])
     files = dict(_split(places, memoryview(file.read(size - start))))
     bad = [name for name, nbytes, digest in places if len(files[name]) != nbytes or blake3_of(files[name]) != digest]
     if bad:
         raise _damaged(path, bad)
-    return Bundle(target, compilers, files)
+    return Bundle(target, files)
 
 
 def _listing(path: Path, data: bytes, trust: Trust) -> Any:
@@ -146,18 +145,17 @@ def _listing(path: Path, data: bytes, trust: Trust) -> Any:
         raise _damaged(path, ["its list of files"]) from error
 
 
-def _places(path: Path, listing: Any) -> tuple[str, tuple[CompilerIdentity, ...], list[tuple[str, int, str]]]:
-    """Return target and compilers, and name, size and digest of each file."""
+def _places(path: Path, listing: Any) -> tuple[str, list[tuple[str, int, str]]]:
+    """Return the target, and name, size and digest of each file."""
     try:
         target = str(listing["target"])
-        compilers = tuple(CompilerIdentity(str(n), str(v), str(d)) for n, v, d in listing["compilers"])
         places = [(str(name), int(size), str(digest)) for name, size, digest in listing["files"]]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _damaged(path, ["its list of files"]) from error
     wrong = [name for name, size, _ in places if size < 0 or not _is_of_a_cache(name)]
     if wrong or len({name for name, _, _ in places}) != len(places):
         raise _damaged(path, [f"the name {name!r:.250}" for name in wrong] or ["a name that is there twice"])
-    return target, compilers, places
+    return target, places
 
 
 def _is_of_a_cache(name: str) -> bool:

@@ -6,7 +6,7 @@ what runs them; see ``DeviceClass``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -33,6 +33,12 @@ class DeviceClass(Protocol):
         """Return the descriptor with which a device computes a CPU's kernel, on the same operands.
 
         None if it has none: then the CPU computes it. The kernel is for any extents and strides that the CPU's is for.
+        """
+
+    def layouts(self, family: str, /) -> Collection[str] | None:
+        """Return the layouts beside plain ones that its kernels of a family take, as families name them: ``blocked``.
+
+        None if it has no kernels of the family: its operands lie as the CPU takes them.
         """
 
     def open(self) -> Any:

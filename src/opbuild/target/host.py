@@ -18,7 +18,7 @@ from opbuild.config import available_cores
 from opbuild.errors import OptionError, TargetError
 from opbuild.platform.paths import Path
 from opbuild.platform.records import replace
-from opbuild.target.level import BY_NAME, LEVELS, Level, best_level
+from opbuild.target.level import BY_NAME, LEVELS, BuildTarget, DeviceTarget, Level, best_level
 from opbuild.target.machine import KIB, Machine
 
 _TRIPLES = {
@@ -84,17 +84,17 @@ def needed_of_machine(level: Level) -> tuple[str, ...]:
     return (machine, *sorted(level.flags))
 
 
-def compared(level: Level, asked: Level | None = None, why: str = "") -> str:
-    """Return a level's name, and where code for a higher one could have served, which one and why it does not.
+def compared(level: BuildTarget, asked: Level | None = None, why: str = "") -> str:
+    """Return a target's name, and where code for a higher level could have served, which one and why it does not.
 
     Args:
-        level: The level of the code that serves.
+        level: Of the code that serves, or that beside a device.
         asked: The level that was asked for; None: this machine's.
         why: Why it is not that one's code.
     """
     host = host_level()
     wanted = asked or host
-    if level == wanted:
+    if level.level == wanted:
         return level.name
     said = f"this machine has {wanted}" if wanted == host else f"{wanted} was asked for"
     return f"{level} ({'; '.join(filter(None, (said, why)))})"
@@ -180,12 +180,53 @@ def parse_level(text: str) -> Level:
     return BY_NAME.get(text) or _level_of_features(text)
 
 
+def parse_target(text: str) -> BuildTarget:
+    """Return the target that a text names.
+
+    Args:
+        text: A level, as ``parse_level`` takes it; a class of devices that was registered, beside this machine's CPU;
+            or both, as ``DeviceTarget`` is written.
+
+    Raises:
+        TargetError: If it names none, or another device than there is here.
+    """
+    from opbuild.target.devices import device_class, is_known
+
+    level, both, device = text.rpartition(" with ")
+    name = device.partition(":")[0]
+    if not is_known(name):
+        if both:
+            raise TargetError(f"no class of devices {name!r} is registered", "register it: opbuild.target.devices")
+        return parse_level(text)
+    target = device_class(name).target()
+    if device not in (name, target.name):
+        raise TargetError(f"it is for {device}, and the device here is {target}", f"build it for {name!r} here")
+    return DeviceTarget(parse_level(level or "host"), target)
+
+
+def resolve_target(text: str) -> BuildTarget:
+    """Return the target that a ``soc_version`` names where nothing but opbuild reads what is made for it.
+
+    Raises:
+        OptionError: If it names none; the hint lists the levels that there are.
+    """
+    from opbuild.target.devices import is_known
+
+    return parse_target(text) if is_known(text) else resolve_soc_version(text)
+
+
 def resolve_soc_version(text: str) -> Level:
-    """Return the level that a ``soc_version`` names, as ``parse_level`` does.
+    """Return the level that a ``soc_version`` names, as ``parse_level`` does; offline models are for levels alone.
 
     Raises:
         OptionError: If it names none; the hint lists those that there are.
     """
+    from opbuild.target.devices import is_known
+
+    if is_known(text):
+        message = f"soc_version is {text!r}, a class of devices, and offline models are for CPUs alone"
+        hint = f"opbuild.compile(model, target={text!r}) builds for it; a file may be for {BUILDABLE}"
+        raise OptionError(message, hint)
     if _ASCEND.fullmatch(text):
         raise OptionError(f"soc_version is {text!r}, and opbuild makes no code for NPUs", f"it may be {BUILDABLE}")
     try:

@@ -6,6 +6,8 @@ of x86-64 up to v4 are the micro-architecture levels of its psABI (https://gitla
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from opbuild.platform.records import dataclass, field
 
 CPU = "cpu"
@@ -54,6 +56,16 @@ class Level(Target):
     triple: str = ""
     flags: frozenset[str] = field(default=frozenset(), repr=False)
 
+    @property
+    def level(self) -> Level:
+        """The level itself; see ``DeviceTarget``."""
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The targets of the operators of networks for it, as keys name them."""
+        return (self.name,)
+
     def runs_on(self, machine: Level) -> bool:
         """Return whether code for this level runs on every machine of another."""
         return self.triple == machine.triple and self.flags <= machine.flags
@@ -66,6 +78,35 @@ class Level(Target):
         """Return the next higher level of the architecture; None if this is the highest."""
         return next((each for each in LEVELS if self.runs_on(each) and each.name != self.name), None)
 
+
+@dataclass(frozen=True)
+class DeviceTarget:
+    """A device, and the CPU beside it that computes what the device has no kernels for.
+
+    Attributes:
+        level: Of the CPU.
+        device: Of the device.
+    """
+
+    level: Level
+    device: Target
+
+    @property
+    def name(self) -> str:
+        """Both, as reports and bundles name them."""
+        return f"{self.level} with {self.device}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The targets of the operators of networks for it, as keys name them."""
+        return self.level.name, self.device.name
+
+    def __str__(self) -> str:
+        return self.name
+
+
+BuildTarget: TypeAlias = "Level | DeviceTarget"
+"""What a network is built for."""
 
 LEVELS: tuple[Level, ...] = (
     Level(CPU, "x86-64", "x86-64-linux"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opbuild.errors import OptionError, ShapeError
+from opbuild.errors import OptionError, ShapeError, TargetError
 from opbuild.families.family import TuningQuery, Variant
 from opbuild.files.writing import unwritable_folder
 from opbuild.frontend.models.declaration import inputs_of
@@ -28,7 +28,7 @@ from opbuild.runtime.profile import random_inputs
 from opbuild.store.machine_class import MeasuredMachine, read_measured, system_class, write_measured
 from opbuild.store.tuning_database import TuningRecord, append_records, read_database
 from opbuild.target.host import host_level
-from opbuild.target.level import Level
+from opbuild.target.level import BuildTarget, Level
 from opbuild.tuning.search import DECIDING_RUNS, Choices, Finding, Pair, judged, median_bound, search
 from opbuild.tuning.trial import Forms, NetworkForm, Trials, whole_times
 
@@ -172,7 +172,7 @@ def tune_model(
     config: Config,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
-    target: str | Level | None = None,
+    target: str | BuildTarget | None = None,
     budget: float = inf,
     operators: Sequence[str] = (),
     again: bool = False,
@@ -195,10 +195,16 @@ def tune_model(
     Raises:
         ModelError: If the model is at fault, or a shape is open.
         OptionError: If the database cannot be written.
-        TargetError: If the level is unknown, or its code cannot run here.
+        TargetError: If the level is unknown, or its code cannot run here, or it is a device.
         BuildError: If the network cannot be built.
     """
     setup = set_up(config, target, observer, stores_networks=False)
+    if setup.device is not None:
+        raise TargetError(
+            f"calls on {setup.device} cannot be tuned: there are variants of CPUs' kernels alone",
+            "tune without a target; what is found for the CPU counts beside the device, too",
+            command="leave --soc_version out; what is found for the CPU counts beside the device, too",
+        )
     _check_bank(setup)
     graph, cut = _graph(model, setup, input_shapes or {})
     tuner = Tuner(graph, setup, budget, operators, tell)

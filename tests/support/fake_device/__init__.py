@@ -5,7 +5,7 @@ It is registered from outside, as any class may be; opbuild knows nothing of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from opbuild.kernel.artifact import ArtifactKind
 from opbuild.kernel.opdesc import OpDesc
@@ -40,6 +40,10 @@ class FakeClass:
     def kernel(self, desc: OpDesc, /) -> OpDesc | None:
         """Return a kernel of the families that there are, without limits: numpy has none."""
         return kernels.for_target(desc, self.target().name)
+
+    def layouts(self, family: str, /) -> Collection[str] | None:
+        """Return none beside plain ones for the families that there are."""
+        return kernels.layouts_of(family)
 
     def open(self) -> FakeDevice:
         """Return the process's device."""

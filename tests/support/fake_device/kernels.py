@@ -5,7 +5,7 @@ Operands are numpy arrays, outermost dimension first, inputs before outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -100,6 +100,11 @@ _BODIES: dict[str, Callable[[OpDesc], str]] = {
     "reduce": _reduce,
     "softmax": _softmax,
 }
+
+
+def layouts_of(family: str) -> Collection[str] | None:
+    """Return the layouts beside plain ones that kernels of a family take: none; None if there are no kernels of it."""
+    return () if family in _BODIES else None
 
 
 def for_target(desc: OpDesc, target: str) -> OpDesc | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,11 @@ class Class:
     def kernel(desc: OpDesc, /) -> OpDesc | None:
         """Return the same, for the device."""
         return replace(desc, target=f"{NAME}:1") if desc.family == "served" else None
+
+    @staticmethod
+    def layouts(family: str, /) -> Collection[str] | None:
+        """Return one layout beside plain ones."""
+        return ("striped",) if family == "served" else None
 
 
 CLASS = Class()
@@ -181,3 +186,19 @@ def test_without_kernels_a_program_stays_as_it_is() -> None:
         buffers,
         [call.desc],
     )
+
+
+@pytest.mark.parametrize(("layout", "device"), [("", NAME), ("striped", NAME), ("blocked", CPU)])
+def test_a_call_stays_where_its_operands_layout_is_known(layout: str, device: str) -> None:
+    """A kernel of the device is given no operand that lies in another way than it takes."""
+    buffers = [Buffer(kind, "float32", SIZE) for kind in ("input", "output")]
+    between = Buffer("temporary", "float32", SIZE, layout=layout)
+    views = [View(index, 0, ((SIZE, 1),)) for index in range(3)]
+    calls = (
+        KernelCall(desc("other", 1), (views[0], views[2]), ("one",)),
+        KernelCall(desc("served", 1), (views[2], views[1]), ("other",)),
+    )
+    ports = [Port(name, TensorType("float32", (SIZE,)), index) for index, name in enumerate("xy")]
+    placed = place(Program("laid", (*buffers, between), calls, (ports[0],), (ports[1],)), NAME)
+    assert [each.desc.device for each in placed.calls if isinstance(each, KernelCall)] == [CPU, device]
+    assert len(placed.calls) == (4 if device == NAME else 2)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from opbuild.dtypes import itemsize
-from opbuild.families.blocked import BLOCK, blocks
+from opbuild.families.blocked import BLOCK, BLOCKED, blocks
 from opbuild.families.dims import inner_dim
 from opbuild.families.elementwise import family
 from opbuild.families.family import Choose
@@ -87,6 +87,8 @@ def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expr
     if not any(lowering.is_blocked(name) and same_shape(lowering.type(name).shape, type_.shape) for name in names):
         return None
     if type_.dtype not in BLOCKED_TYPES or len(type_.shape) not in (3, 4):
+        return None
+    if not lowering.takes(family.FAMILY, BLOCKED):
         return None
     values = []
     for name in names:
