@@ -350,7 +350,7 @@ def bundles(folder: Path) -> list[Format]:
     def read() -> str:
         bundle = read_bundle(path)
         assert not [name for name in bundle.files if ".." in name or name.startswith("/") or len(name) > 255]
-        *_, problems = _unpack(bundle)
+        *_, problems = _unpack(bundle, LEVEL)
         return "problems" if problems else "read"
 
     return [

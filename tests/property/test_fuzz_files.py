@@ -36,7 +36,7 @@ from opbuild.store.weights import weights_in
 from opbuild.target.level import CPU
 from support.fuzzing import CAMPAIGN, INPUTS, Change, changed, changed_json, fuzz, to_bytes
 from support.handmade import build, chain, image_store, write_chain
-from support.samples import IDENTITY, conv, entry_of
+from support.samples import IDENTITY, LEVEL, conv, entry_of
 
 SIZE = 64 * 1024
 KEY = NetworkKey("chain", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
@@ -193,7 +193,7 @@ def test_bundles(tmp_path: Path) -> None:
             path.write_bytes(changed(content, changes))
         try:
             bundle = read_bundle(path)
-            *_, problems = _unpack(bundle)
+            *_, problems = _unpack(bundle, LEVEL)
         except OpbuildError:
             return "refused"
         assert not [name for name in bundle.files if ".." in name or name.startswith("/")]
