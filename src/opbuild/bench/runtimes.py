@@ -40,7 +40,7 @@ MNN_CONVERT = (sys.executable, "-c", "import sys, MNN, _tools; _tools.mnnconvert
 """MNN's converter without its command, which installs a package and reports each conversion to a service."""
 
 CONVERT_SECONDS = 600
-"""What a converter may take."""
+"""Seconds that a converter may take."""
 
 
 def mnn(job: BenchJob) -> Call:

@@ -37,7 +37,7 @@ data_options = option_group(
     value_option("--runs", "N", "Timed runs; the median counts.", Whole(1), default=10, show_default=True),
     seed_option,
 )
-"""What a network is timed with."""
+"""Options of the arrays that a network is timed with, and of how often."""
 
 
 def built_and_timed(

@@ -230,7 +230,7 @@ def _variables_of(polynomials: Iterable[Polynomial]) -> set[int]:
 
 
 def _require_known(polynomials: Sequence[Polynomial], count: int) -> None:
-    if any(not 0 <= each < count for one in polynomials for monomial, _ in one for each in monomial):
+    if any(not 0 <= each < count for each in _variables_of(polynomials)):
         raise ValueError("a number follows from an extent that there is not")
 
 

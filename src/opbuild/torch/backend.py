@@ -131,7 +131,7 @@ def _metadata() -> Any:
 
 
 Role = Literal["inference", "forward", "backward"]
-"""What a graph is of some code: all of it, or where gradients are needed one of two."""
+"""The part of some code that a graph is: all of it, or where gradients are needed one of two."""
 
 _BUILT: set[tuple[int, Role]] = set()
 

@@ -178,7 +178,7 @@ def missing(reason: Reason) -> Missing:
 
 
 _KEPT = "kept "
-"""What a turn ends with where all that there is was kept, and what it was."""
+"""The beginning of a turn's end where all that there is was kept; what it was follows."""
 
 _DIGITS = 32
 

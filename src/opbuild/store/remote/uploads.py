@@ -23,7 +23,7 @@ EXIT_SECONDS = 10.0
 """How long a program that has ended is kept by what it still writes."""
 
 _STEPS = 3
-"""What a request to a service consists of at most, each of which is limited in time: opening, sending, closing."""
+"""Parts of a request to a service at most, each of which is limited in time: opening, sending, closing."""
 
 _SHORTEST = 0.05
 """Seconds below which a step is not worth beginning."""
