@@ -2,9 +2,10 @@
 
 Each network runs in a process of its own that finds an empty store, in a second one that finds what the first left, and
 in a third one with sizes that none had.
-For each new size the table has the processor's milliseconds of the calling thread and those of the clock for the first
-call and for the second, the kernels that the store has gained until then, how many nodes were lowered for it, by
-the calling thread and by others, and how far the result is from ONNX Runtime's. Rows:
+For each new size the table has, for the first call and for the second, the processor's milliseconds of the calling
+thread and those of the clock; how many of the first call's were a full collection of Python's garbage, which looks at
+all objects of the process; the kernels that the store has gained until then, how many nodes were lowered for it, by the
+calling thread and by others, and how far the result is from ONNX Runtime's. Rows:
 
     1  numbers that follow from lengths: positions read at a length, rows of a mask, shapes
     2  two inputs whose extents are related
@@ -25,12 +26,14 @@ the calling thread and by others, and how far the result is from ONNX Runtime's.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -73,11 +76,21 @@ def memory() -> dict[str, float]:
 
 @contextmanager
 def timed(row: Row, name: str) -> Iterator[None]:
-    """Note the milliseconds of the calling thread's processor and of the clock."""
+    """Note the milliseconds of the calling thread's processor and of the clock, and those of a full collection."""
+    times: list[float] = []
+
+    def collected(_: str, info: dict[str, int]) -> None:
+        if info["generation"] == 2 and threading.get_ident() == own:
+            times.append(time.thread_time())
+
+    own = threading.get_ident()
+    gc.callbacks.append(collected)
     wall, processor = time.perf_counter(), time.thread_time()
     try:
         yield
     finally:
+        gc.callbacks.remove(collected)
+        row[f"{name}_collected"] = 1e3 * sum(b - a for a, b in zip(times[::2], times[1::2], strict=True))
         row[f"{name}_processor"] = 1e3 * (time.thread_time() - processor)
         row[f"{name}_wall"] = 1e3 * (time.perf_counter() - wall)
 
@@ -263,7 +276,8 @@ def worked(case: Case, model: Path, store: Path) -> Row:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 COLUMNS = {
-    "first_processor": "first, processor", "first_wall": "clock", "second_processor": "second, processor",
+    "first_processor": "first, processor", "first_collected": "of that gc",
+    "first_wall": "clock", "second_processor": "second, processor",
     "second_wall": "clock ", "here": "lowered", "elsewhere": "by others", "lowered": "lowered ", "lowering": "ms in it",
     "kernels": "kernels", "error": "error",
 }  # fmt: skip

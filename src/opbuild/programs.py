@@ -171,7 +171,7 @@ class Programs:
         dynamic = self._dynamic(network.record, network.constants.arrays)
         with clock("start"), self._lock:
             self._add(built.symbols, self._modules(built.code))
-            if dynamic.bind(shapes, self._kernels.decide, len(self._kernels)) is None:
+            if dynamic.bind(shapes, self._kernels) is None:
                 raise BuildError("a network does not serve the size at which it was lowered")
         number = next((n for n, each in enumerate(self._opened) if each.is_for_sizes_of(dynamic)), len(self._opened))
         session.keep(images.dynamic_key(self._source, number), self._source, network, packer, clock)
@@ -226,11 +226,11 @@ class Programs:
         from opbuild.runtime.dynamic import fitting
 
         with clock("bind"), self._lock:
-            found = fitting(self._opened, shapes, self._kernels.decide, len(self._kernels))
+            found = fitting(self._opened, shapes, self._kernels)
         if found is None:
             return None
-        setup, (number, (executor, decision)) = self._session.setup, found
-        improves = decision.replaced or not decision.suits
+        setup, (number, (executor, decision, suits)) = self._session.setup, found
+        improves = decision.replaced or not suits
         operators = self._operators(executor.record, decision, made)
         told = None if number < self._stored else why
         report = make_report(executor.record, operators, clock, setup.level_text, told)

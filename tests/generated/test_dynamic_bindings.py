@@ -101,7 +101,7 @@ def test_in_any_order_a_size_is_bound_to_what_is_lowered_there(seeds: range) -> 
         for _ in range(CALLS if programs else 0):
             size = chosen.choice([*programs])
             for network in networks:
-                bound = network.bind(((*size, WIDTH),), kernels.decide, len(kernels))
+                bound = network.bind(((*size, WIDTH),), kernels)
                 found["bound" if bound is not None else "another record"] += 1
                 if bound is not None:
                     assert_lawful(bound, known)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from opbuild.kernel.opdesc import OpDesc, desc_from_json
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.runtime.arena import Arena
 from opbuild.runtime.devices.cpu.library import DIMENSION
 from opbuild.runtime.executor import Executor
@@ -84,7 +84,7 @@ def _descriptors(store: Path) -> dict[str, list[OpDesc]]:
     for path in store.rglob("kernel_meta/*.info"):
         symbol = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["kernelName"]
         key = json.loads(path.read_text(encoding="utf-8"))["key"]
-        found.setdefault(symbol, []).append(desc_from_json(key["components"]))
+        found.setdefault(symbol, []).append(OpDesc.from_components(key["components"]))
     return found
 
 

@@ -190,9 +190,9 @@ def test_arrays_of_sizes_are_checked_before_anything_runs(store: Path, made: lis
     wrong[opened.record.buffers.size] -= 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dynamic, "numbers_of", lambda *_: wrong)
-        assert opened.bind(((24, 24),), made[0]._kernels.decide) is None
+        assert opened.bind(((24, 24),), made[0]._kernels) is None
         patch.setattr(dynamic, "numbers_of", lambda *_: numbers)
-        assert opened.bind(((24, 24),), made[0]._kernels.decide) is not None
+        assert opened.bind(((24, 24),), made[0]._kernels) is not None
 
 
 def test_the_child_of_a_fork_waits_for_no_thread_of_its_parent(store: Path, made: list[Programs]) -> None:

@@ -15,7 +15,7 @@ from opbuild.files.trust import make_trust, parse_json
 from opbuild.frontend.models.declaration import Declaration, Declared
 from opbuild.frontend.models.sizes import Sizes, make_sizes
 from opbuild.graph.types import TensorType
-from opbuild.kernel.opdesc import FREE, desc_from_json
+from opbuild.kernel.opdesc import FREE, desc_from_text
 from opbuild.offline.file import UNSOUND, OfflineModel, read_offline
 from opbuild.offline.format import GRAPH
 from opbuild.pipeline.loaded import LoadedKernels
@@ -69,7 +69,7 @@ class RangeBinder:
                 for digest, inputs_of, programs in content["segments"]
                 for own in (tuple(_declared(*each) for each in inputs_of),)
             }
-            file.kernels.add({desc_from_json(parts): str(name) for parts, name in content["kernels"]}, modules)
+            file.kernels.add({desc_from_text(desc): str(name) for desc, name in content["kernels"]}, modules)
             model = _Model(str(content["model"]), Declaration(offline.name, inputs, outputs, ()))
             first = FirstSegment(cast("ModelSource", model), model.declaration.shapes)
             made = _Segments(file, segments)
@@ -181,7 +181,7 @@ class _Programs:
             record, file = self._record(own), self._file
             return Executor(record, file.modules, file.offline.constants(record), evaluate, file.blocks)
         networks = (self._network(number) for number, only in self._programs if only is None)
-        found = fitting(networks, shapes, self._file.kernels.decide)
+        found = fitting(networks, shapes, self._file.kernels)
         return None if found is None else found[1].executor
 
     def _network(self, number: int) -> DynamicNetwork:

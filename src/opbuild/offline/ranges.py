@@ -234,7 +234,7 @@ def range_sections(
         "inputs": plan.declared,
         "outputs": [[each.name, each.type.dtype, each.shape] for each in plan.outputs],
         "segments": segments,
-        "kernels": [[desc.components(), symbols[desc]] for desc in kernels],
+        "kernels": [[desc.canonical(), symbols[desc]] for desc in kernels],
     }
     yield Section(GRAPH, 0, [canonical_json(content).encode()])
     for number, (found, network) in enumerate(zip(plan.programs, networks, strict=True), 1):

@@ -11,7 +11,7 @@ from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import replace
 from opbuild.runtime.devices.device import Modules
-from opbuild.runtime.dynamic import ChosenKernel, Decision, LoadedKernel
+from opbuild.runtime.dynamic import Answers, ChosenKernel, Decision, LoadedKernel
 from opbuild.runtime.record import CHOICES, Record
 from opbuild.runtime.symbolic import argument, dims_of, run_kinds, symbolic_of
 from opbuild.runtime.symbols import NONE, Decided, SymbolicChoice
@@ -58,31 +58,37 @@ class LoadedKernels:
     def __len__(self) -> int:
         return len(self._kernels)
 
-    def decide(self, record: Record, numbers: Array) -> Decision:
+    def answers(self, record: Record, numbers: Array) -> Answers:
+        """Ask families for the variants of a record's calls in a size."""
+        symbolic, known = symbolic_of(record), numbers.tolist()
+        tuned = {(family, asked): choice for family, asked, choice in record.notes.get(CHOICES, ())}
+        variants = tuple([self._answer(choice, known, tuned) for choice in symbolic.choices])
+        run = frozenset(run_kinds(record, numbers))
+        idle = {each.choice for number, each in enumerate(symbolic.decided) if number not in run}
+        pairs = zip(variants, symbolic.choices, strict=True)
+        suits = all((variant is not None) == each.answered or n in idle for n, (variant, each) in enumerate(pairs))
+        return Answers(variants, run, suits)
+
+    def decide(self, record: Record, numbers: Array, answers: Answers) -> Decision:
         """Choose the kernels of a record for several signatures in a size.
 
         A family that would now leave a call to others can still compute it: its variant without limits is for any size.
         """
-        symbolic, known = symbolic_of(record), numbers.tolist()
-        tuned = {(family, asked): choice for family, asked, choice in record.notes.get(CHOICES, ())}
-        answers = [self._answer(choice, known, tuned) for choice in symbolic.choices]
-        asked, run = zip(answers, symbolic.choices, strict=True), run_kinds(record, numbers)
-        idle = {each.choice for number, each in enumerate(symbolic.decided) if number not in run}
-        suits = all((answer is not None) == each.answered or n in idle for n, (answer, each) in enumerate(asked))
         chosen: list[ChosenKernel | None] = []
         replaced = set()
-        for number, (each, dims) in enumerate(zip(symbolic.decided, dims_of(record, numbers), strict=True)):
-            answer = each.desc.variant if each.choice == NONE else answers[each.choice]
-            wanted = find(each.desc.family).without_limits(each.desc).variant if answer is None else answer
-            if number not in run:  # at this size it is computed otherwise
+        pairs = zip(symbolic_of(record).decided, dims_of(record, numbers), strict=True)
+        for number, (each, dims) in enumerate(pairs):
+            if number not in answers.run:  # at this size it is computed otherwise
                 same = next(iter(self._alike.get(self._meaning(each.desc), ())), None)
                 chosen.append(None if same is None else ChosenKernel(same, 0))
                 continue
+            answer = each.desc.variant if each.choice == NONE else answers.variants[each.choice]
+            wanted = find(each.desc.family).without_limits(each.desc).variant if answer is None else answer
             found = self._chosen(each, wanted, dims)
             if found is None or found.kernel.desc.variant != wanted:
                 replaced.add(number)
             chosen.append(found)
-        return Decision(tuple(chosen), frozenset(replaced), suits)
+        return Decision(tuple(chosen), frozenset(replaced))
 
     def _answer(self, choice: SymbolicChoice, numbers: Sequence[int], tuned: Mapping[tuple[str, str], Any]) -> Any:
         arguments = [argument(each, numbers) for each in choice.arguments]

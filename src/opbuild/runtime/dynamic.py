@@ -8,9 +8,9 @@ one. Bindings of a bucket make the same calls, whose arguments are filled with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from opbuild.runtime.indices import work_of
 from opbuild.runtime.memory_plan import Lives, MemoryPlan, Stack
 from opbuild.runtime.record import HOST, KERNELS, CallKind, DimsTable, Places, Record, Steps
 from opbuild.runtime.soundness import Soundness
-from opbuild.runtime.symbolic import argument, host_call, numbers_of, rows_of_kinds, run_kinds, symbolic_of
+from opbuild.runtime.symbolic import argument, host_call, numbers_of, rows_of_kinds, symbolic_of
 from opbuild.target.host import host_machine
 from opbuild.target.level import CPU
 
@@ -76,18 +76,30 @@ class ChosenKernel(NamedTuple):
     work: int
 
 
+class Answers(NamedTuple):
+    """The variants that families would have for the calls of a record in a size.
+
+    Attributes:
+        variants: The answer to each question; None: the family leaves the call to others.
+        run: The kinds of steps that are run.
+        suits: Whether lowering would have made the same calls: no family says otherwise.
+    """
+
+    variants: tuple[Any, ...]
+    run: frozenset[int]
+    suits: bool
+
+
 class Decision(NamedTuple):
     """The kernels that compute the calls of a record in a size.
 
     Attributes:
         chosen: The kernel of each class of calls; None where there is none.
         replaced: Classes of calls for which another variant than the chosen one would be faster.
-        suits: Whether lowering would have made the same calls: no family says otherwise.
     """
 
     chosen: tuple[ChosenKernel | None, ...]
     replaced: frozenset[int]
-    suits: bool
 
     @property
     def kernels(self) -> list[ChosenKernel]:
@@ -101,19 +113,35 @@ class Decision(NamedTuple):
         return None not in self.chosen
 
 
-Decide = Callable[[Record, Array], Decision]
-"""Chooses the kernels of a record for its numbers; raises what a family raises that is asked for what it has not."""
+class Kernels(Protocol):
+    """The kernels that are loaded, more and more; asking raises what a family raises that does not know a question."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+
+    def answers(self, record: Record, numbers: Array) -> Answers:
+        """Ask families for the variants of a record's calls."""
+
+    def decide(self, record: Record, numbers: Array, answers: Answers) -> Decision:
+        """Choose the kernels of a record."""
 
 
 class Sized(NamedTuple):
-    """A record bound to a size: what runs it, and what computes its calls."""
+    """A record bound to a size.
+
+    Attributes:
+        executor: Runs it.
+        decision: The kernels that compute its calls.
+        suits: As of ``Answers``.
+    """
 
     executor: Executor
     decision: Decision
+    suits: bool
 
 
 class Choice(NamedTuple):
-    """A record, its numbers in a size, and the kernels that were chosen for it."""
+    """A record and its numbers in a size."""
 
     network: DynamicNetwork
     numbers: Array
@@ -122,12 +150,12 @@ class Choice(NamedTuple):
     @property
     def suits(self) -> bool:
         """Whether lowering would have made the same calls."""
-        return self.bucket.decision.suits
+        return self.bucket.answers.suits
 
-    def bind(self) -> Sized | None:
-        """Bind the size; None if its numbers are not sound."""
-        with suppress(*DAMAGED):
-            return self.bucket.bound(self.network, self.numbers)
+    def bind(self, kernels: Kernels) -> Sized | None:
+        """Bind the size; None if a kernel is missing or its numbers are not sound."""
+        with suppress(*DAMAGED, AttributeError):
+            return self.bucket.bind(self.network, self.numbers, kernels)
         return None
 
 
@@ -150,24 +178,21 @@ class DynamicNetwork:
         self._same: dict[tuple[Any, ...], _Same] = {}
         self._places: dict[str, _TemporaryPlaces] = {}
 
-    def bind(self, shapes: Shapes, decide: Decide, version: int = 0) -> Sized | None:
+    def bind(self, shapes: Shapes, kernels: Kernels) -> Sized | None:
         """Bind a size; None if the record is not for it, or lacks a kernel.
 
         Args:
             shapes: The shapes of the inputs, and what decides besides.
-            decide: Chooses kernels.
-            version: Of the kernels that it chooses from.
+            kernels: Those that are loaded.
         """
-        chosen = self.choose(shapes, decide, version)
-        return chosen and chosen.bind()
+        chosen = self.choose(shapes, kernels)
+        return chosen and chosen.bind(kernels)
 
-    def choose(self, shapes: Shapes, decide: Decide, version: int = 0) -> Choice | None:
-        """Return the kernels for a size, None if the record is not for it, or lacks one; arguments as of ``bind``."""
-        with suppress(*DAMAGED):
+    def choose(self, shapes: Shapes, kernels: Kernels) -> Choice | None:
+        """Return the families' answers for a size, None if the record is not for it; arguments as of ``bind``."""
+        with suppress(*DAMAGED, AttributeError):  # a family that is asked for what it does not know
             numbers = numbers_of(self.record, shapes)
-            bucket = None if numbers is None else self._bucket(shapes, numbers, decide, version)
-            if numbers is not None and bucket is not None:
-                return Choice(self, numbers, bucket)
+            return None if numbers is None else Choice(self, numbers, self._bucket(shapes, numbers, kernels))
         return None
 
     def is_for_sizes_of(self, other: DynamicNetwork) -> bool:
@@ -175,17 +200,13 @@ class DynamicNetwork:
         own, its = (symbolic_of(each.record) for each in (self, other))
         return own.variables == its.variables and own.formulas.hold_where(its.formulas)
 
-    def _bucket(self, shapes: Shapes, numbers: Array, decide: Decide, version: int) -> _Bucket | None:
-        """Return the decision for a size, or the one for another size of its bucket if its kernels may run here too."""
+    def _bucket(self, shapes: Shapes, numbers: Array, kernels: Kernels) -> _Bucket:
+        """Return the bucket of a size; a new one where the kernels of the other sizes in it may not run here."""
         variables = symbolic_of(self.record).variables
-        key = (version, *self._runs(numbers), *(_bucket_of(shapes[index][axis]) for index, axis in variables))
+        key = (len(kernels), *self._runs(numbers), *(_bucket_of(shapes[index][axis]) for index, axis in variables))
         known = self._buckets.pop(key, None)
         if known is None or not known.serves(numbers):
-            with suppress(AttributeError):  # a family that is asked for what it does not know
-                decision = decide(self.record, numbers)
-                known = _Bucket(self, decision, run_kinds(self.record, numbers)) if decision.complete else None
-        if known is None or not known.serves(numbers):
-            return None
+            known = _Bucket(kernels.answers(self.record, numbers))
         self._buckets[key] = known
         if len(self._buckets) > MOST_BUCKETS:
             self._buckets.pop(next(iter(self._buckets)))
@@ -295,43 +316,54 @@ class _TemporaryPlaces:
         return {each.buffer: (each.name, buffers[each.buffer].dtype, each.geometry) for each in own}
 
 
-def fitting(
-    networks: Iterable[DynamicNetwork], shapes: Shapes, decide: Decide, version: int = 0
-) -> tuple[int, Sized] | None:
+def fitting(networks: Iterable[DynamicNetwork], shapes: Shapes, kernels: Kernels) -> tuple[int, Sized] | None:
     """Return the number of a network that is for a size, and the size bound to it; None if none is.
 
     The first one that suits the size is taken, else the first one that is for it; arguments as of ``bind``.
     """
     others: list[tuple[int, Choice]] = []
     for number, network in enumerate(networks):
-        chosen = network.choose(shapes, decide, version)
-        if chosen is not None and chosen.suits and (found := chosen.bind()) is not None:
+        chosen = network.choose(shapes, kernels)
+        if chosen is not None and chosen.suits and (found := chosen.bind(kernels)) is not None:
             return number, found
         others += [(number, chosen)] if chosen is not None and not chosen.suits else []
-    return next(((number, found) for number, chosen in others if (found := chosen.bind()) is not None), None)
+    return next(((number, found) for number, chosen in others if (found := chosen.bind(kernels)) is not None), None)
 
 
 class _Bucket:
-    """Sizes for which the same was decided. It does not have the network, which has it: that would be a cycle."""
+    """Sizes for which the same is decided. It does not have the network, which has it: that would be a cycle.
 
-    def __init__(self, network: DynamicNetwork, decision: Decision, run: set[int]) -> None:
-        self.decision = decision
-        self._limits = _Limits(network, decision, run)
+    Attributes:
+        answers: The families' answers.
+    """
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        self._decided: tuple[Decision, _Limits] | None = None
 
     def serves(self, numbers: Array) -> bool:
-        """Return whether the kernels may run on these numbers."""
-        return self._limits.keep(numbers)
+        """Return whether the kernels may run on these numbers, if any were chosen yet."""
+        return self._decided is None or self._decided[1].keep(numbers)
 
-    def bound(self, network: DynamicNetwork, numbers: Array) -> Sized:
-        """Bind a size of a network whose kernels may run.
+    def bind(self, network: DynamicNetwork, numbers: Array, kernels: Kernels) -> Sized | None:
+        """Bind a size of a network, None if a kernel is missing or may not run.
 
         Raises:
             ValueError: If it is not sound.
         """
+        if self._decided is None:
+            decision = kernels.decide(network.record, numbers, self.answers)
+            limits = _Limits(network, decision, self.answers.run) if decision.complete else None
+            if limits is None or not limits.keep(numbers):
+                return None
+            self._decided = decision, limits
+        return self._bound(network, numbers, self._decided[0])
+
+    def _bound(self, network: DynamicNetwork, numbers: Array, decision: Decision) -> Sized:
         record = network.record
         symbolic, buffers = symbolic_of(record), record.buffers
         counts = tuple([int(numbers[each.times]) for each in symbolic.repetitions])
-        same = network.same(self.decision, counts, numbers)
+        same = network.same(decision, counts, numbers)
         tables = [_table(each, numbers) for each in symbolic.tables]
         sizes = np.where(same.idle, 0, numbers[buffers.size])
         offsets, arena, zeroed, arenas = network.placed(sizes * buffers.itemsize, numbers)
@@ -352,7 +384,7 @@ class _Bucket:
         if wrong:
             raise ValueError(wrong)
         parts = network.constants, network.evaluate, network.blocks, same.calls, tables
-        return Sized(Executor(own, same.modules, *parts), self.decision)
+        return Sized(Executor(own, same.modules, *parts), decision, self.answers.suits)
 
 
 class _Limits:
@@ -367,7 +399,7 @@ class _Limits:
         ValueError: If a kernel has other operands.
     """
 
-    def __init__(self, network: DynamicNetwork, decision: Decision, run: set[int]) -> None:
+    def __init__(self, network: DynamicNetwork, decision: Decision, run: Collection[int]) -> None:
         table, rows = network.dims, []
         pairs_of_kinds = zip(decision.kernels, network.rows, strict=True)
         for chosen, own in (each for kind, each in enumerate(pairs_of_kinds) if kind in run):

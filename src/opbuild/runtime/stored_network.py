@@ -118,11 +118,11 @@ class StoredNetworks:
         stored = self._lookup(key)
         if isinstance(stored, Reason):
             return stored
-        from opbuild.kernel.opdesc import desc_from_json  # a start never needs it
+        from opbuild.kernel.opdesc import desc_from_text  # a start never needs it
 
         try:
             record = from_json(stored.record)
-            symbols = [(desc_from_json(desc), str(symbol)) for desc, symbol in stored.record[KERNELS]]
+            symbols = [(desc_from_text(desc), str(symbol)) for desc, symbol in stored.record[KERNELS]]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             return Reason("damaged", f"not a record for several signatures: {error!r}")
         constants = self._constants(key, record.constants, stored)
@@ -157,7 +157,7 @@ class StoredNetworks:
         answered = answers_to_json(answers)
         more: dict[str, Any] = {"answers": answered}
         if symbols is not None:
-            more = {KERNELS: [[desc.components(), symbol] for desc, symbol in symbols.items()]}
+            more = {KERNELS: [[desc.canonical(), symbol] for desc, symbol in symbols.items()]}
         stored = StoredNetwork(to_json(record) | more, library, constants.small, packer.states, compiler)
         problem = packer.problem or self.networks.publish(key, stored)
         if problem:

@@ -17,7 +17,7 @@ import numpy as np
 from opbuild.graph.formulas import Formulas
 from opbuild.graph.tables import Table
 from opbuild.graph.types import Array, TensorType
-from opbuild.kernel.opdesc import desc_from_json
+from opbuild.kernel.opdesc import desc_from_text
 from opbuild.program import HostCall, View
 from opbuild.runtime.record import CHECKS, Dims, Record
 from opbuild.runtime.soundness import Soundness
@@ -113,7 +113,7 @@ def to_json(symbolic: Symbolic) -> dict[str, Any]:
         "formulas": symbolic.formulas.to_json(),
         "variables": symbolic.variables,
         "values": symbolic.values,
-        "decided": [[each.desc.components(), each.choice] for each in symbolic.decided],
+        "decided": [[each.desc.canonical(), each.choice] for each in symbolic.decided],
         "questions": symbolic.choices,
         "repetitions": symbolic.repetitions,
         "more": symbolic.more.tolist(),
@@ -134,7 +134,7 @@ def from_json(parts: Mapping[str, Any]) -> Symbolic:
         formulas=Formulas.from_json(parts["formulas"]),
         variables=tuple((int(index), int(axis)) for index, axis in parts["variables"]),
         values=tuple(map(_places, parts["values"])),
-        decided=tuple(Decided(desc_from_json(desc), int(question)) for desc, question in parts["decided"]),
+        decided=tuple(Decided(desc_from_text(desc), int(question)) for desc, question in parts["decided"]),
         choices=tuple(
             SymbolicChoice(str(family), tuple(map(_argument, arguments)), bool(answered))
             for family, arguments, answered in parts["questions"]

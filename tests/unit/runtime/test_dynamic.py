@@ -38,7 +38,7 @@ def test_all_limits_at_once_are_those_of_one_after_the_other(operands: list[list
     table = DimsTable.of([[(next(places), next(places)) for _ in each] for each in pairs])
     network: Any = SimpleNamespace(dims=table, rows=[[*range(len(pairs))]], room=table.rank.tolist())
     kernel: Any = LoadedKernel(desc, "s", None, None)  # type: ignore[arg-type]
-    limits = _Limits(network, Decision((ChosenKernel(kernel, 0),), frozenset(), suits=True), {0})
+    limits = _Limits(network, Decision((ChosenKernel(kernel, 0),), frozenset()), {0})
     assert limits.keep(numbers) == (desc.problem(pairs) is None)
 
 
