@@ -38,10 +38,9 @@ def magnitudes(numbers: Array) -> Magnitudes:
     kind = np.dtype(f"u{numbers.itemsize}")
     flat = numbers.reshape(-1) if any(numbers.strides) else numbers.reshape(-1)[:1]  # of one number throughout
     pieces = (flat[start : start + _PIECE].view(kind) << kind.type(1) for start in range(0, flat.size, _PIECE))
-    # Magnitudes are in the order of their bits; 0 less 1 is the greatest of all.
-    ends = [((piece - kind.type(1)).min(), piece.max()) for piece in pieces]
-    least = min((int(low) for low, _ in ends), default=-1) + 1
-    greatest = max((int(high) for _, high in ends), default=0)
+    # Magnitudes are in the order of their bits; 0 less 1 is the greatest of all, and few weights have a 0.
+    ends = [(int(piece.min()) or int((piece - kind.type(1)).min()) + 1, int(piece.max())) for piece in pieces]
+    least, greatest = min((low for low, _ in ends), default=0), max((high for _, high in ends), default=0)
     found = (np.array([least % 2 ** (8 * kind.itemsize), greatest], kind) >> kind.type(1)).view(numbers.dtype)
     return Magnitudes(float(found[0]) or math.inf, float(found[1]))
 
