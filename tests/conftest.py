@@ -51,6 +51,7 @@ def _session_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("ASCEND_CACHE_PATH", str(folder / "ascend"))
         patch.setenv("OPBUILD_SHIPPED_BANK", "0")  # what was measured on one machine changes no test
         patch.setenv("OPBUILD_PACK", "0")  # tests count what is compiled; those of the pack switch it on
+        patch.setenv("OPBUILD_FIRST", "wait")  # that an operator is missing is an error; tests of what else computes it
         yield folder
 
 

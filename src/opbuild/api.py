@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
-from opbuild.config import Config, options_in
+from opbuild.config import FIRST, Config, options_in
 from opbuild.errors import BuildError
 from opbuild.events import READING, Observer, working
 from opbuild.frontend.models.declaration import inputs_of, outputs_of
@@ -19,6 +19,7 @@ from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.source import GraphSource, Source
 from opbuild.platform.calls import rare_collection
 from opbuild.platform.limits import names_limits
+from opbuild.platform.records import replace
 from opbuild.programs import ModelPrograms, Programs
 from opbuild.report import Report
 from opbuild.runtime.endpoint import Endpoint
@@ -116,8 +117,9 @@ def compile_model(
 
     What ``check`` raises of its inputs, or ``recognise`` of the model as it was opened, ends it before it is built.
 
-    ``waits``: until what serves further sizes is there too, if the model leaves any open.
+    ``waits``: until its own kernels are there, and what serves further sizes if the model leaves any open.
     """
+    config = replace(config, first=FIRST[1]) if waits else config
     session, shapes = Session(set_up(config, target, observer, executor=executor)), as_shapes(input_shapes)
     with rare_collection(), session.preparing(model), ExitStack() as end:
         working(session.setup.observer, READING)

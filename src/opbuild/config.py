@@ -33,6 +33,8 @@ CACHE_MODES = ("enable", "force", "disable")
 IMPLEMENTATION_MODES = ("high_performance", "high_precision")
 PRECISION_MODES = ("must_keep_origin_dtype", "force_fp32")
 DEBUG_LEVELS = range(5)
+FIRST = ("answer", "wait")
+"""The first call of a network whose kernels cannot be compiled: it is answered by others, or refused."""
 TUNE_BANK = "opbuild_bank.jsonl"
 """The file of a tuning database, in its folder."""
 COMPILER_MEMO = "compiler.json"
@@ -161,6 +163,7 @@ class Config:
     exec_timeout: float = setting(1836.0, _told("HCCL_EXEC_TIMEOUT", _seconds(0, 2**31 - 1)))
     compile_timeout: float = setting(300.0, _told("OPBUILD_COMPILE_TIMEOUT", _seconds(1, 86400)))
     uses_pack: bool = setting(False, Setting(variable="OPBUILD_PACK", read=read_flag, default=lambda: True))
+    first: str = setting(FIRST[0], _told("OPBUILD_FIRST", _word(FIRST)))
     linker: str = setting("", _told("OPBUILD_LINKER"))
     trust_shared_cache: bool = setting(False, _told("OPBUILD_TRUST_SHARED_CACHE", read_flag))
     remote: str = setting("", _REMOTE, repr=False)

@@ -127,6 +127,11 @@ class Session:
             graph = source.graph(shapes, clock)
             needed = self.plan([graph], clock)
             session, needed, builder = self.served(needed, own, clock)
+            if session.setup.answers_first:
+                from opbuild.pipeline.first_tier import first_tier  # most builds may compile
+
+                first = first_tier(needed, session.setup, builder, clock)
+                key, needed = (key, needed) if first is None else (None, first)
             known = session.stores.images.start_made(key, needed.programs[0].answers, clock)
             if known is not None:
                 return known

@@ -94,12 +94,14 @@ class Options:
         impl_types: Operator types for which ``impl_mode`` counts; empty for all.
         chooser: Chooses variants; None lets each family choose its own.
         device: The class of devices that runs what it has kernels for.
+        on_host: Values that numpy computes, whatever kernels there are.
     """
 
     impl_mode: str = HIGH_PERFORMANCE
     impl_types: tuple[str, ...] = ()
     chooser: Chooser | None = None
     device: str = CPU
+    on_host: frozenset[str] = frozenset()
 
 
 @dataclass(eq=False)

@@ -41,6 +41,9 @@ def _check_sizes(graph: Graph) -> None:
 
 
 def _lower_node(lowering: Lowering, node: Node) -> None:
+    if not lowering.options.on_host.isdisjoint(node.outputs):
+        lowering.host(node)
+        return
     if find(node.domain, node.op_type) is not None:
         ask(lowering, (ASKED, "UserOperator"), node)
         return

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from opbuild.config import Config
+from opbuild.config import FIRST, Config
 from opbuild.errors import OptionError, TargetError
 from opbuild.events import Observer, Warned, log_warnings
 from opbuild.files.trust import PRIVATE, Trust, trusted
@@ -106,6 +106,12 @@ class Setup:
         if self.config.forbid_compile:
             return "compiling is forbidden"
         return "" if self.compiler.library() is not None else f"the compiler {self.compiler.name} is not installed"
+
+    @property
+    def answers_first(self) -> bool:
+        """Whether a network is computed by what is there if its own kernels are not, and cannot be compiled."""
+        is_plain = self.device is None and not self.config.forces and not self.debug.active
+        return is_plain and self.config.first == FIRST[0] and bool(self.why_not_compiled)
 
     @property
     def uses_pack(self) -> bool:
