@@ -18,6 +18,7 @@ import pytest
 import opbuild
 from opbuild.errors import RunError, TargetError
 from opbuild.runtime.timing import timing
+from opbuild.target.devices import DeviceCost
 from support import damage, device_models, fake_device
 from support.until import until
 
@@ -139,6 +140,33 @@ def test_the_device_is_given_no_blocks_of_channels(tmp_path: Path) -> None:
     rows = [each.call.family for each in network.profile(FEEDS["pooled"], runs=1).rows]
     images = [family for family in ("to_blocked", "pool", "from_blocked") for _ in range(2)]
     assert rows == [*images, "DeviceCopy", "elementwise", "reduce", "softmax", "DeviceCopy"]
+
+
+@pytest.mark.parametrize(("copy", "families"), [(1e9, set()), (1.0, {"matmul"})])
+def test_what_is_tiny_goes_to_the_device_only_where_copies_are_cheap(
+    copy: float, families: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three small products stay where their input is; then the network is the CPU's own, packed weights and all."""
+    path, feeds = write(tmp_path, "perceptron"), FEEDS["perceptron"]
+    on_cpu = opbuild.compile(path, cache_path=tmp_path / "cpu")
+    monkeypatch.setattr(fake_device.CLASS, "copy_cost", lambda: DeviceCost(copy))
+    network = opbuild.compile(path, cache_path=tmp_path / "device", target=TARGET)
+    assert_alike(outputs(network, feeds), outputs(on_cpu, feeds))
+    assert families_of(network) == families
+    if not families:
+        one, other = (each.runners[0].record.notes["kernels"] for each in (network, on_cpu))
+        assert one == other
+
+
+def test_a_part_goes_to_the_device_that_is_worth_its_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the device computes faster goes, with what lies between; what it computes slower stays at the end."""
+    path, feeds = write(tmp_path, "convolutional"), FEEDS["convolutional"]
+    costs = {"reduce": DeviceCost(call=1e6), "softmax": DeviceCost(call=1e6)}
+    monkeypatch.setattr(fake_device.CLASS, "kernel_cost", lambda family: costs.get(family, DeviceCost(byte=0.001)))
+    monkeypatch.setattr(fake_device.CLASS, "copy_cost", lambda: DeviceCost(call=1.0))
+    network = opbuild.compile(path, cache_path=tmp_path, target=TARGET)
+    assert families_of(network) == {"elementwise", "matmul"}
+    assert_alike(outputs(network, feeds), outputs(opbuild.compile(path, cache_path=tmp_path), feeds))
 
 
 def test_weights_are_on_the_device_once_and_go_with_the_last_network(tmp_path: Path) -> None:

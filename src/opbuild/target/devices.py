@@ -10,11 +10,29 @@ from collections.abc import Collection, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
+from opbuild.platform.records import NamedTuple
 from opbuild.target.level import CPU, Target
 
 
+class DeviceCost(NamedTuple):
+    """The nanoseconds of a copy, or of a call of a kernel: the sum of these.
+
+    Attributes:
+        call: However little there is to do.
+        byte: For each byte that is copied, or read or written.
+        product: For each multiplication with addition that the family counts (``Family.products``).
+    """
+
+    call: float = 0.0
+    byte: float = 0.0
+    product: float = 0.0
+
+
 class DeviceClass(Protocol):
-    """What serves a class of devices; this package knows none of the types that it returns."""
+    """What serves a class of devices; this package knows few of the types that it returns.
+
+    What it says of kernels follows from the files of its compiler, whose digest is in keys of networks.
+    """
 
     def target(self) -> Target:
         """Return the target of code on this machine.
@@ -40,6 +58,14 @@ class DeviceClass(Protocol):
 
         None if it has no kernels of the family: its operands lie as the CPU takes them.
         """
+
+    def kernel_cost(self, family: str, /) -> DeviceCost:
+        """Return the cost of its kernels of a family; 0: all calls that it has kernels for are run there."""
+        return DeviceCost()
+
+    def copy_cost(self) -> DeviceCost:
+        """Return the cost of a copy from the CPU or to it."""
+        return DeviceCost()
 
     def open(self) -> Any:
         """Return the device of this process (``runtime.devices.Device``); the same one each time."""
