@@ -17,8 +17,9 @@ import pytest
 
 import opbuild
 from opbuild.errors import RunError, TargetError
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.runtime.timing import timing
-from opbuild.target.devices import DeviceCost
+from opbuild.target.devices import ConstantLayout, DeviceCost
 from support import damage, device_models, fake_device
 from support.until import until
 
@@ -51,6 +52,9 @@ def stream(request: pytest.FixtureRequest) -> Iterator[None]:
     before, DEVICE.patience = DEVICE.patience, request.param
     yield
     DEVICE.patience = before
+
+
+TURNED = ConstantLayout("turned", lambda shape: shape[::-1], lambda array: array.T)
 
 
 def write(folder: Path, name: str, *args: Any) -> Path:
@@ -167,6 +171,21 @@ def test_a_part_goes_to_the_device_that_is_worth_its_copies(tmp_path: Path, monk
     network = opbuild.compile(path, cache_path=tmp_path, target=TARGET)
     assert families_of(network) == {"elementwise", "matmul"}
     assert_alike(outputs(network, feeds), outputs(opbuild.compile(path, cache_path=tmp_path), feeds))
+
+
+def test_weights_lie_as_the_device_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that reads them transposed gets them so, cold and from the store."""
+
+    def constant(desc: OpDesc, number: int) -> ConstantLayout | None:
+        return TURNED if desc.family == "matmul" and number == 1 else None
+
+    monkeypatch.setattr(fake_device.CLASS, "constant", constant)
+    for name in ("perceptron", "mini_lm"):
+        path, feeds = write(tmp_path, name), FEEDS[name]
+        wanted = outputs(opbuild.compile(path, cache_path=tmp_path), feeds)
+        for forbids in (False, True):
+            network = opbuild.compile(path, cache_path=tmp_path, target=TARGET, forbid_compile=forbids)
+            assert_alike(outputs(network, feeds), wanted)
 
 
 def test_weights_are_on_the_device_once_and_go_with_the_last_network(tmp_path: Path) -> None:

@@ -6,24 +6,29 @@ costs, all goes. Times are those of the example size, of calls one after the oth
 
 A buffer that both read or write becomes two, of which at any time one or both have the contents; a copy stands before
 the first call that reads where they are not. What is written in parts keeps its other parts: it is copied before, too.
+Constants are uploaded once, in the layout that the device's kernel takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from math import inf, prod
 from typing import Any
 
-from opbuild.dtypes import itemsize
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from opbuild.dtypes import itemsize, numpy_dtype
 from opbuild.families.catalogue import find
 from opbuild.graph.extents import always_equal, example_value
-from opbuild.graph.types import Node, TensorType
-from opbuild.kernel.opdesc import OpDesc
+from opbuild.graph.types import Array, Node, TensorType
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.minimum_cut import SINK, SOURCE, FlowNetwork
+from opbuild.lowering.operands import dense_strides
 from opbuild.platform.records import NamedTuple, replace
-from opbuild.program import DEVICE_COPY, Buffer, Call, HostCall, KernelCall, Program, View
-from opbuild.target.devices import DeviceCost, device_class
+from opbuild.program import DEVICE_COPY, Buffer, Call, HostCall, KernelCall, Program, Unpacked, View
+from opbuild.target.devices import ConstantLayout, DeviceCost, device_class
 from opbuild.target.level import CPU
 
 
@@ -43,10 +48,12 @@ class _Served(NamedTuple):
     Attributes:
         call: The call, as the CPU runs it.
         kernel: The device's kernel.
+        constants: For each operand that is uploaded once what it is made of, and the layout that it is brought into.
     """
 
     call: KernelCall
     kernel: OpDesc
+    constants: Mapping[int, tuple[Unpacked, ConstantLayout | None]] = {}
 
 
 class _Step(NamedTuple):
@@ -77,7 +84,8 @@ class _Placing:
         self._program, self._device, self._class = program, device, device_class(device)
         self._buffers = list(program.buffers)
         self._calls: list[Call] = []
-        self._known: dict[OpDesc, OpDesc | None] = {}
+        self._known: dict[Hashable, OpDesc | None] = {}
+        self._constants: dict[Hashable, int] = {}
         self.twins: dict[int, int] = {}
         self.there = [{CPU} if buffer.kind in ("input", "constant") else set[str]() for buffer in program.buffers]
 
@@ -121,6 +129,8 @@ class _Placing:
         if step.served is None:
             return SOURCE
         call = step.served.call
+        if call.desc.device != CPU:
+            return SINK
         node = network.node()
         network.edge(SOURCE, node, round(_time(call, self._class.kernel_cost(call.desc.family))))
         network.edge(node, SINK, call.work)
@@ -179,10 +189,7 @@ class _Placing:
         if buffer not in self.twins:
             own = self._program.buffers[buffer]
             self.twins[buffer] = len(self._buffers)
-            self._buffers.append(
-                replace(own, device=self._device) if self._is_shared(buffer)
-                else Buffer("temporary", own.dtype, own.size, own.zeroed, device=self._device)
-            )  # fmt: skip
+            self._buffers.append(Buffer("temporary", own.dtype, own.size, own.zeroed, device=self._device))
         return self.twins[buffer]
 
     def _is_shared(self, buffer: int) -> bool:
@@ -195,20 +202,56 @@ class _Placing:
         size: Any = self._program.buffers[view.buffer].size
         return bool(always_equal(prod(extent for extent, _ in view.dims), size))
 
+    # -- kernels, and constants as they take them ---------------------------------------------------------------------
+
     def _served(self, call: KernelCall) -> _Served | None:
         """Return the device's kernel for a call; None if it has none for what is computed, or for how operands lie."""
+        desc, constants = call.desc, dict[int, tuple[Unpacked, ConstantLayout | None]]()
         layouts = {self._program.buffers[view.buffer].layout for view in call.views} - {""}
-        if layouts and not layouts <= {*(self._class.layouts(call.desc.family) or ())}:
+        if layouts and not layouts <= {*(self._class.layouts(desc.family) or ())}:
             return None
-        if call.desc not in self._known:
-            self._known[call.desc] = self._class.kernel(call.desc)
-        kernel = self._known[call.desc]
-        return None if kernel is None else _Served(call, kernel)
+        for number, view in enumerate(call.inputs):
+            if self._is_shared(view.buffer):
+                given = self._given(call, number)
+                if given.view is not view:
+                    desc = _taking(desc, number, given.buffer.dtype, _shape(given.view), "ND", given.attrs)
+                layout = self._class.constant(desc, number) if desc.device == CPU else None
+                if layout is not None:
+                    desc = _taking(desc, number, given.buffer.dtype, layout.shape(_shape(given.view)), layout.name)
+                constants[number] = given, layout
+        if desc not in self._known:
+            self._known[desc] = self._class.kernel(desc) if desc.device == CPU else desc
+        kernel = self._known[desc]
+        return None if kernel is None else _Served(call, kernel, constants)
+
+    def _given(self, call: KernelCall, number: int) -> Unpacked:
+        """Return a constant as the device is to have it: packed only for kernels that take it so."""
+        view, is_plain = call.views[number], call.desc.inputs[number].format == "ND"
+        own = self._program.buffers[view.buffer]
+        unpacked = None if is_plain or call.desc.device != CPU else own.unpacked
+        return unpacked or Unpacked(own, view, {})
 
     def _moved(self, served: _Served) -> KernelCall:
         """Return a call on the device."""
-        views = tuple(view._replace(buffer=self._twin(view.buffer)) for view in served.call.views)
-        return replace(served.call, desc=served.kernel, views=views)
+        views = list(served.call.views)
+        for number, view in enumerate(views):
+            if number in served.constants:
+                dtype = served.kernel.operands[number].dtype
+                views[number] = self._constant(view.buffer, *served.constants[number], dtype)
+            else:
+                views[number] = view._replace(buffer=self._twin(view.buffer))
+        return replace(served.call, desc=served.kernel, views=tuple(views))
+
+    def _constant(self, index: int, given: Unpacked, layout: ConstantLayout | None, dtype: str) -> View:
+        """Return a constant as a kernel of the device takes it, uploaded once."""
+        buffer, window = given.buffer, given.view
+        known = index, buffer is self._program.buffers[index], layout and (layout.name, dtype, window[1:])
+        if layout is not None:
+            buffer, window = _laid_out(buffer, window, layout, dtype)
+        if known not in self._constants:
+            self._constants[known] = len(self._buffers)
+            self._buffers.append(replace(buffer, device=self._device, unpacked=None))
+        return window._replace(buffer=self._constants[known])
 
 
 def _add_copies(network: FlowNetwork, writer: int, readers: set[int], time: int) -> None:
@@ -236,6 +279,37 @@ def _time(call: KernelCall, cost: DeviceCost) -> float:
         time += cost.byte * sum(prod(n for n, step in own if step) * itemsize(each.dtype) for each, own in sizes)
     count = find(call.desc.family).products if cost.product else None
     return time if count is None else time + cost.product * count(dims, dims[len(call.desc.inputs)])
+
+
+def _taking(
+    desc: OpDesc, number: int, dtype: str, shape: Sequence[int], layout: str, attrs: Mapping[str, Any] | None = None
+) -> OpDesc:
+    """Return the descriptor of the same on an operand in another layout."""
+    inputs = [*desc.inputs]
+    inputs[number] = Operand(inputs[number].name, dtype, (Dim(),) * len(shape), layout)
+    return replace(desc, inputs=tuple(inputs), attrs={**desc.attrs, **(attrs or {})})
+
+
+def _shape(view: View) -> tuple[int, ...]:
+    """Return the row-major shape of a view."""
+    return tuple(extent for extent, _ in reversed(view.dims))
+
+
+def _laid_out(buffer: Buffer, window: View, layout: ConstantLayout, dtype: str) -> tuple[Buffer, View]:
+    """Return a constant in a layout of a device, and the view of all of it."""
+    extents, steps = _shape(window), [step for _, step in reversed(window.dims)]
+    shape, read, named = layout.shape(extents), buffer.pack, buffer.source
+    assert read is not None  # noqa: S101 - as ``_is_shared`` says
+    assert named is not None  # noqa: S101
+
+    def pack() -> Array:
+        contents = read().reshape(-1)[window.offset :]
+        given = as_strided(contents, extents, [step * contents.itemsize for step in steps], writeable=False)
+        return np.ascontiguousarray(layout.pack(given), numpy_dtype(dtype))
+
+    dims = tuple(zip(reversed(shape), reversed(dense_strides(shape)), strict=True))
+    known = (*window[1:], layout.name, dtype)
+    return Buffer("constant", dtype, prod(shape), pack=pack, source=lambda: (named(), *known)), View(0, 0, dims)
 
 
 def _without_unused(program: Program) -> Program:
