@@ -111,10 +111,8 @@ class Lowering:
         level: The level that it is for.
         options: The user's decisions.
         machine: What all machines of the level have.
-        target: The kind of machine that runs the calls.
+        target: The class of devices that runs what it has kernels for.
     """
-
-    target = CPU
 
     graph: Graph
     level: Level
@@ -122,6 +120,7 @@ class Lowering:
 
     def __post_init__(self) -> None:
         self.machine = Machine.of(self.level)
+        self.target = self.options.device
         self._plain: dict[str, Plain] = {}
         self._placed: dict[str, Plain] = {}
         self._blocked: dict[str, Blocked] = {}
@@ -177,9 +176,9 @@ class Lowering:
 
     def takes(self, family: str, layout: str) -> bool:
         """Return whether a family's kernels read and write a layout on the device that has them; CPUs' do all."""
-        if self.options.device == CPU:
+        if self.target == CPU:
             return True
-        taken = device_class(self.options.device).layouts(family)
+        taken = device_class(self.target).layouts(family)
         return taken is None or layout in taken
 
     def is_blocked(self, name: str) -> bool:
