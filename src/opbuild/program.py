@@ -40,6 +40,20 @@ class View(NamedTuple):
     dims: tuple[tuple[int, int], ...]
 
 
+class Unpacked(NamedTuple):
+    """A constant as the model has it, for kernels that do not take it packed.
+
+    Attributes:
+        buffer: Its storage; no program has it yet.
+        view: The window of it that such a kernel reads.
+        attrs: The attributes of such a kernel that differ.
+    """
+
+    buffer: Buffer
+    view: View
+    attrs: Mapping[str, Any]
+
+
 @dataclass(frozen=True, eq=False)
 class Buffer:
     """Storage of one tensor, or of several that share it.
@@ -61,6 +75,7 @@ class Buffer:
         device: The class of devices that it lies on. The host backend reads and writes the CPU's, and the caller's
             arrays are there.
         layout: Other than plain: ``blocked`` where channels lie in blocks.
+        unpacked: For a constant in a layout that the device does not take: what it takes instead.
     """
 
     kind: BufferKind
@@ -72,6 +87,7 @@ class Buffer:
     table: Table | None = None
     device: str = CPU
     layout: str = ""
+    unpacked: Unpacked | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ import pytest
 
 import opbuild
 from opbuild.errors import RunError, TargetError
+from opbuild.families.matmul import family as matmul
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.lowering import implementations
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import IMPLEMENTATIONS, serves
+from opbuild.lowering.matrix import Product, as_rows, epilogue_inputs
 from opbuild.runtime.timing import timing
+from opbuild.target.devices import ConstantLayout, DeviceCost
 from support import damage, device_models, fake_device
 from support.until import until
 
@@ -50,6 +58,9 @@ def stream(request: pytest.FixtureRequest) -> Iterator[None]:
     before, DEVICE.patience = DEVICE.patience, request.param
     yield
     DEVICE.patience = before
+
+
+TURNED = ConstantLayout("turned", lambda shape: shape[::-1], lambda array: array.T)
 
 
 def write(folder: Path, name: str, *args: Any) -> Path:
@@ -139,6 +150,86 @@ def test_the_device_is_given_no_blocks_of_channels(tmp_path: Path) -> None:
     rows = [each.call.family for each in network.profile(FEEDS["pooled"], runs=1).rows]
     images = [family for family in ("to_blocked", "pool", "from_blocked") for _ in range(2)]
     assert rows == [*images, "DeviceCopy", "elementwise", "reduce", "softmax", "DeviceCopy"]
+
+
+@pytest.mark.parametrize(("copy", "families"), [(1e9, set()), (1.0, {"matmul"})])
+def test_what_is_tiny_goes_to_the_device_only_where_copies_are_cheap(
+    copy: float, families: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three small products stay where their input is; then the network is the CPU's own, packed weights and all."""
+    path, feeds = write(tmp_path, "perceptron"), FEEDS["perceptron"]
+    on_cpu = opbuild.compile(path, cache_path=tmp_path / "cpu")
+    monkeypatch.setattr(fake_device.CLASS, "copy_cost", lambda: DeviceCost(copy))
+    network = opbuild.compile(path, cache_path=tmp_path / "device", target=TARGET)
+    assert_alike(outputs(network, feeds), outputs(on_cpu, feeds))
+    assert families_of(network) == families
+    if not families:
+        one, other = (each.runners[0].record.notes["kernels"] for each in (network, on_cpu))
+        assert one == other
+
+
+def test_a_part_goes_to_the_device_that_is_worth_its_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the device computes faster goes, with what lies between; what it computes slower stays at the end."""
+    path, feeds = write(tmp_path, "convolutional"), FEEDS["convolutional"]
+    costs = {"reduce": DeviceCost(call=1e6), "softmax": DeviceCost(call=1e6)}
+    monkeypatch.setattr(fake_device.CLASS, "kernel_cost", lambda family: costs.get(family, DeviceCost(byte=0.001)))
+    monkeypatch.setattr(fake_device.CLASS, "copy_cost", lambda: DeviceCost(call=1.0))
+    network = opbuild.compile(path, cache_path=tmp_path, target=TARGET)
+    assert families_of(network) == {"elementwise", "matmul"}
+    assert_alike(outputs(network, feeds), outputs(opbuild.compile(path, cache_path=tmp_path), feeds))
+
+
+def test_weights_lie_as_the_device_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that reads them transposed gets them so, cold and from the store."""
+
+    def constant(desc: OpDesc, number: int) -> ConstantLayout | None:
+        return TURNED if desc.family == "matmul" and number == 1 else None
+
+    monkeypatch.setattr(fake_device.CLASS, "constant", constant)
+    for name in ("perceptron", "mini_lm"):
+        path, feeds = write(tmp_path, name), FEEDS[name]
+        wanted = outputs(opbuild.compile(path, cache_path=tmp_path), feeds)
+        for forbids in (False, True):
+            network = opbuild.compile(path, cache_path=tmp_path, target=TARGET, forbid_compile=forbids)
+            assert_alike(outputs(network, feeds), wanted)
+
+
+def test_a_family_may_have_an_implementation_of_the_device_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked before the CPU's, packs weights as it likes, and its calls run on the device whatever they cost."""
+    registry = type(IMPLEMENTATIONS)("implementation", join=implementations._joined)
+    implementations.operators()
+    registry.update(IMPLEMENTATIONS)
+    monkeypatch.setattr(implementations, "IMPLEMENTATIONS", registry)
+    serves("lowering.Product", cost=0.1, where=lambda _, product: product.constant is not None, target=TARGET)(turned)
+    monkeypatch.setattr(fake_device.CLASS, "copy_cost", lambda: DeviceCost(1e9))
+    path, feeds = write(tmp_path, "perceptron"), FEEDS["perceptron"]
+    network = opbuild.compile(path, cache_path=tmp_path, target=TARGET)
+    assert families_of(network) == {"matmul"}
+    assert_alike(outputs(network, feeds), outputs(opbuild.compile(path, cache_path=tmp_path), feeds))
+
+
+def turned(lowering: Lowering, product: Product) -> None:
+    """Emit a product of the device whose right operand lies transposed."""
+    assert product.constant is not None
+    name, is_turned = product.constant
+    rows, (k, n) = as_rows(lowering, product), product.rhs.shape[-2:]
+
+    def pack() -> Any:
+        matrix = np.asarray(lowering.constant(name))
+        return matrix.reshape(n, k) if is_turned else np.ascontiguousarray(matrix.reshape(k, n).T)
+
+    weights = lowering.packed((name,), f"turned {is_turned}", (n, k), "float32", pack)
+    given = tuple(
+        Operand(each, "float32", (Dim(), Dim()), layout) for each, layout in (("lhs", "ND"), ("rhs", "turned"))
+    )
+    inputs = (*given, *epilogue_inputs(rows, inner=False))
+    attrs = {"rhs": "rows", "epilogue": rows.expression}
+    variant = {"rows": 1, "columns": 32, "stage": False}
+    desc = matmul.FAMILY.desc(("MatMul",), inputs, (Operand("out", "float32", (Dim(), Dim())),), attrs, variant)
+    desc = replace(desc, target=fake_device.CLASS.target().name)
+    lowering.emit(desc, (rows.lhs, weights, *rows.operands, rows.out), (rows.node,))
 
 
 def test_weights_are_on_the_device_once_and_go_with_the_last_network(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ from opbuild.lowering.strided import dense_as, transposed
 from opbuild.lowering.updates import update_in_place
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
-from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, Repeated, View
+from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, Repeated, Unpacked, View
 from opbuild.target.devices import device_class
 from opbuild.target.level import CPU, Level
 from opbuild.target.machine import Machine
@@ -113,10 +113,8 @@ class Lowering:
         level: The level that it is for.
         options: The user's decisions.
         machine: What all machines of the level have.
-        target: The kind of machine that runs the calls.
+        target: The class of devices that runs what it has kernels for.
     """
-
-    target = CPU
 
     graph: Graph
     level: Level
@@ -124,6 +122,7 @@ class Lowering:
 
     def __post_init__(self) -> None:
         self.machine = Machine.of(self.level)
+        self.target = self.options.device
         self._plain: dict[str, Plain] = {}
         self._placed: dict[str, Plain] = {}
         self._blocked: dict[str, Blocked] = {}
@@ -177,11 +176,11 @@ class Lowering:
         wanted = not types or any(op_type in types for op_type in node.origins)
         return self.options.impl_mode if differs and wanted else HIGH_PERFORMANCE
 
-    def takes(self, family: Family, layout: str) -> bool:
+    def takes(self, family: str, layout: str) -> bool:
         """Return whether a family's kernels read and write a layout on the device that has them; CPUs' do all."""
-        if self.options.device == CPU:
+        if self.target == CPU:
             return True
-        taken = device_class(self.options.device).layouts(family.name)
+        taken = device_class(self.target).layouts(family)
         return taken is None or layout in taken
 
     def is_blocked(self, name: str) -> bool:
@@ -592,5 +591,8 @@ class Repetitions:
 def _buffer(storage: OperandStorage) -> Buffer:
     zeroed = storage.zeroed if storage.kind == "temporary" else None
     layout = BLOCKED if storage.blocked else ""
-    made = storage.pack, storage.source, storage.table
-    return Buffer(storage.kind, storage.dtype, storage.size, zeroed, *made, layout=layout)
+    made, unpacked = (storage.pack, storage.source, storage.table), None
+    if storage.unpacked is not None:
+        plain, attrs = storage.unpacked
+        unpacked = Unpacked(_buffer(plain.storage), plain.resolve(lambda _: 0), attrs)
+    return Buffer(storage.kind, storage.dtype, storage.size, zeroed, *made, layout=layout, unpacked=unpacked)

@@ -63,7 +63,7 @@ class Implementation:
         cost: The time that it takes, 1 for the usual one, or what returns it, given what ``emit`` is given; the
             cheapest that serves is taken.
         where: Where it serves; None: everywhere.
-        target: The kind of machine that runs it.
+        target: The class of devices that runs it.
     """
 
     emit: Callable[..., Any]
@@ -86,7 +86,7 @@ IMPLEMENTATIONS: Registry[Implementations] = Registry("implementation", join=_jo
 """All that may compute an operator, by the operator."""
 
 _ranked: dict[tuple[Operator, str], tuple[Implementations, Implementations]] = {}
-"""By operator and target all that is registered, and of that those for the target."""
+"""By operator and target all that is registered, and of that those for the target or the CPU beside it."""
 
 _known: set[tuple[str, str]] = set()
 """Folders, and which of their modules are declared."""
@@ -115,12 +115,16 @@ def serves(*operators: str, cost: Cost = 1.0, where: Where | None = None, target
 
 
 def implementations(operator: Operator, target: str = CPU) -> Implementations:
-    """Return all that may compute an operator on a target, the cheapest first where their costs are numbers."""
+    """Return all that may compute an operator on a target or the CPU beside it.
+
+    The cheapest is the first where their costs are numbers; of equal ones the target's own.
+    """
     _look_round(target)
     found = IMPLEMENTATIONS.get(operator, ())
     known, ranked = _ranked.get((operator, target), ((), ()))
     if known is not found:
-        own = tuple(each for each in found if each.target == target)
+        served = (each for each in found if each.target in (CPU, target))
+        own = tuple(sorted(served, key=lambda each: each.target == CPU))
         ranked = own if any(callable(each.cost) for each in own) else tuple(sorted(own, key=_number))
         _ranked[operator, target] = found, ranked
     return ranked

@@ -15,7 +15,7 @@ it then shares the other one's halo.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from math import prod
 from typing import Any
@@ -48,6 +48,7 @@ class OperandStorage:
         pack: For constants, as in ``Buffer``.
         source: For constants, as in ``Buffer``.
         table: For constants, as in ``Buffer``.
+        unpacked: For constants, as in ``Buffer``: the value, and the attributes that differ.
     """
 
     kind: BufferKind
@@ -60,6 +61,7 @@ class OperandStorage:
     pack: Callable[[], Array] | None = None
     source: Callable[[], Hashable] | None = None
     table: Table | None = None
+    unpacked: tuple[Plain, Mapping[str, Any]] | None = None
 
     def root(self) -> tuple[OperandStorage, int]:
         """Return the storage that owns the memory, and where this one begins in it (elements or channel blocks)."""

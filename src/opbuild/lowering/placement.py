@@ -1,34 +1,75 @@
 """Placement: which calls of a program are run on another device than the CPU, and the copies that this takes.
 
-All that the device has kernels for is run there, where operands lie as it takes them. A buffer that both read or write
-becomes two, of which at any time one or both have the contents; a copy stands before the first call that reads where
-they are not. What is written in parts keeps its other parts: it is copied before, too.
+Of what the device has kernels for, where operands lie as it takes them, that is run there which makes the sum of all
+calls' and copies' times the least: a minimum cut (Stone 1977) between what stays and what goes. Where a class states no
+costs, all goes. Times are those of the example size, of calls one after the other, on one core.
+
+A buffer that both read or write becomes two, of which at any time one or both have the contents; a copy stands before
+the first call that reads where they are not. What is written in parts keeps its other parts: it is copied before, too.
+Constants are uploaded once, in the layout that the device's kernel takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from math import prod
+from math import inf, prod
 from typing import Any
 
-from opbuild.graph.extents import always_equal
-from opbuild.graph.types import Node, TensorType
-from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.records import replace
-from opbuild.program import DEVICE_COPY, Buffer, Call, HostCall, KernelCall, Program, View
-from opbuild.target.devices import device_class
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from opbuild.dtypes import itemsize, numpy_dtype
+from opbuild.families.catalogue import find
+from opbuild.graph.extents import always_equal, example_value
+from opbuild.graph.types import Array, Node, TensorType
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.lowering.minimum_cut import SINK, SOURCE, FlowNetwork
+from opbuild.lowering.operands import dense_strides
+from opbuild.platform.records import NamedTuple, replace
+from opbuild.program import DEVICE_COPY, Buffer, Call, HostCall, KernelCall, Program, Unpacked, View
+from opbuild.target.devices import ConstantLayout, DeviceCost, device_class
 from opbuild.target.level import CPU
 
 
 def place(program: Program, device: str) -> Program:
-    """Return a program whose calls are run on a device where that has kernels for them.
+    """Return a program whose calls are run on a device where that has kernels for them and is worth it.
 
     Args:
         program: It is all on the CPU.
         device: The class of devices.
     """
     return _Placing(program, device).placed()
+
+
+class _Served(NamedTuple):
+    """A call that the device has a kernel for.
+
+    Attributes:
+        call: The call, as the CPU runs it.
+        kernel: The device's kernel.
+        constants: For each operand that is uploaded once what it is made of, and the layout that it is brought into.
+    """
+
+    call: KernelCall
+    kernel: OpDesc
+    constants: Mapping[int, tuple[Unpacked, ConstantLayout | None]] = {}
+
+
+class _Step(NamedTuple):
+    """Calls that are run on one device.
+
+    Attributes:
+        calls: The calls: one, or all of a repetition.
+        served: The call, if the device may run it.
+        needed: The buffers whose contents are to be where it runs.
+        written: Those that are only there afterwards.
+    """
+
+    calls: Sequence[Call]
+    served: _Served | None
+    needed: Sequence[int]
+    written: Sequence[int]
 
 
 class _Placing:
@@ -43,58 +84,94 @@ class _Placing:
         self._program, self._device, self._class = program, device, device_class(device)
         self._buffers = list(program.buffers)
         self._calls: list[Call] = []
-        self._known: dict[OpDesc, OpDesc | None] = {}
+        self._known: dict[Hashable, OpDesc | None] = {}
+        self._constants: dict[Hashable, int] = {}
         self.twins: dict[int, int] = {}
         self.there = [{CPU} if buffer.kind in ("input", "constant") else set[str]() for buffer in program.buffers]
 
     def placed(self) -> Program:
         """Return the program."""
-        for repeated, part in groupby(self._program.calls, lambda call: getattr(call, "repeated", None)):
-            if repeated is None:
-                for call in part:
-                    self._add(call)
-            else:
-                self._add_repeated(list(part))
+        steps = [*self._steps()]
+        for step, goes in zip(steps, self._going(steps), strict=True):
+            self._add(step, self._device if goes else CPU)
         for port in self._program.outputs:
             self._bring(port.buffer, CPU, port.name)
         return _without_unused(replace(self._program, buffers=tuple(self._buffers), calls=tuple(self._calls)))
 
-    def _add(self, call: Call) -> None:
-        kernel = self._kernel(call) if isinstance(call, KernelCall) else None
-        reads, writes = _sides(call)
-        device = CPU if kernel is None else self._device
-        for view in reads:
-            self._bring(view.buffer, device, _name(call))
-        for view in writes:
-            if not self._covers(view):
-                self._bring(view.buffer, device, _name(call))
-        if kernel is not None and isinstance(call, KernelCall):
-            views = tuple(view._replace(buffer=self._twin(view.buffer)) for view in call.views)
-            call = replace(call, desc=kernel, views=views)
-        self._calls.append(call)
-        for view in writes:
-            self.there[view.buffer] = {device}
+    def _steps(self) -> Iterator[_Step]:
+        for repeated, part in groupby(self._program.calls, lambda call: getattr(call, "repeated", None)):
+            if repeated is None:
+                for call in part:
+                    reads, writes = _sides(call)
+                    kept = [view for view in writes if not self._covers(view)]
+                    served = self._served(call) if isinstance(call, KernelCall) else None
+                    yield _Step((call,), served, _buffers_of((*reads, *kept)), _buffers_of(writes))
+            else:  # run in turn, or not at all: on the CPU, with all that they touch brought there before
+                calls = [*part]
+                reads, writes = ([view for call in calls for view in _sides(call)[side]] for side in (0, 1))
+                yield _Step(calls, None, _buffers_of((*reads, *writes)), _buffers_of(writes))
 
-    def _add_repeated(self, calls: Sequence[Call]) -> None:
-        """Add calls that are run in turn, or not at all: on the CPU, with all that they touch brought there before."""
-        touched = [view for call in calls for side in _sides(call) for view in side]
-        for view in touched:
-            self._bring(view.buffer, CPU, _name(calls[0]))
-        self._calls += calls
-        for call in calls:
-            for view in _sides(call)[1]:
-                self.there[view.buffer] = {CPU}
+    # -- what goes ----------------------------------------------------------------------------------------------------
+
+    def _going(self, steps: Sequence[_Step]) -> list[bool]:
+        """Return for each step whether it is run on the device."""
+        network, copy = FlowNetwork(), self._class.copy_cost()
+        nodes = [self._add_step(network, step) for step in steps]
+        for buffer, writer, readers in self._contents(steps, nodes):
+            own = self._buffers[buffer]
+            nbytes = example_value(own.size) * itemsize(own.dtype)
+            _add_copies(network, writer, readers, round(copy.call + copy.byte * nbytes))
+        staying = network.cut()
+        return [node not in staying for node in nodes]
+
+    def _add_step(self, network: FlowNetwork, step: _Step) -> int:
+        """Return the node of a step, with what it costs on either side."""
+        if step.served is None:
+            return SOURCE
+        call = step.served.call
+        if call.desc.device != CPU:
+            return SINK
+        node = network.node()
+        network.edge(SOURCE, node, round(_time(call, self._class.kernel_cost(call.desc.family))))
+        network.edge(node, SINK, call.work)
+        return node
+
+    def _contents(self, steps: Sequence[_Step], nodes: Sequence[int]) -> Iterator[tuple[int, int, set[int]]]:
+        """Yield each contents that a buffer has for a time: the buffer, who writes them, and all who need them."""
+        last: dict[int, tuple[int, set[int]]] = {
+            index: (SOURCE, set()) for index, there in enumerate(self.there) if there and not self._is_shared(index)
+        }
+        for step, node in zip(steps, nodes, strict=True):
+            for buffer in step.needed:
+                if buffer in last:
+                    last[buffer][1].add(node)
+            for buffer in step.written:
+                if buffer in last:
+                    yield buffer, *last[buffer]
+                last[buffer] = node, set()
+        for port in self._program.outputs:
+            if port.buffer in last:
+                last[port.buffer][1].add(SOURCE)
+        for buffer, (writer, readers) in last.items():
+            yield buffer, writer, readers
+
+    # -- placing ------------------------------------------------------------------------------------------------------
+
+    def _add(self, step: _Step, device: str) -> None:
+        name = next(iter(step.calls[0].nodes), "a call")  # for the names of copies
+        for buffer in step.needed:
+            self._bring(buffer, device, name)
+        self._calls += step.calls if device == CPU or step.served is None else [self._moved(step.served)]
+        for buffer in step.written:
+            self.there[buffer] = {device}
 
     def _bring(self, buffer: int, device: str, name: str) -> None:
         """Copy the contents of a buffer to a device, if there are any and they are elsewhere."""
         there = self.there[buffer]
-        if not there or device in there:
+        if not there or device in there or self._is_shared(buffer):
             return
-        if device != CPU and self._is_shared(self._program.buffers[buffer]):
-            self._twin(buffer)
-        else:
-            source, target = (self._on(buffer, each) for each in (next(iter(there)), device))
-            self._calls.append(self._copy(source, target, name))
+        source, target = (self._on(buffer, each) for each in (next(iter(there)), device))
+        self._calls.append(self._copy(source, target, name))
         there.add(device)
 
     def _copy(self, source: int, target: int, name: str) -> HostCall:
@@ -112,31 +189,127 @@ class _Placing:
         if buffer not in self.twins:
             own = self._program.buffers[buffer]
             self.twins[buffer] = len(self._buffers)
-            kept = self._is_shared(own)
-            self._buffers.append(
-                replace(own, device=self._device) if kept
-                else Buffer("temporary", own.dtype, own.size, own.zeroed, device=self._device)
-            )  # fmt: skip
+            self._buffers.append(Buffer("temporary", own.dtype, own.size, own.zeroed, device=self._device))
         return self.twins[buffer]
 
-    @staticmethod
-    def _is_shared(buffer: Buffer) -> bool:
+    def _is_shared(self, buffer: int) -> bool:
         """Return whether a buffer is a constant that is uploaded once, not at each call: no table of a size."""
-        return buffer.kind == "constant" and buffer.table is None and buffer.source is not None
+        own = self._program.buffers[buffer]
+        return own.kind == "constant" and own.table is None and own.source is not None
 
     def _covers(self, view: View) -> bool:
         """Return whether a view is surely all of its buffer."""
         size: Any = self._program.buffers[view.buffer].size
         return bool(always_equal(prod(extent for extent, _ in view.dims), size))
 
-    def _kernel(self, call: KernelCall) -> OpDesc | None:
+    # -- kernels, and constants as they take them ---------------------------------------------------------------------
+
+    def _served(self, call: KernelCall) -> _Served | None:
         """Return the device's kernel for a call; None if it has none for what is computed, or for how operands lie."""
+        desc, constants = call.desc, dict[int, tuple[Unpacked, ConstantLayout | None]]()
         layouts = {self._program.buffers[view.buffer].layout for view in call.views} - {""}
-        if layouts and not layouts <= {*(self._class.layouts(call.desc.family) or ())}:
+        if layouts and not layouts <= {*(self._class.layouts(desc.family) or ())}:
             return None
-        if call.desc not in self._known:
-            self._known[call.desc] = self._class.kernel(call.desc)
-        return self._known[call.desc]
+        for number, view in enumerate(call.inputs):
+            if self._is_shared(view.buffer):
+                given = self._given(call, number)
+                if given.view is not view:
+                    desc = _taking(desc, number, given.buffer.dtype, _shape(given.view), "ND", given.attrs)
+                layout = self._class.constant(desc, number) if desc.device == CPU else None
+                if layout is not None:
+                    desc = _taking(desc, number, given.buffer.dtype, layout.shape(_shape(given.view)), layout.name)
+                constants[number] = given, layout
+        if desc not in self._known:
+            self._known[desc] = self._class.kernel(desc) if desc.device == CPU else desc
+        kernel = self._known[desc]
+        return None if kernel is None else _Served(call, kernel, constants)
+
+    def _given(self, call: KernelCall, number: int) -> Unpacked:
+        """Return a constant as the device is to have it: packed only for kernels that take it so."""
+        view, is_plain = call.views[number], call.desc.inputs[number].format == "ND"
+        own = self._program.buffers[view.buffer]
+        unpacked = None if is_plain or call.desc.device != CPU else own.unpacked
+        return unpacked or Unpacked(own, view, {})
+
+    def _moved(self, served: _Served) -> KernelCall:
+        """Return a call on the device."""
+        views = list(served.call.views)
+        for number, view in enumerate(views):
+            if number in served.constants:
+                dtype = served.kernel.operands[number].dtype
+                views[number] = self._constant(view.buffer, *served.constants[number], dtype)
+            else:
+                views[number] = view._replace(buffer=self._twin(view.buffer))
+        return replace(served.call, desc=served.kernel, views=tuple(views))
+
+    def _constant(self, index: int, given: Unpacked, layout: ConstantLayout | None, dtype: str) -> View:
+        """Return a constant as a kernel of the device takes it, uploaded once."""
+        buffer, window = given.buffer, given.view
+        known = index, buffer is self._program.buffers[index], layout and (layout.name, dtype, window[1:])
+        if layout is not None:
+            buffer, window = _laid_out(buffer, window, layout, dtype)
+        if known not in self._constants:
+            self._constants[known] = len(self._buffers)
+            self._buffers.append(replace(buffer, device=self._device, unpacked=None))
+        return window._replace(buffer=self._constants[known])
+
+
+def _add_copies(network: FlowNetwork, writer: int, readers: set[int], time: int) -> None:
+    """Add the copy of what one wrote to the others, and from it: each is made at most once."""
+    others = readers - {writer}
+    if len(others) < 2:
+        for reader in others:
+            network.edge(writer, reader, time)
+            network.edge(reader, writer, time)
+        return
+    to, back = network.node(), network.node()
+    network.edge(writer, to, time)
+    network.edge(back, writer, time)
+    for reader in others:
+        network.edge(to, reader, inf)
+        network.edge(reader, back, inf)
+
+
+def _time(call: KernelCall, cost: DeviceCost) -> float:
+    """Return the nanoseconds that a call takes on the device."""
+    dims = [[(example_value(extent), example_value(step)) for extent, step in view.dims] for view in call.views]
+    time = cost.call
+    if cost.byte:
+        sizes = zip(call.desc.operands, dims, strict=True)
+        time += cost.byte * sum(prod(n for n, step in own if step) * itemsize(each.dtype) for each, own in sizes)
+    count = find(call.desc.family).products if cost.product else None
+    return time if count is None else time + cost.product * count(dims, dims[len(call.desc.inputs)])
+
+
+def _taking(
+    desc: OpDesc, number: int, dtype: str, shape: Sequence[int], layout: str, attrs: Mapping[str, Any] | None = None
+) -> OpDesc:
+    """Return the descriptor of the same on an operand in another layout."""
+    inputs = [*desc.inputs]
+    inputs[number] = Operand(inputs[number].name, dtype, (Dim(),) * len(shape), layout)
+    return replace(desc, inputs=tuple(inputs), attrs={**desc.attrs, **(attrs or {})})
+
+
+def _shape(view: View) -> tuple[int, ...]:
+    """Return the row-major shape of a view."""
+    return tuple(extent for extent, _ in reversed(view.dims))
+
+
+def _laid_out(buffer: Buffer, window: View, layout: ConstantLayout, dtype: str) -> tuple[Buffer, View]:
+    """Return a constant in a layout of a device, and the view of all of it."""
+    extents, steps = _shape(window), [step for _, step in reversed(window.dims)]
+    shape, read, named = layout.shape(extents), buffer.pack, buffer.source
+    assert read is not None  # noqa: S101 - as ``_is_shared`` says
+    assert named is not None  # noqa: S101
+
+    def pack() -> Array:
+        contents = read().reshape(-1)[window.offset :]
+        given = as_strided(contents, extents, [step * contents.itemsize for step in steps], writeable=False)
+        return np.ascontiguousarray(layout.pack(given), numpy_dtype(dtype))
+
+    dims = tuple(zip(reversed(shape), reversed(dense_strides(shape)), strict=True))
+    known = (*window[1:], layout.name, dtype)
+    return Buffer("constant", dtype, prod(shape), pack=pack, source=lambda: (named(), *known)), View(0, 0, dims)
 
 
 def _without_unused(program: Program) -> Program:
@@ -169,6 +342,6 @@ def _sides(call: Call) -> tuple[list[View], list[View]]:
     return reads, writes
 
 
-def _name(call: Call) -> str:
-    """Return the name of a node that a call computes, for the names of its copies."""
-    return next(iter(call.nodes), "a call")
+def _buffers_of(views: Iterable[View]) -> list[int]:
+    """Return the buffers of views, each once."""
+    return [*dict.fromkeys(view.buffer for view in views)]

@@ -6,15 +6,50 @@ what runs them; see ``DeviceClass``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
+from opbuild.platform.records import NamedTuple
 from opbuild.target.level import CPU, Target
+
+PACKED = "packed"
+"""The layout of constants as the CPU's kernels of a family take them."""
+
+
+class DeviceCost(NamedTuple):
+    """The nanoseconds of a copy, or of a call of a kernel: the sum of these.
+
+    Attributes:
+        call: However little there is to do.
+        byte: For each byte that is copied, or read or written.
+        product: For each multiplication with addition that the family counts (``Family.products``).
+    """
+
+    call: float = 0.0
+    byte: float = 0.0
+    product: float = 0.0
+
+
+class ConstantLayout(NamedTuple):
+    """A layout of constants that kernels of a device take.
+
+    Attributes:
+        name: Says, with the contents, exactly what ``pack`` returns; equal ones are stored once.
+        shape: Returns the row-major shape of a constant in this layout, from its own.
+        pack: Returns a constant in this layout; the kernel's operand has its element type.
+    """
+
+    name: str
+    shape: Callable[[tuple[int, ...]], tuple[int, ...]]
+    pack: Callable[[Any], Any]
 
 
 class DeviceClass(Protocol):
-    """What serves a class of devices; this package knows none of the types that it returns."""
+    """What serves a class of devices; this package knows few of the types that it returns.
+
+    What it says of kernels follows from the files of its compiler, whose digest is in keys of networks.
+    """
 
     def target(self) -> Target:
         """Return the target of code on this machine.
@@ -33,13 +68,27 @@ class DeviceClass(Protocol):
         """Return the descriptor with which a device computes a CPU's kernel, on the same operands.
 
         None if it has none: then the CPU computes it. The kernel is for any extents and strides that the CPU's is for.
+        An operand that is a constant lies as the model has it, and its format is ``ND``, unless the kernels of its
+        family take it packed (``layouts``), or in a layout that ``constant`` named: that is its format.
         """
 
     def layouts(self, family: str, /) -> Collection[str] | None:
-        """Return the layouts beside plain ones that its kernels of a family take, as families name them: ``blocked``.
+        """Return the layouts beside plain ones that its kernels of a family take: ``blocked``, ``packed``.
 
         None if it has no kernels of the family: its operands lie as the CPU takes them.
         """
+
+    def constant(self, desc: Any, number: int, /) -> ConstantLayout | None:
+        """Return the layout in which its kernel takes an input that is a constant; None: as it is given."""
+        return None
+
+    def kernel_cost(self, family: str, /) -> DeviceCost:
+        """Return the cost of its kernels of a family; 0: all calls that it has kernels for are run there."""
+        return DeviceCost()
+
+    def copy_cost(self) -> DeviceCost:
+        """Return the cost of a copy from the CPU or to it."""
+        return DeviceCost()
 
     def open(self) -> Any:
         """Return the device of this process (``runtime.devices.Device``); the same one each time."""

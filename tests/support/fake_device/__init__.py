@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from opbuild.kernel.artifact import ArtifactKind
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.target.devices import register
+from opbuild.target.devices import DeviceClass, register
 from opbuild.target.level import Target
 from support.fake_device import kernels
 from support.fake_device.compiler import HOLD, KIND, PythonCompiler, PythonSource
@@ -19,7 +19,7 @@ NAME = "fake"
 __all__ = ["CLASS", "HOLD", "NAME"]
 
 
-class FakeClass:
+class FakeClass(DeviceClass):
     """Serves the class; see ``DeviceClass``."""
 
     def __init__(self) -> None:

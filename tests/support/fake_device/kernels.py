@@ -31,6 +31,7 @@ def _matmul(desc: OpDesc) -> str:
     return (
         "left, right, *others, out = operands\n"
         + panels * (desc.attrs["rhs"] == "panels")
+        + "right = right.swapaxes(-1, -2)\n" * (desc.inputs[1].format == "turned")
         + f"out[...] = evaluate_expression(from_json({[*desc.attrs['epilogue']]!r}), others, left @ right)"
     )
 

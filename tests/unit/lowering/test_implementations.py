@@ -161,14 +161,15 @@ def test_a_module_for_another_target_stands_beside_the_usual_one(
         [each.emit.__module__ for each in implementations.implementations(("made", "Made"), target)]
         for target in ("cpu", "cuda")
     ]
-    assert names == [["opbuild.families.made_for_two.lowering"], ["opbuild.families.made_for_two.lowering_cuda"]]
+    on_cpu, on_cuda = (f"opbuild.families.made_for_two.lowering{target}" for target in ("", "_cuda"))
+    assert names == [[on_cpu], [on_cuda, on_cpu]]
     for name in ("", ".lowering", ".lowering_cuda"):
         monkeypatch.delitem(sys.modules, f"opbuild.families.made_for_two{name}")
 
 
-def test_what_is_for_another_target_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Implementations for several kinds of machines stand side by side."""
-    both = Implementation(print), Implementation(repr, target="cuda")
-    monkeypatch.setitem(IMPLEMENTATIONS, ("lowering", "Made"), both)
-    assert implementations.implementations(("lowering", "Made")) == both[:1]
-    assert implementations.implementations(("lowering", "Made"), "cuda") == both[1:]
+def test_what_is_for_another_target_is_asked_there_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device's own stand before those of the CPU beside it, unless these cost less."""
+    usual, own, cheap = Implementation(print), Implementation(repr, target="cuda"), Implementation(str, cost=0.5)
+    monkeypatch.setitem(IMPLEMENTATIONS, ("lowering", "Made"), (usual, own, cheap))
+    assert implementations.implementations(("lowering", "Made")) == (cheap, usual)
+    assert implementations.implementations(("lowering", "Made"), "cuda") == (cheap, own, usual)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -12,10 +13,11 @@ import pytest
 
 from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.lowering.placement import place
+from opbuild.lowering.placement import _Placing, place
 from opbuild.program import Buffer, HostCall, KernelCall, Port, Program, Repeated, View
 from opbuild.runtime.memory_plan import plan
-from opbuild.target.devices import register
+from opbuild.target import devices
+from opbuild.target.devices import DeviceClass, DeviceCost, register
 from opbuild.target.level import CPU
 from support.fuzzing import check_seeds
 from support.tiers import spans
@@ -24,7 +26,7 @@ NAME = "placed-on"
 SIZE = 12
 
 
-class Class:
+class Class(DeviceClass):
     """Has kernels for one family."""
 
     @staticmethod
@@ -41,6 +43,21 @@ class Class:
     def layouts(family: str, /) -> Collection[str] | None:
         """Return one layout beside plain ones."""
         return ("striped",) if family == "served" else None
+
+
+class Dear(Class):
+    """Says what its kernels and copies cost."""
+
+    def __init__(self, kernel: DeviceCost, copy: DeviceCost) -> None:
+        self.costs = kernel, copy
+
+    def kernel_cost(self, _: str, /) -> DeviceCost:
+        """Return the same for all."""
+        return self.costs[0]
+
+    def copy_cost(self) -> DeviceCost:
+        """Return the cost of a copy."""
+        return self.costs[1]
 
 
 CLASS = Class()
@@ -84,7 +101,7 @@ def drawn(draw: random.Random) -> Program:
         repeated = (repeated or Repeated(draw.randint(0, 1))) if draw.random() < 0.3 and not is_last else None
         halves[target] |= own if repeated is None or repeated.count else set()
         family = draw.choice(("served", "other"))
-        calls.append(KernelCall(desc(family, len(sources)), tuple(views), name, 0, repeated))
+        calls.append(KernelCall(desc(family, len(sources)), tuple(views), name, draw.randint(0, 99), repeated))
 
     targets = [index for index, kind in enumerate(kinds) if kind not in ("input", "constant")]
     outputs = [index for index, kind in enumerate(kinds) if kind == "output"]
@@ -148,6 +165,48 @@ def try_one(seed: int) -> tuple[str, str] | None:
 def test_random_programs_give_the_same_wherever_their_calls_are(seeds: range) -> None:
     """Copies bring what is read, and what is written in parts keeps the others; calls that repeat stay together."""
     check_seeds("programs on devices", try_one, seeds)
+
+
+def nanoseconds(program: Program, costs: Dear) -> float:
+    """Return the sum of what all calls that can be on either device take, and all copies."""
+    kernel, copy = costs.costs
+    total = 0.0
+    for call in program.calls:
+        nbytes = sum(4 * view.dims[0][0] for side in (call.inputs, call.outputs) for view in side if view)
+        if isinstance(call, HostCall):
+            total += call.is_copy * (copy.call + copy.byte * nbytes / 2)
+        else:
+            total += kernel.call + kernel.byte * nbytes if call.desc.device == NAME else call.work
+    return total
+
+
+def try_costs(seed: int, patch: pytest.MonkeyPatch) -> tuple[str, str] | None:
+    """Compare the placement of a seed's program at a seed's costs with all that there could be instead."""
+    draw = random.Random(seed)
+    program, copy = drawn(draw), DeviceCost(draw.randint(0, 60), draw.choice((0, 0, 1)))
+    dear = Dear(DeviceCost(draw.randint(0, 40), draw.choice((0, 0, 1))), copy)
+    with patch.context() as patched:
+        patched.setitem(devices._LOADED, NAME, dear)
+        placed = place(program, NAME)
+        for one, other in zip(ran(program), ran(placed), strict=True):
+            np.testing.assert_array_equal(one, other)
+        steps = [*_Placing(program, NAME)._steps()]
+        ways = [*itertools.product(*((False, True) if step.served else (False,) for step in steps))]
+        if len(ways) > 128:
+            return "too many", ""
+        totals = []
+        for way in ways:
+            patched.setattr(_Placing, "_going", lambda *_, way=way: way)
+            totals.append(nanoseconds(place(program, NAME), dear))
+    assert nanoseconds(placed, dear) == min(totals)
+    return ("split", "") if totals[0] > min(totals) < totals[-1] else None
+
+
+@pytest.mark.parametrize("seeds", spans(200, 50))
+def test_no_other_placement_of_a_program_costs_less(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all ways to place its calls, with the copies that each takes: on chains, and on whatever else is drawn."""
+    tally = check_seeds("costs of placements", lambda seed: try_costs(seed, monkeypatch), seeds)
+    assert tally.outcomes["split"] > len(seeds) / 20, tally
 
 
 def copies(calls: Sequence[Any]) -> int:

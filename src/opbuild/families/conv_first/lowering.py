@@ -10,7 +10,7 @@ from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import references
 from opbuild.lowering.implementations import serves
-from opbuild.lowering.rules.conv import Convolution, packed_weights, result_of
+from opbuild.lowering.rules.conv import Convolution, keep_unpacked, packed_weights, result_of
 from opbuild.lowering.strided import with_inner_stride
 from opbuild.lowering.windows import Window, each_padding
 
@@ -26,6 +26,7 @@ def lower_first(lowering: Lowering, conv: Convolution) -> None:
     window = conv.window
     shape = (blocks(conv.outputs), conv.inputs, window.kernel[1], window.kernel[0], BLOCK)
     weights = packed_weights(lowering, conv, "first", packing.pack_first, shape, run_time_weights.FIRST)
+    keep_unpacked(lowering, conv, first_layer.FAMILY.name, weights)
     source = lowering.plain(conv.node.inputs[0])
     if not is_one(source.strides[-1]) and not is_one(source.shape[-1]):
         source = lowering.dense(conv.node.inputs[0])

@@ -88,7 +88,7 @@ def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expr
         return None
     if type_.dtype not in BLOCKED_TYPES or len(type_.shape) not in (3, 4):
         return None
-    if not lowering.takes(family.FAMILY, BLOCKED):
+    if not lowering.takes(family.FAMILY.name, BLOCKED):
         return None
     values = []
     for name in names:

@@ -25,6 +25,7 @@ from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import constant_step, viewed_as, with_inner_stride
 from opbuild.platform.arrange import arrange
 from opbuild.platform.records import replace
+from opbuild.target.devices import PACKED
 
 _ADJACENT = 64
 """Numbers of a row that are moved at once: those of a panel's rows are 8 KiB."""
@@ -96,7 +97,9 @@ def _constant_right(lowering: Lowering, product: Product) -> None:
     assert constant is not None  # noqa: S101 - as ``_is_constant`` says
     in_pairs = lowering.machine.pairs and lowering.type(constant[0]).dtype == "bfloat16"
     in_pairs = in_pairs and product.impl_mode != HIGH_PRECISION
-    weights = panels(lowering, *constant, in_pairs)
+    weights, right = panels(lowering, *constant, in_pairs), product.rhs
+    if not lowering.takes(matmul.FAMILY.name, PACKED):
+        weights.storage.unpacked = viewed_as(right, right.shape[-2:], right.strides[-2:]), {"rhs": "rows"}
     rows = turned_once(lowering, as_rows(lowering, product))
     _emit(lowering, replace(rows, rhs=weights), "pairs" if in_pairs else "panels", 1)
 

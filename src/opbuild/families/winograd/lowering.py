@@ -19,7 +19,7 @@ from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import references
 from opbuild.lowering.implementations import serves
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
-from opbuild.lowering.rules.conv import Convolution, packed_weights, result_of
+from opbuild.lowering.rules.conv import Convolution, keep_unpacked, packed_weights, result_of
 
 
 def _is_three_by_three(_lowering: Lowering, conv: Convolution) -> bool:
@@ -50,6 +50,7 @@ def _by_tiles(lowering: Lowering, conv: Convolution, *, turned: bool) -> bool:
         shape = ((tile + 2) ** 2, blocks(conv.outputs), blocks(conv.inputs) * BLOCK, BLOCK)
         pack = partial(packing.pack_winograd, tile=tile)
         weights = packed_weights(lowering, conv, f"winograd {tile}", pack, shape, ())
+        keep_unpacked(lowering, conv, winograd.FAMILY.name, weights)
     else:
         if example_value(prod(window.out) * conv.images) < LEAST_POSITIONS:
             return False

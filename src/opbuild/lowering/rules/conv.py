@@ -19,6 +19,7 @@ from opbuild.lowering.operands import Blocked, OperandRef, Plain
 from opbuild.lowering.strided import viewed_as
 from opbuild.lowering.windows import ConvolvedWindows, image_shape, window_of
 from opbuild.platform.records import dataclass, replace
+from opbuild.target.devices import PACKED
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ def emit_images(
 ) -> None:
     """Emit a family that reads a blocked window, or its taps, and writes a blocked value, its channels in ``order``."""
     window = conv.window
+    if order is None:
+        keep_unpacked(lowering, conv, desc.family, weights)
     source = source or lowering.blocked(conv.node.inputs[0])
     source.storage.grow_halo(*window.halo)
     extra = [references(conv.epilogue, lowering, conv.outputs, image) for image in lowering.images(conv.images)]
@@ -115,10 +118,7 @@ def packed_weights(
         found = run_time_weights.in_blocks(lowering, conv.weights, conv.node.name) if by_kernel else None
         if found is not None:
             return found
-        weights = lowering.plain(conv.weights)
-        co, ci, *taps = weights.shape
-        flat = weights if len(taps) == 2 else viewed_as(weights, (co, ci, 1, *taps), _with_row(weights.strides))
-        return run_time_weights.packed(lowering, flat, layout, conv.node.name)
+        return run_time_weights.packed(lowering, _plain_weights(lowering, conv), layout, conv.node.name)
 
     def late() -> Array:
         array, factors = factors_of(lowering.graph.constants, conv.weights)
@@ -128,6 +128,14 @@ def packed_weights(
     return lowering.packed((conv.weights,), recipe, shape, "float32", late)
 
 
-def _with_row(strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of weights of one spatial dimension with those of a height of 1."""
-    return (*strides[:2], 0, *strides[2:])
+def keep_unpacked(lowering: Lowering, conv: Convolution, family: str, weights: Plain) -> None:
+    """Keep constant weights as the model has them, too, where the device's kernels of a family take them so."""
+    if not lowering.takes(family, PACKED) and weights.storage.kind == "constant":
+        weights.storage.unpacked = _plain_weights(lowering, conv), {}
+
+
+def _plain_weights(lowering: Lowering, conv: Convolution) -> Plain:
+    """Return weights as the model has them, with a height of 1 if they have one spatial dimension."""
+    weights = lowering.plain(conv.weights)
+    (co, ci, *taps), strides = weights.shape, weights.strides
+    return weights if len(taps) == 2 else viewed_as(weights, (co, ci, 1, *taps), (*strides[:2], 0, *strides[2:]))
