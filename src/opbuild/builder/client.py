@@ -85,7 +85,8 @@ class CompileServer:
         self._unpacker = Unpacker()
         self._asked: set[int] = set()
         self._waiting: list[tuple[dict[str, Any], bytes]] = []
-        self._end = weakref.finalize(self, _end_process, self._process, os.getpid())
+        # As a callback only of a server that an interrupt has dropped: all others are closed.
+        self._end = weakref.finalize(self, _end_process, self._process, os.getpid())  # noqa: TID251
         self.rest(resting=False)
         if not is_urgent:
             with contextlib.suppress(OSError):  # processes that it starts from now on let others go first, too
