@@ -263,7 +263,7 @@ def _sound(header: Mapping[str, Any], files: bytes, digest: str) -> Message | No
     return answer | {"pipeline": str(header["pipeline"]), "files": sizes}, bytes(files)
 
 
-def operators_at_once(executor: Executor) -> int:
+def max_in_flight(executor: Executor) -> int:
     """Return the number of operators that keep an executor busy."""
     return workers_of(executor) * AHEAD * LARGEST_BATCH
 

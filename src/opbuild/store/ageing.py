@@ -19,8 +19,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from itertools import count, groupby
+from itertools import groupby
 from time import perf_counter
 
 from opbuild.events import Watch, unwatched
@@ -29,7 +28,7 @@ from opbuild.files.trust import PRIVATE, Trust
 from opbuild.files.writing import written
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
-from opbuild.store.concurrent_map import concurrent_map
+from opbuild.store.concurrent_map import watched_map
 from opbuild.store.inventory import (
     FEW_FILES,
     LOOKED_AT,
@@ -292,21 +291,15 @@ def remove(items: Sequence[Item], network_meta: Path, young: float = 0.0, watch:
         young: Seconds since its last use for which an item stays.
         watch: Told how many items were dealt with.
     """
-    now, numbers = time.time(), count()
-    watch(next(numbers), len(items))
-
-    def goes(item: Item) -> bool:
-        idle = now - item.last_use
-        return idle >= young if item.kind != "private" else is_rubbish(item.name, idle)
+    now = time.time()
 
     def remove_one(item: Item) -> bool:
-        gone = goes(item) and remove_files(item.files)
-        watch(next(numbers), len(items))
-        return gone
+        idle = now - item.last_use
+        goes = idle >= young if item.kind != "private" else is_rubbish(item.name, idle)
+        return goes and remove_files(item.files)
 
-    removed: list[Item] = []
-    for _, part in groupby(items, lambda item: item.kind == "weight"):  # networks are gone before their weights go
-        with closing(concurrent_map(part, remove_one)) as done:
-            removed += [item for item, gone in done if gone]
+    parts = [list(part) for _, part in groupby(items, lambda item: item.kind == "weight")]
+    done = watched_map([(part, remove_one) for part in parts], watch)  # networks are gone before their weights go
+    removed = [item for item, gone in done if gone]
     remove_references(network_meta / "weights", {item.name for item in removed if item.kind == "weight"})
     return tuple(removed)
