@@ -37,7 +37,7 @@ _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class ServerEndedError(Exception):
-    """The server ended although requests were open; the text is what it said last."""
+    """The server ended although requests were open; the text is its last output."""
 
 
 class CompileServer:

@@ -68,7 +68,7 @@ class _Request:
 
 @dataclass(eq=False, repr=False)
 class SpreadServer:
-    """Compiles what it is sent by an executor. One thread at a time may use it.
+    """Compiles the requests that it is sent by an executor. One thread at a time may use it.
 
     Attributes:
         executor: Where batches go; it belongs to the caller, who shuts it down.
@@ -275,7 +275,7 @@ def workers_of(executor: Executor) -> int:
 
 
 class RefusedError(Exception):
-    """This process cannot compile what the keys say; the text is why."""
+    """This process cannot compile the operators of the keys; the text is why."""
 
 
 def compile_batch(batch: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class WorkOwner(Protocol):
 
 @dataclass(eq=False, repr=False)
 class Work:
-    """A build under way: compiles in the background what must be; ``Builder.start`` makes it.
+    """A build under way: compiles missing operators in the background; ``Builder.start`` makes it.
 
     Attributes:
         builder: Says how, and has the compile server.

@@ -435,7 +435,7 @@ def _of_network(network: Description) -> Row:
 
 
 def statistics(numbers: Stats) -> Row:
-    """Return the sizes of what is stored, and the results of look-ups."""
+    """Return the sizes of stored items, and the results of look-ups."""
     counters = numbers.counters
     return {
         "stored": {STORED[kind]: {"count": n, "bytes": numbers.nbytes[kind]} for kind, n in numbers.count.items()},

@@ -148,7 +148,7 @@ class _NetworkRequest:
 
 @dataclass(frozen=True, eq=False)
 class _OpenedModel:
-    """The same, with what is known of the model."""
+    """The same, with the opened model."""
 
     source: ModelSource
     signature: Shapes

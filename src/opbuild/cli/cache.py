@@ -86,7 +86,7 @@ def ls(as_json: bool, **place: Any) -> None:
 
 
 def _sum(numbers: Stats) -> str:
-    """Return a line that sums up what is stored; its total, which is that of ``du``, stands at the end."""
+    """Return a line that sums up the store; its total, which is that of ``du``, stands at the end."""
     parts = [
         f"{counted(numbers.count[kind], thing, things)} ({size(numbers.nbytes[kind])})"
         for kind, (thing, things) in _THINGS.items()
@@ -263,7 +263,7 @@ def verify_place(config: Config, *, repair: bool, as_json: bool) -> int:
 def _looked_through(
     place: Any, line: Callable[[Any], str], *, repair: bool, as_json: bool
 ) -> tuple[int, list[Any], int, str]:
-    """Look at everything in a place, remove what is damaged if that is wanted, and tell of each.
+    """Look at everything in a place, remove damaged items if that is wanted, and tell of each.
 
     Returns:
         How many items there are, the problems, how many items were removed, and words for the last two.

@@ -1,4 +1,4 @@
-"""``opbuild push``, ``pull``, ``cache export`` and ``cache import``: what models need, to other stores and to files."""
+"""``opbuild push``, ``pull``, ``cache export`` and ``cache import``: the needs of models, to other stores and files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
 
 
 def _moved(done: Transfer, how: str) -> str:
-    """Return the numbers of what was moved, and of the operators that were there."""
+    """Return the numbers of items that were moved, and of operators that were there."""
     records = f"{counted(done.records, 'record')} of tuning, " if done.records else ""
     moved = f"{records}{counted(done.operators, 'operator')} and {counted(done.networks, 'network')} {how}"
     return f"{moved}, {counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"

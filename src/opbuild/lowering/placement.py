@@ -130,7 +130,7 @@ class _Placing:
         return bool(always_equal(prod(extent for extent, _ in view.dims), size))
 
     def _kernel(self, call: KernelCall) -> OpDesc | None:
-        """Return the device's kernel for a call; None if it has none for what is computed, or for how operands lie."""
+        """Return the device's kernel for a call; None if it has none for the operation, or for its operands' layout."""
         layouts = {self._program.buffers[view.buffer].layout for view in call.views} - {""}
         if layouts and not layouts <= {*(self._class.layouts(call.desc.family) or ())}:
             return None

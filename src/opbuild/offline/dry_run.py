@@ -110,7 +110,7 @@ class _Enough(Exception):  # noqa: N818 - it ends a run, and is no error
 
 
 class _DryRun(Segments):
-    """Segments of which what a break may wait for is taken in turn: either branch of an If, values, or none."""
+    """Segments whose breaks take each outcome in turn: either branch of an If, values, or none."""
 
     def __init__(self, model: ModelSource, first: FirstSegment) -> None:
         self._sources = _MetSegments()
@@ -251,7 +251,7 @@ class _Maker:
 
 
 class _Stand:
-    """Stands for what runs a segment."""
+    """Stands for the executor of a segment."""
 
     arena_size = 0
     make: Callable[[Sequence[TensorType]], list[Array]]

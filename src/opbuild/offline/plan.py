@@ -1,4 +1,4 @@
-"""The needs of an offline model, for its signatures or ranges: what a build, a preview and a check begin with."""
+"""The needs of an offline model, for its signatures or ranges: the start of a build, a preview and a check."""
 
 from __future__ import annotations
 

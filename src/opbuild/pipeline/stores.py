@@ -144,7 +144,7 @@ class Stores:
 
     @property
     def _turns(self) -> Flights | None:
-        """Which process of this host asks for what several lack; None where they share no folder."""
+        """The single flights of this host's processes; None where they share no folder."""
         from opbuild.store.claims import Flights
         from opbuild.store.peers import claims_folder
 
@@ -246,7 +246,7 @@ class Stores:
         return claims
 
     def packer(self) -> Packer:
-        """Return the packer of the constants of one build; it finds what this process has packed before."""
+        """Return the packer of the constants of one build; it finds weights that this process has packed before."""
         BACKGROUND_WRITER.finish()
         return self._stored_networks.packer(stored=self.setup.stores_networks, reuse=self.setup.starts_stored)
 

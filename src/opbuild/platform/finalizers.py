@@ -1,4 +1,4 @@
-"""Finalizers: what is done once an object is gone, without a line of Python.
+"""Finalizers: steps that are taken once an object is gone, without a line of Python.
 
 The handler of a signal runs between two lines of Python. In a destructor, or in the callback of a weak reference, what
 it raises is dropped: after a ``KeyboardInterrupt`` there the program would go on. So nothing here calls Python's code.

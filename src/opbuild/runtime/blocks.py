@@ -37,7 +37,7 @@ class User(Protocol[A]):
 
     @property
     def calls(self) -> object:
-        """The state that users share for which what one prepared can be filled with the numbers of another."""
+        """The state that users share whose prepared calls can be filled with each other's numbers."""
 
     def prepare(self, memory: Array, others: Mapping[str, DeviceMemory]) -> A:
         """Return the prepared state of a call in some memory, and in some of other devices."""

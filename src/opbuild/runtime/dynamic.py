@@ -106,7 +106,7 @@ Decide = Callable[[Record, Array], Decision]
 
 
 class Sized(NamedTuple):
-    """A record bound to a size: what runs it, and what computes its calls."""
+    """A record bound to a size: its executor, and the decision on its kernels."""
 
     executor: Executor
     decision: Decision
@@ -132,7 +132,7 @@ class Choice(NamedTuple):
 
 
 class DynamicNetwork:
-    """A record for several input signatures, and what its bindings have in common. One thread at a time may bind.
+    """A record for several input signatures, and the state that its bindings share. One thread at a time may bind.
 
     Args:
         record: The record.
@@ -356,7 +356,7 @@ class _Bucket:
 
 
 class _Limits:
-    """The limits of chosen kernels on the extents and strides of what they compute, as columns.
+    """The limits of chosen kernels on the extents and strides of their operands, as columns.
 
     Args:
         network: The network.

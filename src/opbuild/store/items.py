@@ -234,7 +234,7 @@ def publish_files(folder: Path, files: Files, linked_from: Path | None = None) -
 
 
 class _RemovedError(Exception):
-    """Somebody removed what was being written, or the folder."""
+    """Somebody removed the file that was being written, or the folder."""
 
 
 def _publish(folder: Path, files: Files, linked_from: Path | None) -> None:

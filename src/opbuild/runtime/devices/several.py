@@ -114,7 +114,7 @@ def _read(device: Device, address: int, arrays: Sequence[Array | None], view: Vi
 
 
 def awaited(steps: Sequence[Step], names: Sequence[str]) -> list[Step]:
-    """Return steps with the same arguments that wait until devices have done what they were asked for."""
+    """Return steps with the same arguments that wait until devices have finished their requests."""
 
     def waiting(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
