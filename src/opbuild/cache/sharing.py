@@ -218,11 +218,11 @@ def _of_models(
     for model in models:
         session, source, signature = _model(model, setup, shapes)
         stores = session.stores
-        untuned = stores.images.key(source.declaration.name, source.digest, source.types(signature))
-        own = stores.images.own(untuned, remote.networks.answers(untuned))
+        untuned = stores.networks.key(source.declaration.name, source.digest, source.types(signature))
+        own = stores.networks.own(untuned, remote.networks.answers(untuned))
         if own is None:
-            own = stores.images.made_by(untuned, _planned(source, signature, session).programs[0].answers)
-        is_lacking = isinstance(_stored(own, setup), Reason) and not any(stores.images.dynamic_networks(source))
+            own = stores.networks.made_by(untuned, _planned(source, signature, session).programs[0].answers)
+        is_lacking = isinstance(_stored(own, setup), Reason) and not any(stores.networks.dynamic_networks(source))
         manifest = remote.networks.manifest(own)
         absent = manifest.elsewhere if isinstance(manifest, Reason) else ""
         if isinstance(manifest, Reason) and manifest.code != ABSENT:
@@ -255,7 +255,7 @@ def _with_symbolic_extents(source: ModelSource, stores: Stores, remote: Remote) 
     """Return the networks of a model that are there and are for several sizes."""
     found = list[Manifest]()
     for number in count():
-        manifest = remote.networks.manifest(stores.images.dynamic_key(source, number))
+        manifest = remote.networks.manifest(stores.networks.dynamic_key(source, number))
         if isinstance(manifest, Reason):
             return found
         found.append(manifest)
@@ -264,7 +264,7 @@ def _with_symbolic_extents(source: ModelSource, stores: Stores, remote: Remote) 
 
 def _with_other_variants(untuned: NetworkKey, own: NetworkKey, stores: Stores, remote: Remote) -> Manifest | None:
     """Return a network that is there with other variants than tuning chooses here; None if none is."""
-    others = (each for each in stores.images.others(untuned, remote.networks.answers(untuned)) if each != own)
+    others = (each for each in stores.networks.others(untuned, remote.networks.answers(untuned)) if each != own)
     manifests = map(remote.networks.manifest, others)
     return next((each for each in manifests if isinstance(each, Manifest)), None)
 
@@ -321,7 +321,7 @@ def named_remote(config: Config, target: BuildTarget, *, reads_all: bool) -> Rem
     return remote_for_transfer(config.remote or stores.policy.remote, stores.setup)
 
 
-def asked(remote: Remote) -> list[CheckStep]:
+def probe(remote: Remote) -> list[CheckStep]:
     """Ask a remote store to read, and where builds write to it, to write and to remove a small object."""
     objects, service, path = remote.objects, remote.service, f"{NAMESPACE}check/{os.urandom(8).hex()}"
     steps: list[tuple[str, Callable[[], Data | Reason | None]]] = [

@@ -124,10 +124,10 @@ def networks_of(source: ModelSource, shapes: Shapes, session: Session) -> list[t
     That is the network of this size alone, or those with symbolic extents where these are stored and that is not.
     """
     needed = session.plan([source.graph(shapes, Clock())], Clock())
-    images = session.stores.images
-    key = images.key(source.declaration.name, source.digest, source.types(shapes))
-    own = images.made_by(key, needed.programs[0].answers)
-    opened = [] if images.is_stored(own) else list(images.dynamic_networks(source))
+    known = session.stores.networks
+    key = known.key(source.declaration.name, source.digest, source.types(shapes))
+    own = known.made_by(key, needed.programs[0].answers)
+    opened = [] if known.is_stored(own) else list(known.dynamic_networks(source))
     return opened or [(own, needed.kernels)]
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _THINGS: dict[Kind, tuple[str, str]] = {
-    "operator": ("operator", ""), "image": ("network", ""), "weight": ("packed weight", ""),
+    "operator": ("operator", ""), "network": ("network", ""), "weight": ("packed weight", ""),
 }  # fmt: skip
 """What ``ls`` counts."""
 
@@ -335,7 +335,7 @@ def check(repair: bool, as_json: bool, **place: Any) -> int:
     Fails if it refuses, is slow, or others can write to its folder: builds then go on without it. With --repair exits
     with 1 if something is damaged and stays.
     """
-    from opbuild.cache.sharing import asked, named_remote
+    from opbuild.cache.sharing import named_remote, probe
 
     config, level = locate(**place)
     remote = named_remote(config, level, reads_all=repair)
@@ -345,7 +345,7 @@ def check(repair: bool, as_json: bool, **place: Any) -> int:
         raise OptionError("there is no remote store", "name one: --remote URL, OPBUILD_REMOTE or op_cache.ini")
     if repair:
         return _repair(remote, as_json)
-    steps, url = asked(remote), remote.service.address.url
+    steps, url = probe(remote), remote.service.address.url
     if as_json:
         print_json({"remote": url, "mode": config.remote_mode,
                     "steps": [{"step": n, "answer": w, "milliseconds": ms} for n, w, ms in steps]})  # fmt: skip

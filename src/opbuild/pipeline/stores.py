@@ -178,13 +178,13 @@ class Stores:
         return self.remote is not None and not self.remote.writes
 
     @lazy_property
-    def images(self) -> BuildNetworks:
+    def networks(self) -> BuildNetworks:
         """The networks that are stored whole; their keys say tuning's choices, here or elsewhere."""
         config = self._config
         if config.tune_bank_path.strip() and self.setup.uses_bank and self.remote is not None:
             self.remote.take_bank(config.tune_bank)
         return BuildNetworks(
-            self.setup, self._stored_networks, None if self._like is None else self._like.images.blocks
+            self.setup, self._stored_networks, None if self._like is None else self._like.networks.blocks
         )
 
     @lazy_property

@@ -202,7 +202,7 @@ class _Shrinking:
         self._size = self.inventory.nbytes
         self._items = sorted(self.inventory.items, key=lambda item: (item.last_use, item.name))
         self._weights = {item.name: item for item in self._items if item.kind == "weight"}
-        self._mapped = {item.mark: self.weights_of(item) for item in self._items if item.kind == "image"}
+        self._mapped = {item.mark: self.weights_of(item) for item in self._items if item.kind == "network"}
         self._users = Counter(digest for digests in self._mapped.values() for digest in digests)
 
     def victims(self) -> Iterator[Item]:
@@ -210,7 +210,7 @@ class _Shrinking:
             if item.kind == "private" and is_rubbish(item.name, self.now - item.last_use):
                 yield self._gone(item)
         orphans = [item for name, item in self._weights.items() if not self._users[name]]
-        for item in [*orphans, *(item for item in self._items if item.kind in ("image", "memo", "origin"))]:
+        for item in [*orphans, *(item for item in self._items if item.kind in ("network", "memo", "origin"))]:
             if self._size <= self.remaining:
                 return
             if self._is_idle(item):
@@ -245,7 +245,7 @@ def _is_recent(last_use: float, now: float) -> bool:
 
 def _is_in_use_again(item: Item, now: float) -> bool:
     with contextlib.suppress(OSError):
-        return item.kind in ("operator", "image") and now - Path(item.mark).stat().st_atime < PROTECTED_SECONDS
+        return item.kind in ("operator", "network") and now - Path(item.mark).stat().st_atime < PROTECTED_SECONDS
     return False
 
 
@@ -254,8 +254,8 @@ def remove_idle(kernel_meta: Path, network_meta: Path, seconds: float, watch: Wa
     inventory, now = survey(kernel_meta, network_meta), time.time()
     idle = [item for item in inventory.items if item.kind not in REMEMBERED and now - item.last_use > seconds]
     kept = {item.mark for item in inventory.items} - {item.mark for item in idle}
-    images = [item for item in inventory.items if item.kind == "image" and item.mark in kept]
-    mapped = frozenset[str]().union(*map(weights_of, images))
+    networks = [item for item in inventory.items if item.kind == "network" and item.mark in kept]
+    mapped = frozenset[str]().union(*map(weights_of, networks))
     chosen = [item for item in idle if item.kind != "weight" or item.name not in mapped]
     return remove(chosen, network_meta, young=seconds, watch=watch)
 

@@ -33,7 +33,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
-Kind = Literal["operator", "image", "memo", "weight", "reference", "note", "origin", "private", "settings"]
+Kind = Literal["operator", "network", "memo", "weight", "reference", "note", "origin", "private", "settings"]
 
 REMEMBERED: frozenset[Kind] = frozenset({"reference", "note"})
 """Kinds of what is only remembered of the rest, and has no age of its own."""

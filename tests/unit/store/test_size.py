@@ -331,7 +331,7 @@ def test_weights_that_networks_share_are_read_once(
 
     monkeypatch.setattr(cache_module, "digest_file", counted)
     found = Cache(tmp_path / "rank_0" / "kernel_meta", tmp_path / "rank_0" / "network_meta")
-    assert len(found.items("image")) == 2
+    assert len(found.items("network")) == 2
     assert list(found.problems()) == []
     assert len(read) == len(set(read)) == len(found.items("weight")) > 0
 
