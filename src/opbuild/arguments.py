@@ -97,7 +97,7 @@ def _kind_of(function: str, argument: str) -> ArgumentKind:
 
 
 def _without_inside(error: OpbuildError) -> OpbuildError:
-    """Forget where in opbuild an error arose: what is at fault is the user's, and the message names it.
+    """Forget where in opbuild an error arose: the fault is the user's, and the message names it.
 
     The frames stay where one is not opbuild's: a function of the user's was called.
     """

@@ -145,7 +145,7 @@ class OutOfRangeError(RunError, IndexError):
 
 
 class ChangesError(RunError):
-    """A run failed while it replaced what it was given: some of that may be new, some old."""
+    """A run failed while it replaced its inputs: some of them may be new, some old."""
 
 
 class RankError(OpbuildError):

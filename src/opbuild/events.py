@@ -32,7 +32,7 @@ class CompileFinished(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Nothing is left to compile but what others compile: the operator ``name``, by ``holder``, for ``seconds`` now."""
+    """Only operators that others compile are left: ``name``, by ``holder``, for ``seconds`` now."""
 
     name: str
     holder: str

@@ -167,14 +167,14 @@ class Programs:
             packer = session.stores.packer()
             (network,) = session.build(needed, builder, packer, clock)
         network = network.followed_by(graph.follows)
-        images, built = session.stores.images, network.built
+        networks, built = session.stores.networks, network.built
         dynamic = self._dynamic(network.record, network.constants.arrays)
         with clock("start"), self._lock:
             self._add(built.symbols, self._modules(built.code))
             if dynamic.bind(shapes, self._kernels) is None:
                 raise BuildError("a network does not serve the size at which it was lowered")
         number = next((n for n, each in enumerate(self._opened) if each.is_for_sizes_of(dynamic)), len(self._opened))
-        session.keep(images.dynamic_key(self._source, number), self._source, network, packer, clock)
+        session.keep(networks.dynamic_key(self._source, number), self._source, network, packer, clock)
         self._opened[number : number + 1] = [dynamic]
         self._source.forget()
         return {built.symbols[desc]: operator for desc, operator in built.operators.items()}
@@ -183,10 +183,10 @@ class Programs:
         """Load the next stored program; return whether there was one."""
         if self._is_loaded or not self._source.declaration.is_open:
             return False
-        images, found = self._session.stores.images, None
+        networks, found = self._session.stores.networks, None
         try:
             if self._stored < MOST_PROGRAMS:
-                found = images.load_dynamic(images.dynamic_key(self._source, self._stored))
+                found = networks.load_dynamic(networks.dynamic_key(self._source, self._stored))
             if found is not None:
                 self._add(found.symbols, self._modules(found.library))
                 self._opened.append(self._dynamic(found.record, found.constants))
@@ -201,7 +201,7 @@ class Programs:
         from opbuild.backend.evaluate import evaluate
         from opbuild.runtime.dynamic import DynamicNetwork  # a network of one size has none
 
-        return DynamicNetwork(record, constants, evaluate, self._session.stores.images.blocks)
+        return DynamicNetwork(record, constants, evaluate, self._session.stores.networks.blocks)
 
     # -- binding ------------------------------------------------------------------------------------------------------
 

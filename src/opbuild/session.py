@@ -132,14 +132,14 @@ class Session:
 
                 first = first_tier(needed, session.setup, builder, clock)
                 key, needed = (key, needed) if first is None else (None, first)
-            known = session.stores.images.start_made(key, needed.programs[0].answers, clock)
+            known = session.stores.networks.start_made(key, needed.programs[0].answers, clock)
             if known is not None:
                 return known
             packer = session.stores.packer()
             (network,) = session.build(needed, builder, packer, clock)
         network = network.followed_by(graph.follows)
         with clock("start"):
-            executor = session.stores.images.run(network.record, network.built.code, network.constants.arrays)
+            executor = session.stores.networks.run(network.record, network.built.code, network.constants.arrays)
         session.keep(key, source, network, packer, clock)
         if reopens and not session.setup.why_not_compiled:
             begin(partial(session.in_background().build_without_limits, needed.kernels, needed.name), "opbuild-further")
@@ -153,15 +153,15 @@ class Session:
             return None
         inputs = zip(source.declaration.inputs, shapes, strict=True)
         types = {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
-        return self.stores.images.key(source.declaration.name, source.digest, types)
+        return self.stores.networks.key(source.declaration.name, source.digest, types)
 
     def start(self, key: NetworkKey | None, clock: Clock) -> Binding | str:
         """Return a network started as it is stored, at its own level or one that may serve, or why it cannot be."""
-        own = self.stores.images.start(key, clock)
+        own = self.stores.networks.start(key, clock)
         if isinstance(own, Binding):
             return own
         for lower in (each for each in self.lower_sessions() if each.setup.level != self.setup.level):
-            started = lower.stores.images.start(key, clock)
+            started = lower.stores.networks.start(key, clock)
             if isinstance(started, Binding):
                 lower._tell(started.report.network, self.setup)
                 return started
@@ -276,7 +276,7 @@ class Session:
         edited = source.edited
         working(self.setup.observer, WRITING)
         with clock("store"):
-            kept = not edited and self.stores.images.keep(key, network, packer, self.stores.age)
+            kept = not edited and self.stores.networks.keep(key, network, packer, self.stores.age)
             if not kept and network.built.compiled:
                 self.stores.age()
 

@@ -1,4 +1,4 @@
-"""Seeing with which extents and strides kernels are bound, and checking them against what their entries say.
+"""The extents and strides that kernels are bound with, checked against their entries.
 
 This is where a network's arguments are handed to compiled code, whatever decided them: a kernel checks nothing.
 """
@@ -79,7 +79,7 @@ def checked(bound: Iterable[Bound], store: Path) -> Checked:
 
 
 def _descriptors(store: Path) -> dict[str, list[OpDesc]]:
-    """Return by symbol what the kernels of a store are for."""
+    """Return the descriptors of a store's kernels, by symbol."""
     found: dict[str, list[OpDesc]] = {}
     for path in store.rglob("kernel_meta/*.info"):
         symbol = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["kernelName"]

@@ -29,7 +29,7 @@ def run(
     folder: str | Path,
     environment: Mapping[str, str],
 ) -> int:
-    """Run a command in this process, which afterwards is what it was before.
+    """Run a command in this process, which is restored afterwards.
 
     Args:
         arguments: What follows the program's name.

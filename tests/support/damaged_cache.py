@@ -62,7 +62,7 @@ def write_model(path: Path, seed: int, outputs: Sequence[str], *, external: bool
 
 @dataclass
 class World:
-    """Some networks and what is stored of them.
+    """Some networks and their stored files.
 
     Attributes:
         folder: Holds everything.
@@ -323,7 +323,7 @@ class Walk:
                 yield "wrong", f"the {which} run of {name}"
 
     def _wrong_files(self, sound: dict[str, bytes]) -> Iterator[tuple[str, Any]]:
-        """Load the offline models and import the bundle: an error of opbuild, or what they hold."""
+        """Load the offline models and import the bundle: an error of opbuild, or their content."""
         stored = self._world.folder / "stored"
         for name in ("first", "second"):
             path = stored / f"{name}.om"

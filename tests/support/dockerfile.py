@@ -52,7 +52,7 @@ class Image:
         self.environment = {"PATH": f"{self._prefix / 'bin'}:{self._programs}", "HOME": str(root / "root")}
 
     def build(self, text: str) -> None:
-        """Do what each line says.
+        """Do the instruction of each line.
 
         Raises:
             FailedError: If that fails; names the line.

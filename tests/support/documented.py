@@ -91,7 +91,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def differences(expected: str, printed: str, errors: str) -> list[str]:
-    """Compare what a document shows with what was printed.
+    """Compare a document's outputs with those that were printed.
 
     Args:
         expected: What it shows.

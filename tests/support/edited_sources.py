@@ -87,7 +87,7 @@ def commented(text: str, rng: random.Random) -> str:
 
 
 def helped(text: str, rng: random.Random) -> str:
-    """Return a text in which a helper function returns what a function did."""
+    """Return a text in which a helper function returns a function's result."""
     returns = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Return) and node.value is not None]
     if not returns:
         return text

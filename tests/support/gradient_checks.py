@@ -27,7 +27,7 @@ CHECKED: list[tuple[str, float]] = []
 
 @pytest.fixture(scope="module", autouse=True)
 def told() -> Iterator[None]:
-    """Print at the end, with ``-s``, what was checked in this process."""
+    """Print at the end, with ``-s``, the checks of this process."""
     yield
     apart, where = max(((error, name) for name, error in CHECKED), default=(0.0, ""))
     operators = len({name for name, _ in CHECKED})
@@ -42,7 +42,7 @@ def draw(*shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0) -> Ar
 def one_node(
     op_type: str, arrays: Sequence[Array | None], attrs: dict[str, Any], outputs: int = 1, domain: str = ""
 ) -> tuple[Graph, dict[str, Array]]:
-    """Return a graph of one operator, and what it is fed: floats are its inputs, other arrays constants.
+    """Return a graph of one operator, and its feeds: floats are its inputs, other arrays constants.
 
     The types of its results are those that it computes: not all operators have a rule of shapes.
     """
@@ -121,7 +121,7 @@ def ints(*numbers: int) -> Array:
 
 
 def torchs(function: Callable[..., Any], *arrays: Array) -> list[Array]:
-    """Return the gradients of the sum of what a function of torch gives."""
+    """Return the gradients of the sum of a torch function's results."""
     leaves = [torch.tensor(each, requires_grad=True) for each in arrays]
     return [each.numpy() for each in torch.autograd.grad(function(*leaves).sum(), leaves)]
 

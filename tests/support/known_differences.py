@@ -26,7 +26,7 @@ REDUCTIONS = (
 
 @dataclass(frozen=True)
 class Seen:
-    """A node with what is known of its inputs.
+    """A node, with the types and known values of its inputs.
 
     Attributes:
         node: The node.

@@ -266,7 +266,7 @@ class Outcome:
 
 
 class Pod:
-    """One pod: builds what the remote store lacks, and sends it.
+    """One pod: builds the operators that the remote store lacks, and sends them.
 
     Args:
         fleet: What all share.
@@ -287,7 +287,7 @@ class Pod:
         self._claims = FleetClaims(NoClaims(), far, self._sent.append) if fleet.claims else None
 
     def run(self) -> None:
-        """Look up everything, one after the other, then build what is missing."""
+        """Look up everything, one after the other, then build the missing operators."""
         began, fleet = self._world.now, self._fleet
         numbers: dict[OperatorJob, int] = {}
         for number, (key, found) in enumerate(zip(fleet.keys, self._store.lookup_all(fleet.keys), strict=True)):

@@ -88,7 +88,7 @@ def stored(folder: Path, level: Level, tile: int = 1) -> str:
 
 
 def delivered(request: Mapping[str, Any], object_: bytes, pipeline: str = "0" * 32) -> tuple[dict[str, Any], bytes]:
-    """Return the answer of a compile server that has compiled what a request asks for."""
+    """Return the answer of a compile server that has compiled the operator of a request."""
     files = [[".o", len(object_)]]
     done = {"kind": "done", "id": request["id"], "milliseconds": 1.0, "changed": "", "pipeline": pipeline}
     return {**done, "files": files}, object_

@@ -14,7 +14,7 @@ PASSES = Transient("refused", "it asks for fewer requests")
 
 
 class Shaky:
-    """Blobs whose requests fail before they reach what is held.
+    """Blobs whose requests fail before they reach the inner store.
 
     Args:
         blobs: What is held.

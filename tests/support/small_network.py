@@ -60,7 +60,7 @@ class SmallNetwork:
         return self.cache.with_name("for_any_size")
 
     def build(self, cache: Any, **options: Any) -> Built:
-        """Build into a cache, run, and compare with what is right."""
+        """Build into a cache, run, and compare with the expected output."""
         warnings: list[str] = []
 
         def observe(event: Event) -> None:

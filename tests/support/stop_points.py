@@ -153,7 +153,7 @@ class Watch:
         return watched
 
     def _compare(self, path: Any) -> None:
-        """Note a file that is about to get its name and is not just what was written to it."""
+        """Note a file that is about to get its name and holds more or less than was written to it."""
         known, size = self._written[os.path.abspath(os.fsdecode(path))], os.stat(path).st_size
         if known != size and not getattr(self._inside, "step", False):
             self.escaped.append(f"{path} has {size} bytes, of which {known} were seen written")

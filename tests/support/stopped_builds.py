@@ -112,7 +112,7 @@ class Place:
         return {mark.stem for mark in self.config.kernel_meta.glob("*.json") if mark.is_file()}
 
     def export(self) -> None:
-        """Write what the cache holds into a bundle."""
+        """Write the cache's operators into a bundle."""
         bundling.export_cache(self.out / "cache.bundle", self.config, host_level())
 
     def bring_in(self, source: Path) -> None:
@@ -133,7 +133,7 @@ class Place:
 
 
 def output_of(network: Any) -> str:
-    """Return the digest of what a network computes."""
+    """Return the digest of a network's outputs."""
     x = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
     return blake3_of(np.ascontiguousarray(network(x)).data.cast("B"))
 
@@ -273,7 +273,7 @@ class Campaign:
         return place
 
     def _work(self, place: Place, pipe: int, stop: Stop | None = None) -> None:
-        """Do what the scenario does, watched."""
+        """Play the scenario, watched."""
         tempfile.tempdir = str(place.tmp)
         raising = KeyboardInterrupt if self._scenario.interrupted else None
         watch = Watch([place.cache, place.out, place.tmp], pipe, stop, raising)
@@ -401,7 +401,7 @@ def show(figures: Sequence[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Do the action of the command line."""
     arguments = sys.argv[1:]
     os.environ["OPBUILD_PACK"] = "0"  # what the pack has is not compiled, nor stored where it could be killed
     if arguments[:1] == ["--reference"]:

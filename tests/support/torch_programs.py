@@ -46,7 +46,7 @@ def computed(function: Callable[..., Any], *args: torch.Tensor) -> list[torch.Te
 
 
 def check(function: Callable[..., Any], *args: torch.Tensor) -> None:
-    """Compare what a function's graph computes with what torch does: values, types, shapes and strides."""
+    """Compare the results of a function's graph with torch's: values, types, shapes and strides."""
     expected = function(*args)
     whole: Sequence[torch.Tensor] = expected if isinstance(expected, (tuple, list)) else (expected,)
     for found, wanted in zip(computed(function, *args), whole, strict=True):

@@ -1,4 +1,4 @@
-"""Modules that two processes make alike, and what they are called with."""
+"""Modules that two processes make alike, and their inputs."""
 
 from __future__ import annotations
 

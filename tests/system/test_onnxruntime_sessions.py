@@ -312,7 +312,7 @@ def test_sessions_of_the_same_bytes_share_one_network(path: Path) -> None:
     assert ort.InferenceSession(_model().SerializeToString(), options)._model.network is not network
     from opbuild.onnxruntime.model import _NETWORKS
 
-    assert network in _NETWORKS.values()
+    assert network in dict(_NETWORKS.items()).values()
     del first, second, network
     gc.collect()
     assert not [each for key, each in _NETWORKS.items() if not key[2]]

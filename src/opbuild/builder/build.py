@@ -331,13 +331,13 @@ class Builder:
         return self.build_runtime() if self.needs_runtime(entries) else None
 
     @property
-    def at_once(self) -> int:
-        """The number of operators given to a compile server at once: a little more than it has workers for."""
+    def max_in_flight(self) -> int:
+        """The largest number of operators in flight: a little more than a compile server has workers for."""
         if self.executor is None:
             return self.config.workers + 1
-        from opbuild.builder.spread import operators_at_once
+        from opbuild.builder.spread import max_in_flight
 
-        return operators_at_once(self.executor)
+        return max_in_flight(self.executor)
 
     def take_server(self) -> Server:
         """Return the warm server, or a new one; it belongs to the caller until ``give_server``."""

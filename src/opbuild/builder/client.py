@@ -37,7 +37,7 @@ _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class ServerEndedError(Exception):
-    """The server ended although requests were open; the text is what it said last."""
+    """The server ended although requests were open; the text is its last output."""
 
 
 class CompileServer:
@@ -85,8 +85,9 @@ class CompileServer:
         self._unpacker = Unpacker()
         self._asked: set[int] = set()
         self._waiting: list[tuple[dict[str, Any], bytes]] = []
-        self._end = weakref.finalize(self, _end_process, self._process, os.getpid())
-        self.rest(resting=False)
+        # As a callback only of a server that an interrupt has dropped: all others are closed.
+        self._end = weakref.finalize(self, _end_process, self._process, os.getpid())  # noqa: TID251
+        self.set_idle(idle=False)
         if not is_urgent:
             with contextlib.suppress(OSError):  # processes that it starts from now on let others go first, too
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, LOW_PRIORITY)
@@ -96,13 +97,13 @@ class CompileServer:
         """Whether the server runs."""
         return self._end.alive and self._process.poll() is None
 
-    def rest(self, *, resting: bool) -> None:
-        """Say whether the server has nothing to do, so that it is ended where the program begins to end.
+    def set_idle(self, *, idle: bool) -> None:
+        """Say whether the server is idle, so that it is ended where the program begins to end.
 
         One that works ends with the program itself, when nobody is left who could write requests: threads of the
         program, which go on until then, would take it for a fault.
         """
-        self._end.atexit = resting
+        self._end.atexit = idle
 
     def send(self, header: dict[str, Any]) -> None:
         """Send one request; answers of the server meanwhile are kept for ``receive``.
@@ -264,8 +265,8 @@ class IdleServer:
         with self._lock:
             if self._server is None and server.worked and server.kind is not None:
                 taken = threading.Event()
-                if begin(lambda: self._expire(server, taken), "opbuild-rest"):
-                    server.rest(resting=True)
+                if begin(lambda: self._expire(server, taken), "opbuild-idle"):
+                    server.set_idle(idle=True)
                     self._server, self._taken = server, taken
                     return
         server.close()
@@ -275,7 +276,7 @@ class IdleServer:
             server, self._server = self._server, None
             self._taken.set()
         if server is not None:
-            server.rest(resting=False)
+            server.set_idle(idle=False)
         return server
 
     def _expire(self, server: CompileServer, taken: threading.Event) -> None:

@@ -68,7 +68,7 @@ class _Request:
 
 @dataclass(eq=False, repr=False)
 class SpreadServer:
-    """Compiles what it is sent by an executor. One thread at a time may use it.
+    """Compiles the requests that it is sent by an executor. One thread at a time may use it.
 
     Attributes:
         executor: Where batches go; it belongs to the caller, who shuts it down.
@@ -263,7 +263,7 @@ def _sound(header: Mapping[str, Any], files: bytes, digest: str) -> Message | No
     return answer | {"pipeline": str(header["pipeline"]), "files": sizes}, bytes(files)
 
 
-def operators_at_once(executor: Executor) -> int:
+def max_in_flight(executor: Executor) -> int:
     """Return the number of operators that keep an executor busy."""
     return workers_of(executor) * AHEAD * LARGEST_BATCH
 
@@ -275,7 +275,7 @@ def workers_of(executor: Executor) -> int:
 
 
 class RefusedError(Exception):
-    """This process cannot compile what the keys say; the text is why."""
+    """This process cannot compile the operators of the keys; the text is why."""
 
 
 def compile_batch(batch: Mapping[str, Any]) -> dict[str, Any]:

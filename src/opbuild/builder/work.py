@@ -62,8 +62,8 @@ class WorkOwner(Protocol):
         """Return the identity of the compiler."""
 
     @property
-    def at_once(self) -> int:
-        """The number of operators given to a compile server at once."""
+    def max_in_flight(self) -> int:
+        """The largest number of operators that a compile server has in flight."""
 
     def take_server(self) -> Server:
         """Return a compile server, which is the caller's until ``give_server``."""
@@ -77,7 +77,7 @@ class WorkOwner(Protocol):
 
 @dataclass(eq=False, repr=False)
 class Work:
-    """A build under way: compiles in the background what must be; ``Builder.start`` makes it.
+    """A build under way: compiles missing operators in the background; ``Builder.start`` makes it.
 
     Attributes:
         builder: Says how, and has the compile server.
@@ -103,7 +103,7 @@ class Work:
         self.jobs = sorted((job for job in self.all if job.must_compile), key=lambda job: longest_first(job.desc))
         self._numbers = {job: number for number, job in enumerate(self.jobs)}
         self._explainer = Explainer(self.store, self.builder.others)
-        self._queue = Queue(self.jobs, self.builder.claims, self.builder.at_once, self._config.compile_timeout)
+        self._queue = Queue(self.jobs, self.builder.claims, self.builder.max_in_flight, self._config.compile_timeout)
         self._certain = True
         self._result: BuildResult | None = None
         self._not_kept = 0

@@ -2,46 +2,50 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from opbuild.backend.compilers import make_compiler
-from opbuild.builder.build import Builder
 from opbuild.cache.folder import Cache, check_network, describe, folder_of, looked_at
-from opbuild.config import COMPILER_MEMO, Config
+from opbuild.cache.transfers import (
+    Transfer,
+    add,
+    choose,
+    compiler_of,
+    entries_of,
+    networks_of,
+    note_compilers,
+    target_of,
+    trust_of,
+)
+from opbuild.config import Config
 from opbuild.errors import BuildError, FileError, OptionError, TargetError
 from opbuild.files.kinds import BUNDLE, require_kind
 from opbuild.files.private import publish
-from opbuild.files.trust import Trust, make_trust, seal, unseal
+from opbuild.files.trust import Trust, seal, unseal
 from opbuild.frontend.models.declaration import signature_of
 from opbuild.frontend.models.source import ModelSource, open_model
 from opbuild.kernel.entry import SUFFIXES, Entry
-from opbuild.kernel.identity import identify, remember, remembered
-from opbuild.kernel.interfaces import Compiler, Found
-from opbuild.kernel.key import CompilerIdentity, file_op_type
-from opbuild.kernel.networks import NetworkKey, StoredNetwork
+from opbuild.kernel.key import file_op_type
+from opbuild.kernel.networks import StoredNetwork
 from opbuild.kernel.opdesc import OpDesc, runtime_desc
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import deciding_builder
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
-from opbuild.platform.records import dataclass, field, replace
-from opbuild.report import Clock
-from opbuild.runtime.binding import Shapes
+from opbuild.platform.records import replace
 from opbuild.session import Session
 from opbuild.store.blobs import Memory
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
 from opbuild.store.inventory import forget_size
 from opbuild.store.networks import NetworkFiles, networks_in, read_network
-from opbuild.store.operators import entry_in, entry_of, operators_in
+from opbuild.store.operators import entry_in, entry_of
 from opbuild.store.weights import weights_file, weights_in
 from opbuild.target.host import parse_target
-from opbuild.target.level import CPU, BuildTarget, target_named
+from opbuild.target.level import BuildTarget
 from opbuild.text.plural import listed
 
 _RUNTIME = file_op_type(runtime_desc().op_types)
@@ -50,47 +54,7 @@ Files = dict[str, bytes]
 Kernels = Mapping[OpDesc, tuple[str, ...]]
 
 
-@dataclass(frozen=True)
-class Exported:
-    """The result of an export: numbers of operators and networks, bytes of the bundle, and the items left out and why.
-
-    ``others`` says how many operators there are for each other level, which were not asked for.
-    """
-
-    operators: int
-    networks: int
-    nbytes: int
-    left_out: tuple[tuple[str, str], ...] = ()
-    others: Mapping[str, int] = field(default_factory=dict)
-
-    def table(self, bundle: Path, target: BuildTarget) -> dict[str, Any]:
-        """Return the numbers as JSON values."""
-        return {
-            "bundle": str(bundle), "target": target.name, "operators": self.operators, "networks": self.networks,
-            "bytes": self.nbytes, "left_out": dict(self.left_out),
-        }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Imported:
-    """The result of an import: numbers of operators added and there already, of networks, the target, and warnings."""
-
-    added: int
-    present: int
-    networks: int
-    target: BuildTarget
-    folder: Path
-    warnings: tuple[str, ...] = ()
-
-    def table(self) -> dict[str, Any]:
-        """Return the numbers as JSON values."""
-        return {
-            "added": self.added, "present": self.present, "networks": self.networks, "target": self.target.name,
-            "warnings": list(self.warnings),
-        }  # fmt: skip
-
-
-def export_cache(path: Path, config: Config, target: BuildTarget) -> Exported:
+def export_cache(path: Path, config: Config, target: BuildTarget) -> Transfer:
     """Write every sound operator for one target into a bundle; the same cache gives the same bytes.
 
     Raises:
@@ -98,27 +62,20 @@ def export_cache(path: Path, config: Config, target: BuildTarget) -> Exported:
         OptionError: If the bundle cannot be written.
     """
     trust = trust_of(config)
-    entries: list[Entry] = []
-    left_out: list[tuple[str, str]] = []
-    others = Counter[str]()
-    for item in Cache.of(config).items("operator"):
-        entry = entry_in(looked_at(folder_of(item), trust), item.name)
-        if isinstance(entry, Reason):
-            left_out.append((item.name, entry.text))
-        elif target_of(entry) not in target.names:
-            others[target_of(entry)] += 1
-        else:
-            entries.append(entry)
+    items = Cache.of(config).items("operator")
+    found = ((item.name, entry_in(looked_at(folder_of(item), trust), item.name)) for item in items)
+    chosen = choose(found, target, lambda reason: reason.text)
+    entries = chosen.entries
     if not any(target_of(entry) == target.names[-1] for entry in entries):
         hint = (
-            f"--soc_version names another: {', '.join(sorted(each.partition(':')[0] for each in others))}"
-            if others
+            f"--soc_version names another: {', '.join(sorted(each.partition(':')[0] for each in chosen.others))}"
+            if chosen.others
             else "build a model there first; what a build took from the pack is in every installation of this release, "
             "and --model MODEL.onnx exports it too"
         )
         raise BuildError(f"{config.kernel_meta} has no operator for {target}", hint)
     nbytes = write_bundle(path, target.name, map(compiler_of, entries), _entry_files(entries).items(), trust)
-    return Exported(len(entries), 0, nbytes, tuple(left_out), others)
+    return Transfer(target, len(entries), 0, nbytes, left_out=tuple(chosen.left_out), others=chosen.others)
 
 
 def export_model(
@@ -129,7 +86,7 @@ def export_model(
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     network: bool = False,
-) -> Exported:
+) -> Transfer:
     """Write exactly the needs of one model into a bundle: its operators, and the runtime library if they call it.
 
     With ``network`` also the stored network and its weights, which starts without linking and packing too.
@@ -151,10 +108,10 @@ def export_model(
     for key, _ in networks if network else ():
         files |= _network_files(config.network_meta, key.stem, source, setup.trust)
     nbytes = write_bundle(path, target.name, map(compiler_of, entries), files.items(), setup.trust)
-    return Exported(len(entries), len(networks) if network else 0, nbytes)
+    return Transfer(target, len(entries), len(networks) if network else 0, nbytes)
 
 
-def import_bundle(path: Path, config: Config, target: BuildTarget) -> Imported:
+def import_bundle(path: Path, config: Config, target: BuildTarget) -> Transfer:
     """Put the content of a bundle into a cache, under its own level. It is checked whole before anything is written.
 
     Raises:
@@ -177,7 +134,10 @@ def import_bundle(path: Path, config: Config, target: BuildTarget) -> Imported:
             + listed(problems),
             "export it again, with this release of opbuild",
         )
-    added = sum(_publish(name, entry, config, trust) for name, entry in entries)
+    added = 0
+    for place, folder in ((OPERATORS, config.kernel_meta), (NETWORKS, config.network_meta)):
+        own = (entry for name, entry in entries if name == place)
+        added += add(own, folder, trust, partial(_not_written, folder))
     for network in networks:
         problem = _publish_network(network, config, trust)
         if problem:
@@ -189,7 +149,7 @@ def import_bundle(path: Path, config: Config, target: BuildTarget) -> Imported:
             raise _not_written(config.network_meta, str(error)) from error
     forget_size(config.network_meta)
     warnings = note_compilers((entry for _, entry in entries), config, trust)
-    return Imported(added, len(entries) - added, len(networks), found, config.cache_folder, warnings)
+    return Transfer(found, added, len(networks), present=len(entries) - added, warnings=warnings)
 
 
 def _checked_target(path: Path, bundle: Bundle, target: BuildTarget) -> BuildTarget:
@@ -204,50 +164,6 @@ def _checked_target(path: Path, bundle: Bundle, target: BuildTarget) -> BuildTar
             "export it for this level or a lower one (--soc_version), or import it where its level is used",
         )
     return found
-
-
-def trust_of(config: Config) -> Trust:
-    """Return the trust in a cache's files; refuse a cache that others can write to."""
-    trust = make_trust(config)
-    problem = trust.folder_problem(config.kernel_meta, config.network_meta)
-    if problem is not None:
-        raise BuildError(f"the cache is not used: {problem}", "or name another cache")
-    return trust
-
-
-def networks_of(source: ModelSource, shapes: Shapes, session: Session) -> list[tuple[NetworkKey, Kernels]]:
-    """Return the networks that serve a model at a size, and the kernels of each.
-
-    That is the network of this size alone, or those with symbolic extents where these are stored and that is not.
-    """
-    needed = session.plan([source.graph(shapes, Clock())], Clock())
-    images = session.stores.images
-    key = images.key(source.declaration.name, source.digest, source.types(shapes))
-    own = images.made_by(key, needed.programs[0].answers)
-    opened = [] if images.is_stored(own) else list(images.dynamic_networks(source))
-    return opened or [(own, needed.kernels)]
-
-
-def entries_of(kernels: Kernels, builder: Builder) -> list[Entry]:
-    """Return the entries of kernels, all of them stored."""
-    builder.lower = tuple  # a bundle has one level's operators
-    plans = builder.plan(kernels)
-    entries = [plan.entry for plan in plans if plan.entry is not None]
-    missing = [plan.name for plan in plans if plan.must_compile]
-    if builder.needs_runtime(entries):
-        key = builder.key(runtime_desc())
-        stored = builder.runtime_store.lookup(key) if builder.runtime_store is not None else None
-        if isinstance(stored, Found):
-            entries.append(stored.entry)
-        else:
-            missing.append(key.name(builder.config.device_id))
-    if missing:
-        raise BuildError(
-            f"the cache lacks {len(missing)} of the operators that the model needs: {', '.join(missing[:5])}"
-            + (" ..." if len(missing) > 5 else ""),
-            "build the model first, with the same shapes and level; 'opbuild explain' says more",
-        )
-    return entries
 
 
 def _entry_files(entries: Sequence[Entry]) -> Files:
@@ -341,17 +257,6 @@ def _entry_names(bundle: Bundle) -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def _publish(place: str, entry: Entry, config: Config, trust: Trust) -> bool:
-    """Add an entry to the cache; return whether it was not there."""
-    folder = config.network_meta if place == NETWORKS else config.kernel_meta
-    if isinstance(entry_in(looked_at(folder, trust), entry.name), Entry):
-        return False
-    problem = operators_in(folder, trust=trust).publish(entry)
-    if problem:
-        raise _not_written(folder, problem)
-    return True
-
-
 def _publish_network(network: _Network, config: Config, trust: Trust) -> str | None:
     """Put a network and its weights into the cache; return None, or why the storage refused."""
     found, packed = network
@@ -369,44 +274,3 @@ def _publish_network(network: _Network, config: Config, trust: Trust) -> str | N
 def _not_written(folder: Path, problem: str) -> BuildError:
     message = f"the bundle is sound but the cache {folder} cannot be written: {problem}"
     return BuildError(message, "what was written can be used; make room or give the right to write, and import again")
-
-
-def note_compilers(entries: Iterable[Entry], config: Config, trust: Trust) -> tuple[str, ...]:
-    """Remember the compilers of operators that came here, where none is installed; warn where another one is."""
-    found: defaultdict[str, set[CompilerIdentity]] = defaultdict(set)
-    for entry in entries:
-        found[target_named(target_of(entry)).device].add(compiler_of(entry))
-    memo = config.network_meta / COMPILER_MEMO
-    warned = (
-        _noted(make_compiler(name), sorted(found[name], key=str), memo if name == CPU else None, trust)
-        for name in sorted(found)
-    )
-    return tuple(chain.from_iterable(warned))
-
-
-def _noted(compiler: Compiler, found: Collection[CompilerIdentity], memo: Path | None, trust: Trust) -> tuple[str, ...]:
-    """Do the same for the operators of one class of devices; there is a memo of the CPU's compiler alone."""
-    if compiler.library() is None:
-        known = None
-        if memo is not None:
-            for identity in found:
-                remember(memo, identity, trust)
-            known = remembered(memo, trust)
-        others = [f"{each.name} {each.version}" for each in found if each != known]
-        return tuple(f"operators that {other} compiled are not found where it is not installed" for other in others)
-    installed = identify(compiler, memo, trust)
-    if installed in found:
-        return ()
-    compilers = ", ".join(f"{each.name} {each.version}" for each in found)
-    return (f"{compilers} compiled what came; {installed.name} {installed.version} is installed and finds none of it",)
-
-
-def target_of(entry: Entry) -> str:
-    """Return the level that an entry is for."""
-    return str(entry.info["key"]["components"]["target"])
-
-
-def compiler_of(entry: Entry) -> CompilerIdentity:
-    """Return the identity of the compiler that compiled an entry."""
-    parts = entry.info["key"]["components"]["compiler"]
-    return CompilerIdentity(str(parts["name"]), str(parts["version"]), str(parts["digest"]))

@@ -103,11 +103,9 @@ class Cache:
 
     def find(self, name: str) -> list[Item]:
         """Return the operators and networks of a name, or else those whose names begin with it."""
-        found = survey(self.kernel_meta, self.network_meta, name).items
-        everything = sorted((each for each in found if each.kind in ("operator", "image")), key=lambda each: each.name)
-        return [item for item in everything if item.name == name] or [
-            item for item in everything if item.name.startswith(name)
-        ]
+        stored = survey(self.kernel_meta, self.network_meta, name).items
+        found = sorted((item for item in stored if item.kind in ("operator", "network")), key=lambda item: item.name)
+        return [item for item in found if item.name == name] or [item for item in found if item.name.startswith(name)]
 
     def stats(self) -> Stats:
         """Return numbers about the cache."""
@@ -149,7 +147,7 @@ class Cache:
     def checked(self) -> list[Item]:
         """Return everything that ``problems`` looks at."""
         found = sorted(survey(self.kernel_meta, self.network_meta).items, key=lambda item: item.name)
-        stored = [item for item in found if item.kind in ("operator", "weight", "image")]
+        stored = [item for item in found if item.kind in ("operator", "weight", "network")]
         return stored + remembered_items(found, self.settings)
 
     def repair(self, problem: ItemProblem) -> bool:
@@ -189,7 +187,7 @@ class Cache:
 _MOST_HOLES = 1024
 """How much larger than what it takes on the disk a file may be that is read whole; file systems compress less."""
 
-SHOWN: tuple[Kind, ...] = ("operator", "image", "weight", "memo")
+SHOWN: tuple[Kind, ...] = ("operator", "network", "weight", "memo")
 """What the commands show."""
 
 
@@ -310,9 +308,9 @@ def remembered_items(items: Iterable[Item], settings: Path | None) -> list[Item]
     files = [
         file
         for item in items
-        if item.kind in ("memo", "origin", "reference", "note", "image")
+        if item.kind in ("memo", "origin", "reference", "note", "network")
         for file in item.files
-        if item.kind != "image" or file.endswith(_STATES)
+        if item.kind != "network" or file.endswith(_STATES)
     ]
     found = [Item("memo", Path(file).name, (file,), 0, 0.0) for file in sorted(files)]
     if settings is not None and settings.is_file():
@@ -370,12 +368,12 @@ def _read_digest(path: Path, trust: Trust) -> None:
 Row = dict[str, Any]
 
 KINDS: Mapping[Kind, str] = {
-    "operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings",
+    "operator": "operator", "network": "network", "weight": "weights", "memo": "memo", "settings": "settings",
 }  # fmt: skip
 """What each kind of item is called."""
 
 STORED: Mapping[Kind, str] = {
-    "operator": "operators", "image": "networks", "weight": "packed weights", "memo": "models known",
+    "operator": "operators", "network": "networks", "weight": "packed weights", "memo": "models known",
 }  # fmt: skip
 """What the items of each kind are called together."""
 
@@ -383,7 +381,7 @@ STORED: Mapping[Kind, str] = {
 def rows(cache: Cache, watch: Watch = unwatched) -> tuple[list[Row], list[Row]]:
     """Return a row for each operator and network, the last used first, and one for each packed weight."""
     weights = {item.name: item for item in cache.items("weight")}
-    items = sorted(cache.items("operator", "image"), key=lambda item: (-item.last_use, item.name))
+    items = sorted(cache.items("operator", "network"), key=lambda item: (-item.last_use, item.name))
     found = [row for _, row in watched_map([(items, lambda item: _row(item, weights))], watch)]
     return found, [_row(item, weights) for item in weights.values()]
 
@@ -396,7 +394,7 @@ def _row(item: Item, weights: Mapping[str, Item]) -> Row:
         row |= {"types": summary.op_types, "target": summary.target, "variant": summary.variant}
         row["milliseconds"] = summary.milliseconds
         row["other_release"] = summary.is_of_another_release
-    elif item.kind == "image":
+    elif item.kind == "network":
         mapped = [weights[digest].nbytes for digest in weights_of(item) if digest in weights]
         row |= {"weights": len(mapped), "weights_bytes": sum(mapped)}
     return {**row, "bytes": item.nbytes, "last_use": item.last_use}
@@ -435,7 +433,7 @@ def _of_network(network: Description) -> Row:
 
 
 def statistics(numbers: Stats) -> Row:
-    """Return the sizes of what is stored, and the results of look-ups."""
+    """Return the sizes of stored items, and the results of look-ups."""
     counters = numbers.counters
     return {
         "stored": {STORED[kind]: {"count": n, "bytes": numbers.nbytes[kind]} for kind, n in numbers.count.items()},

@@ -10,10 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import Any
 
-from opbuild.cache.bundling import entries_of, networks_of, note_compilers, target_of, trust_of
-from opbuild.cache.folder import looked_at
+from opbuild.cache.transfers import Named, Transfer, add, choose, entries_of, networks_of, note_compilers, trust_of
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
@@ -36,7 +34,6 @@ from opbuild.session import Session
 from opbuild.store.blobs import Data
 from opbuild.store.concurrent_map import results_of, watched_map
 from opbuild.store.networks import networks_in
-from opbuild.store.operators import entry_in, operators_in
 from opbuild.store.remote.failures import ABSENT, REFUSED, SLOW
 from opbuild.store.remote.manifest import PIECE, Manifest
 from opbuild.store.remote.networks import TieredNetworks
@@ -49,47 +46,13 @@ from opbuild.target.level import BuildTarget
 InputShapes = Mapping[str, Sequence[int]]
 
 
-@dataclass(frozen=True)
-class Moved:
-    """The items that went to a store that others share, or came from there.
-
-    Attributes:
-        operators: Numbers of operators that were written there or here.
-        present: Those that were there already.
-        networks: Networks, with their weights.
-        records: Records of what tuning found.
-        left_out: What did not go or come, and why.
-        warnings: What the user should know.
-        nbytes: Bytes that were sent and received.
-        replaced: Objects that were damaged there and are written again.
-        lacking: Models whose networks were asked for, and are not there.
-    """
-
-    operators: int
-    present: int
-    networks: int
-    records: int = 0
-    left_out: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
-    nbytes: int = 0
-    replaced: int = 0
-    lacking: tuple[Path, ...] = ()
-
-    def table(self, target: BuildTarget) -> dict[str, Any]:
-        """Return as JSON values the facts that both directions have."""
-        return {
-            "operators": self.operators, "present": self.present, "networks": self.networks, "records": self.records,
-            "left_out": dict(self.left_out), "bytes": self.nbytes, "target": target.name,
-        }  # fmt: skip
-
-
 _SERVES = "absent from the remote store; one with other variants came, which serves where nothing can be compiled"
 """Why a network is another one than tuning chooses here."""
 
 
 def push(
     models: Sequence[Path], url: str, config: Config, target: BuildTarget, shapes: InputShapes | None = None
-) -> Moved:
+) -> Transfer:
     """Write the needs of models to a remote store: operators, which models share, and stored networks with weights.
 
     Each was built before, for the target.
@@ -125,12 +88,13 @@ def push(
     records = _pushed_records(setup, remote)
     nbytes = remote.service.traffic.bytes_written
     replaced = len(remote.service.mended)
-    return Moved(len(entries) - present, present, len(networks), records, tuple(left_out), (), nbytes, replaced)
+    added = len(entries) - present
+    return Transfer(target, added, len(networks), nbytes, present, records, replaced, tuple(left_out))
 
 
 def pull(
     url: str, models: Sequence[Path], config: Config, target: BuildTarget, shapes: InputShapes | None = None
-) -> Moved:
+) -> Transfer:
     """Put the needs of models, or everything for a target, from a remote store into one's own.
 
     Redis and web servers cannot list everything.
@@ -141,7 +105,7 @@ def pull(
         BuildError: If the remote store refuses, or one's own cannot be written.
     """
     setup, remote = _opened(url, config, target)
-    left_out: list[tuple[str, str]] = []
+    left_out: list[Named] = []
     records = remote.bank.take(setup.config.tune_bank)  # first: what tuning found decides which networks are taken
     if isinstance(records, Reason):
         left_out.append(("what tuning found", described(records)))
@@ -152,15 +116,9 @@ def pull(
         stems, manifests = _of_models(models, setup, remote, shapes, left_out, here, lacking)
     else:
         stems, manifests = _everything(remote, target, left_out)
-    entries = _fetched(stems, remote, target, left_out)
-    near, there = (
-        operators_in(setup.config.kernel_meta, trust=setup.trust),
-        looked_at(setup.config.kernel_meta, setup.trust),
-    )
-    added = [entry for entry in entries if isinstance(entry_in(there, entry.name), Reason)]
-    for entry in added:
-        if problem := near.publish(entry):
-            raise _unwritable(problem)
+    chosen = choose(watched_map([(stems, remote.operators.entry)], unwatched), target, described)
+    left_out += chosen.left_out
+    added = add(chosen.entries, setup.config.kernel_meta, setup.trust, _unwritable)
     folder = setup.config.network_meta
     weights = weights_in(folder / "weights", trust=setup.trust)
     own = networks_in(folder, trust=setup.trust)
@@ -175,11 +133,17 @@ def pull(
         else:
             taken += 1
             lacking.pop(manifest.key.stem, None)
-    warnings = note_compilers(entries, setup.config, setup.trust)
-    nbytes = remote.service.traffic.bytes_read
-    present = len(here.union(entry.name for entry in entries)) - len(added)
-    whose = tuple(lacking.values())
-    return Moved(len(added), present, taken, records, tuple(left_out), warnings, nbytes, lacking=whose)
+    return Transfer(
+        target,
+        operators=added,
+        networks=taken,
+        nbytes=remote.service.traffic.bytes_read,
+        present=len(here.union(entry.name for entry in chosen.entries)) - added,
+        records=records,
+        left_out=tuple(left_out),
+        warnings=note_compilers(chosen.entries, setup.config, setup.trust),
+        lacking=tuple(lacking.values()),
+    )
 
 
 def _opened(url: str, config: Config, target: BuildTarget) -> tuple[Setup, Remote]:
@@ -241,7 +205,7 @@ def _of_models(
     setup: Setup,
     remote: Remote,
     shapes: InputShapes | None,
-    left_out: list[tuple[str, str]],
+    left_out: list[Named],
     here: set[str],
     lacking: dict[str, Path],
 ) -> tuple[list[str], list[Manifest]]:
@@ -254,11 +218,11 @@ def _of_models(
     for model in models:
         session, source, signature = _model(model, setup, shapes)
         stores = session.stores
-        untuned = stores.images.key(source.declaration.name, source.digest, source.types(signature))
-        own = stores.images.own(untuned, remote.networks.answers(untuned))
+        untuned = stores.networks.key(source.declaration.name, source.digest, source.types(signature))
+        own = stores.networks.own(untuned, remote.networks.answers(untuned))
         if own is None:
-            own = stores.images.made_by(untuned, _planned(source, signature, session).programs[0].answers)
-        is_lacking = isinstance(_stored(own, setup), Reason) and not any(stores.images.dynamic_networks(source))
+            own = stores.networks.made_by(untuned, _planned(source, signature, session).programs[0].answers)
+        is_lacking = isinstance(_stored(own, setup), Reason) and not any(stores.networks.dynamic_networks(source))
         manifest = remote.networks.manifest(own)
         absent = manifest.elsewhere if isinstance(manifest, Reason) else ""
         if isinstance(manifest, Reason) and manifest.code != ABSENT:
@@ -291,7 +255,7 @@ def _with_symbolic_extents(source: ModelSource, stores: Stores, remote: Remote) 
     """Return the networks of a model that are there and are for several sizes."""
     found = list[Manifest]()
     for number in count():
-        manifest = remote.networks.manifest(stores.images.dynamic_key(source, number))
+        manifest = remote.networks.manifest(stores.networks.dynamic_key(source, number))
         if isinstance(manifest, Reason):
             return found
         found.append(manifest)
@@ -300,14 +264,12 @@ def _with_symbolic_extents(source: ModelSource, stores: Stores, remote: Remote) 
 
 def _with_other_variants(untuned: NetworkKey, own: NetworkKey, stores: Stores, remote: Remote) -> Manifest | None:
     """Return a network that is there with other variants than tuning chooses here; None if none is."""
-    others = (each for each in stores.images.others(untuned, remote.networks.answers(untuned)) if each != own)
+    others = (each for each in stores.networks.others(untuned, remote.networks.answers(untuned)) if each != own)
     manifests = map(remote.networks.manifest, others)
     return next((each for each in manifests if isinstance(each, Manifest)), None)
 
 
-def _everything(
-    remote: Remote, target: BuildTarget, left_out: list[tuple[str, str]]
-) -> tuple[list[str], Iterator[Manifest]]:
+def _everything(remote: Remote, target: BuildTarget, left_out: list[Named]) -> tuple[list[str], Iterator[Manifest]]:
     """Return the names of all operators, and the networks for a target, which are read one by one."""
     stems, names = remote.operators.stems(), remote.service.names(NETWORKS)
     for answer in (stems, names):
@@ -319,9 +281,7 @@ def _everything(
     return list(stems), _networks(list(names), remote, target, left_out)
 
 
-def _networks(
-    names: Sequence[str], remote: Remote, target: BuildTarget, left_out: list[tuple[str, str]]
-) -> Iterator[Manifest]:
+def _networks(names: Sequence[str], remote: Remote, target: BuildTarget, left_out: list[Named]) -> Iterator[Manifest]:
     """Yield those networks of some names that are for a target."""
     for name in names:
         manifest = remote.networks.named(name)
@@ -329,17 +289,6 @@ def _networks(
             left_out.append((name, described(manifest)))
         elif manifest.key.target == target.name and manifest.key.stem == name:
             yield manifest
-
-
-def _fetched(stems: Sequence[str], remote: Remote, target: BuildTarget, left_out: list[tuple[str, str]]) -> list[Entry]:
-    """Return operators for a target."""
-    entries = []
-    for stem, entry in watched_map([(stems, remote.operators.entry)], unwatched):
-        if isinstance(entry, Reason):
-            left_out.append((stem, described(entry)))
-        elif target_of(entry) in target.names:
-            entries.append(entry)
-    return entries
 
 
 def _unwritable(problem: str) -> BuildError:
@@ -372,7 +321,7 @@ def named_remote(config: Config, target: BuildTarget, *, reads_all: bool) -> Rem
     return remote_for_transfer(config.remote or stores.policy.remote, stores.setup)
 
 
-def asked(remote: Remote) -> list[CheckStep]:
+def probe(remote: Remote) -> list[CheckStep]:
     """Ask a remote store to read, and where builds write to it, to write and to remove a small object."""
     objects, service, path = remote.objects, remote.service, f"{NAMESPACE}check/{os.urandom(8).hex()}"
     steps: list[tuple[str, Callable[[], Data | Reason | None]]] = [

@@ -148,7 +148,7 @@ class _NetworkRequest:
 
 @dataclass(frozen=True, eq=False)
 class _OpenedModel:
-    """The same, with what is known of the model."""
+    """The same, with the opened model."""
 
     source: ModelSource
     signature: Shapes
@@ -158,7 +158,7 @@ class _OpenedModel:
     def key(self) -> NetworkKey:
         """The key of the network among stored ones."""
         types = {name: each for name, each in self.source.types(self.signature).items() if is_tensor(each)}
-        return self.session.stores.images.key(self.source.declaration.name, self.source.digest, types)
+        return self.session.stores.networks.key(self.source.declaration.name, self.source.digest, types)
 
 
 def _parsed(targets: Sequence[str]) -> list[BuildTarget]:
@@ -216,7 +216,7 @@ def _build_together(wanted: Sequence[_NetworkRequest], setup: Setup) -> None:
     for each in wanted:
         with suppress(OpbuildError):  # told where the network itself is built
             opened = _opened(each)
-            if opened.session.stores.images.stored(opened.key, Clock()) is None:
+            if opened.session.stores.networks.stored(opened.key, Clock()) is None:
                 for desc, nodes in _kernels(opened).items():
                     needed.setdefault(desc, nodes)
     session = Session(setup)
@@ -255,7 +255,7 @@ def _built_for_others(wanted: _NetworkRequest) -> Report:
     """Build and store a network whose code does not run on this machine."""
     setup, clock, opened = wanted.setup, Clock(), _opened(wanted)
     source, session = opened.source, opened.session
-    stored = session.stores.images.stored(opened.key, clock)
+    stored = session.stores.networks.stored(opened.key, clock)
     if stored is not None:
         return stored
     walked = source.walk(opened.signature, clock)

@@ -1,4 +1,4 @@
-"""What is said of a build: its operators, its warnings, and where what was built went, or could not be stored."""
+"""Messages of a build: its operators, its warnings, and where operators were stored, or could not be."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opbuild.text.plural import counted, verb
 
 
 class StorageWatch:
-    """Passes events on and counts what could not be stored."""
+    """Passes events on and counts the operators that could not be stored."""
 
     def __init__(self, observer: Callable[[Event], None]) -> None:
         self._observer = observer
@@ -71,7 +71,7 @@ LEVELS = ("debug", "info", "warning", "error", "null")
 
 
 class BuildLog:
-    """Observes a build and prints what its level asks for; keeps what it needs for the table at the end."""
+    """Observes a build and prints the messages of its level; keeps the rows of the table at the end."""
 
     def __init__(self, level: str, *, explain: bool, progress: Observer, console: Console) -> None:
         self._level = LEVELS.index(level)

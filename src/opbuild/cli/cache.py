@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _THINGS: dict[Kind, tuple[str, str]] = {
-    "operator": ("operator", ""), "image": ("network", ""), "weight": ("packed weight", ""),
+    "operator": ("operator", ""), "network": ("network", ""), "weight": ("packed weight", ""),
 }  # fmt: skip
 """What ``ls`` counts."""
 
@@ -86,7 +86,7 @@ def ls(as_json: bool, **place: Any) -> None:
 
 
 def _sum(numbers: Stats) -> str:
-    """Return a line that sums up what is stored; its total, which is that of ``du``, stands at the end."""
+    """Return a line that sums up the store; its total, which is that of ``du``, stands at the end."""
     parts = [
         f"{counted(numbers.count[kind], thing, things)} ({size(numbers.nbytes[kind])})"
         for kind, (thing, things) in _THINGS.items()
@@ -263,7 +263,7 @@ def verify_place(config: Config, *, repair: bool, as_json: bool) -> int:
 def _looked_through(
     place: Any, line: Callable[[Any], str], *, repair: bool, as_json: bool
 ) -> tuple[int, list[Any], int, str]:
-    """Look at everything in a place, remove what is damaged if that is wanted, and tell of each.
+    """Look at everything in a place, remove damaged items if that is wanted, and tell of each.
 
     Returns:
         How many items there are, the problems, how many items were removed, and words for the last two.
@@ -335,7 +335,7 @@ def check(repair: bool, as_json: bool, **place: Any) -> int:
     Fails if it refuses, is slow, or others can write to its folder: builds then go on without it. With --repair exits
     with 1 if something is damaged and stays.
     """
-    from opbuild.cache.sharing import asked, named_remote
+    from opbuild.cache.sharing import named_remote, probe
 
     config, level = locate(**place)
     remote = named_remote(config, level, reads_all=repair)
@@ -345,7 +345,7 @@ def check(repair: bool, as_json: bool, **place: Any) -> int:
         raise OptionError("there is no remote store", "name one: --remote URL, OPBUILD_REMOTE or op_cache.ini")
     if repair:
         return _repair(remote, as_json)
-    steps, url = asked(remote), remote.service.address.url
+    steps, url = probe(remote), remote.service.address.url
     if as_json:
         print_json({"remote": url, "mode": config.remote_mode,
                     "steps": [{"step": n, "answer": w, "milliseconds": ms} for n, w, ms in steps]})  # fmt: skip

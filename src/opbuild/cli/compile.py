@@ -240,7 +240,7 @@ def code_of(error: OpbuildError) -> str:
 
 
 class AtcCommand(click.Command):
-    """A command that says on the standard output what ATC says there."""
+    """A command that has ATC's messages on the standard output."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any

@@ -1,4 +1,4 @@
-"""``opbuild env`` and ``operators``: what this installation has, and which operators have kernels."""
+"""``opbuild env`` and ``operators``: the parts of this installation, and the operators that have kernels."""
 
 from __future__ import annotations
 

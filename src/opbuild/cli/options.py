@@ -244,7 +244,7 @@ def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[Callable[..., An
 def value_option(
     names: str, metavar: str, text: str, type_: OptionValue | None = None, usual: str = "", **more: Any
 ) -> Callable[[F], F]:
-    """Return an option that takes a value; ``usual`` says what holds without it.
+    """Return an option that takes a value; ``usual`` describes its default.
 
     Its names are its spellings and, if that has another, the command's argument, with blanks between.
     """

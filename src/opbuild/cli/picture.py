@@ -122,7 +122,7 @@ def _networks(config: Config, own: str) -> Mapping[str, list[str]]:
 
     cache = Cache.of(config)
     found: dict[str, set[str]] = {}
-    for item in cache.items("image"):
+    for item in cache.items("network"):
         described = cache.describe(item)
         if isinstance(described, Description) and described.network != own:
             for operator, _ in described.operators:

@@ -56,7 +56,7 @@ def built_and_timed(
     given, config = read_inputs(inputs), Config.from_environment(**settings)
 
     def is_called(network: Network) -> bool:
-        """Return whether a call is needed; it builds what is not bound before: open sizes, and later segments."""
+        """Return whether a call is needed; it builds parts that are not bound yet: open sizes, and later segments."""
         return timed or not network.bound_inputs or bool(network.report.breaks)
 
     is_built = kind_of(model) == OFFLINE

@@ -75,7 +75,7 @@ def run_model(
 
 
 class ReadyNetwork(NamedTuple):
-    """A network that is built or loaded, its first call, and where what was built is stored, in words."""
+    """A network that is built or loaded, its first call, and the place of its operators, in words."""
 
     network: Network
     data: dict[str, Array]

@@ -1,4 +1,4 @@
-"""``opbuild push``, ``pull``, ``cache export`` and ``cache import``: what models need, to other stores and to files."""
+"""``opbuild push``, ``pull``, ``cache export`` and ``cache import``: the needs of models, to other stores and files."""
 
 from __future__ import annotations
 
@@ -23,12 +23,17 @@ from opbuild.errors import BuildError, OptionError
 from opbuild.files.writing import same_file, unwritable
 from opbuild.frontend.input_shape import parse_input_shape
 from opbuild.platform.paths import Path
+from opbuild.platform.records import replace
 from opbuild.target.host import compared
 from opbuild.text.plural import counted, first_of, size, verb
 
 if TYPE_CHECKING:
-    from opbuild.cache.sharing import Moved
+    from opbuild.cache.transfers import Transfer
     from opbuild.target.level import BuildTarget
+
+
+_SHARED = ("operators", "present", "networks", "records", "left_out", "bytes", "target")
+"""Columns of ``push`` and ``pull``."""
 
 
 @click.command()
@@ -48,7 +53,7 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
     config, target = locate(**place)
     done = push_models(models, url, config, target, input_shapes)
     if as_json:
-        print_json(done.table(target) | {"replaced": done.replaced})
+        print_json(done.table(*_SHARED, "replaced"))
         return
     for name, why in done.left_out:
         echo(f"left out {name}: {why}")
@@ -56,8 +61,8 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
     echo(f"{_moved(done, 'written')} there, {damaged}{size(done.nbytes)} sent, for {target}")
 
 
-def _moved(done: Moved, how: str) -> str:
-    """Return the numbers of what was moved, and of the operators that were there."""
+def _moved(done: Transfer, how: str) -> str:
+    """Return the numbers of items that were moved, and of operators that were there."""
     records = f"{counted(done.records, 'record')} of tuning, " if done.records else ""
     moved = f"{records}{counted(done.operators, 'operator')} and {counted(done.networks, 'network')} {how}"
     return f"{moved}, {counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"
@@ -80,7 +85,7 @@ def pull(url: str, models: tuple[Path, ...], input_shapes: dict[str, tuple[int, 
     config, target = locate(**place)
     done = pull_models(url, models, config, target, input_shapes)
     if as_json:
-        print_json(done.table(target) | {"warnings": list(done.warnings)})
+        print_json(done.table(*_SHARED, "warnings"))
     else:
         _show(done, target)
     if models and not done.operators + done.networks + done.present:
@@ -101,7 +106,7 @@ def _lacking(url: str, models: Sequence[Path], target: BuildTarget) -> BuildErro
     )
 
 
-def _show(done: Moved, target: BuildTarget) -> None:
+def _show(done: Transfer, target: BuildTarget) -> None:
     for warning in done.warnings:
         echo(f"warning: {warning}", err=True)
     reasons: dict[str, list[str]] = {}
@@ -141,7 +146,7 @@ def export(bundle: Path, model: Path | None, network: bool, input_shape: str | N
         shapes = parse_input_shape(input_shape) if input_shape else {}
         done = export_model(bundle, model, config, target, input_shapes=shapes, network=network)
     if as_json:
-        print_json(done.table(bundle, target))
+        print_json({"bundle": str(bundle), **done.table("target", "operators", "networks", "bytes", "left_out")})
         return
     for name, why in done.left_out:
         echo(f"left out {name}: {why}")
@@ -166,11 +171,12 @@ def import_(bundle: Path, as_json: bool, **place: Any) -> None:
     config, target = locate(**place)
     done = import_bundle(bundle, config, target)
     if as_json:
-        print_json(done.table())
+        print_json(done.table("added", "present", "networks", "target", "warnings"))
         return
     for warning in done.warnings:
         echo(f"warning: {warning}", err=True)
     networks = f", {counted(done.networks, 'network')}" if done.networks else ""
+    folder = replace(config, soc_version=done.target.level.name).cache_folder
     there = f"{done.present} {'was' if done.present == 1 else 'were'} there"
-    where = f"in {done.folder}, for {compared(done.target, target.level)}"
-    echo(f"{counted(done.added, 'operator')} added{networks}, {there}, {where}")
+    where = f"in {folder}, for {compared(done.target, target.level)}"
+    echo(f"{counted(done.operators, 'operator')} added{networks}, {there}, {where}")

@@ -1,4 +1,4 @@
-"""Tables and lines on the terminal: what a command found, and the operators of a build, each with why and how long."""
+"""Tables and lines on the terminal: results of commands, and a build's operators, each with why and how long."""
 
 from __future__ import annotations
 

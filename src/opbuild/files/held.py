@@ -23,7 +23,10 @@ import ctypes
 import mmap
 import os
 import weakref
+from collections import deque
 from collections.abc import Sequence
+from functools import partial
+from itertools import repeat
 from math import prod
 from typing import Any
 
@@ -34,6 +37,7 @@ from opbuild.files.mapping import Array, read_file
 from opbuild.files.writers import give_back_lease, has_lease, take_lease
 from opbuild.platform.background import parallel_map
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.finalizers import Finalizer
 from opbuild.platform.locks import libc
 from opbuild.platform.paths import Path
 
@@ -56,9 +60,8 @@ class HeldFile:
         self._taken = False
         self._mapped = None if mapped is None else weakref.ref(mapped)
         self._descriptor = descriptor
-
-    def __del__(self) -> None:
-        self._close()  # a map that is still used has a copy of the descriptor, and so the lease
+        if descriptor is not None:  # a map that is still used has a copy of the descriptor, and so the lease
+            self._closing = Finalizer(self, partial(os.close, descriptor))
 
     def take(self) -> Array | None:
         """Return the bytes, ``uint8``, once; None thereafter. They live as long as whoever has them keeps them."""
@@ -97,12 +100,8 @@ class HeldFile:
                     forget(np.frombuffer(mapped, np.uint8))
                 _replace(mapped)
             give_back_lease(self._descriptor)
-            self._close()
-
-    def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
+            self._descriptor = None
+            self._closing.run()
 
 
 def hold_file(path: Path) -> HeldFile:
@@ -177,7 +176,7 @@ def new_pages(shape: tuple[int, ...], dtype: Any) -> Array:
     # Not on huge pages: where memory has been in use for a while the system moves other pages about to have some.
     memory = np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
     address = memory.ctypes.data
-    _own[address] = weakref.ref(memory, lambda gone: _forget_pages(address, gone))
+    _own[address] = Finalizer(memory, partial(_own.pop, address, None))
     array: Array = memory.view(dtype).reshape(shape)
     return array
 
@@ -213,11 +212,6 @@ def remap(source: int, moved: int, nbytes: int, place: int) -> bool:
     return bool(mremap(source, moved, nbytes, _MAY_MOVE | _FIXED, place) != _MAP_FAILED)
 
 
-def _forget_pages(address: int, gone: weakref.ref[Array]) -> None:
-    if _own.get(address) is gone:  # else other memory is there already
-        del _own[address]
-
-
 _ALONE = 2**16
 """Bytes of a part from which it is worth handing to a thread."""
 
@@ -245,7 +239,7 @@ def digest_parts(contents: Array, places: Sequence[tuple[int, int]]) -> list[str
     taken = dict(zip(large, parallel_map(take, large, min(_THREADS, available_cores()), "opbuild-digest"), strict=True))
     digests = [taken.get(place) or take(place) for place in places]
     here = [(start + begin, size) for begin, size in places]
-    owner = weakref.ref(contents, lambda gone: _forget_digests(here, gone))
+    owner = Finalizer(contents, partial(deque, map(_digests.pop, here, repeat(None)), 0))
     _digests.update({place: (owner, digest) for place, digest in zip(here, digests, strict=True)})
     return digests
 
@@ -261,10 +255,3 @@ def forget(contents: Array) -> None:
     start = contents.__array_interface__["data"][0]
     for place in [place for place in list(_digests) if start <= place[0] < start + contents.nbytes]:
         _digests.pop(place, None)
-
-
-def _forget_digests(places: Sequence[_Place], owner: weakref.ref[Array]) -> None:
-    """Drop the digests of memory that is gone, but for places that are known anew."""
-    for place in places:
-        if _digests.get(place, (None,))[0] is owner:
-            del _digests[place]

@@ -131,7 +131,7 @@ def _is_alive(process: int) -> bool:
 
 @lru_cache(maxsize=1)
 def boot() -> str:
-    """Return an identity of this machine since it was started; what is unknown is like no other."""
+    """Return an identity of this machine since it was started; unknown parts are like no others."""
     try:
         # UTF-8's codec is there, ASCII's would have to be loaded.
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()

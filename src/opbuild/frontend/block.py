@@ -1,4 +1,4 @@
-"""Untyped graphs (a network, a branch of an If, the body of a Loop), and what of them is still to be bound.
+"""Untyped graphs (a network, a branch of an If, the body of a Loop), and the nodes still to be bound.
 
 A remainder begins with a whole graph or behind a graph break. It is what the next segment is bound from, once it is
 known what the break waits for.

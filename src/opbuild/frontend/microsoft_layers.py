@@ -1,4 +1,4 @@
-"""Layers of ``com.microsoft``: normalizations, gates, branches, and what reads sequences one behind the other.
+"""Layers of ``com.microsoft``: normalizations, gates, branches, and operators on packed sequences.
 
 The latter are convolutions, hashes of runs of tokens, and linear attention.
 """

@@ -87,7 +87,7 @@ class TokenChoice:
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """A decoder, and which of its inputs are what.
+    """A decoder, and the roles of its inputs.
 
     Attributes:
         block: The graph.

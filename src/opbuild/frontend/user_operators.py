@@ -132,7 +132,7 @@ def source_of(*functions: FunctionType) -> str:
 
 
 class _NamedText(NamedTuple):
-    """The text that defines a name, and what the name stands for."""
+    """The text that defines a name, and the name's value."""
 
     text: str
     value: Any

@@ -421,7 +421,7 @@ class _Walk:
 
 
 class _Symbols:
-    """The numbers with which a segment begins, as far as what comes after it follows from them.
+    """The numbers with which a segment begins, as far as the later segments follow from them.
 
     Attributes:
         places: Where the segment has each of them; see ``GraphBreak.symbols``.
@@ -458,7 +458,7 @@ def _shapes(remainder: Remainder) -> dict[str, tuple[int, ...]]:
 
 
 def _renamed(frames: Sequence[Frame]) -> tuple[tuple[Frame, ...], dict[str, str]]:
-    """Return frames that know only the values they still read, and what they call these, by their former names.
+    """Return frames that know only the values they still read, and their names of these, by the former names.
 
     The names do not depend on nodes taken before: rests behind both branches of an If are one, if their values are of
     the same types.

@@ -1,4 +1,4 @@
-"""Protobuf's wire format: an ONNX file without its large tensors, and what the file declares.
+"""Protobuf's wire format: an ONNX file without its large tensors, and the file's declarations.
 
 See https://protobuf.dev/programming-guides/encoding. Parsing a file as a whole copies every weight twice, once into
 protobuf's memory and once out of it: 0.3 s of the 0.9 s that a changed ResNet-50 took to start. Only the few fields

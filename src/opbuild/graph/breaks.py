@@ -114,7 +114,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GraphBreak:
-    """The break behind a segment of a network, and what the remainder reads.
+    """The break behind a segment of a network, and the values that the remainder reads.
 
     Attributes:
         kind: ``values``: the values ``reads`` decide, and are constants of the remainder. ``data``: ``nodes`` are

@@ -42,7 +42,7 @@ class Deferred:
 
 
 class ConstantValues(UserDict[str, Array]):
-    """Values by name. Reading a deferred one works it out, each time: nobody keeps what is needed once."""
+    """Values by name. Reading a deferred one computes it, each time: values that are needed once are not kept."""
 
     data: dict[str, Any]  # of arrays and deferred ones
 

@@ -222,7 +222,7 @@ def integers(numbers: Sequence[Any]) -> Array:
 
 
 class NodeBuilder(GraphBuilder):
-    """Writes what takes the place of a node, and has its name."""
+    """Writes the nodes that take the place of a node, and have its name."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)

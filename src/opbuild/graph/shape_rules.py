@@ -35,7 +35,7 @@ class UnknownTypeError(UnsupportedOperatorError):
 
 
 class NoTensorError(UnknownTypeError):
-    """A node reads or makes what is no tensor, whatever the values of its inputs are."""
+    """A node reads or makes a value that is no tensor, whatever the values of its inputs are."""
 
 
 class UnknownValueError(UnknownTypeError):
@@ -52,7 +52,7 @@ class UnknownValueError(UnknownTypeError):
 
 @dataclass(frozen=True, eq=False)
 class ShapeCall:
-    """One node with what is known of its inputs.
+    """One node, with the types and known values of its inputs.
 
     Attributes:
         node: The operator.

@@ -360,7 +360,7 @@ class Lowering:
     def emit_images(
         self, make: MakeCall | OpDesc, count: int, nodes: Sequence[str] | Node, *operands: Callable[[int], OperandRef]
     ) -> None:
-        """Emit a call for each image, whose operands are what these functions return for its number."""
+        """Emit a call for each image; these functions return its operands by its number."""
         for image in self.images(count):
             self.emit(make, [operand(image) for operand in operands], nodes)
 

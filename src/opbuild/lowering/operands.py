@@ -228,7 +228,7 @@ class BlockedImageTaps(BlockedTaps):
 
 @dataclass(frozen=True, eq=False)
 class BlockedPlanes:
-    """All images of a blocked value; ``shape``, ``(N, H, W)``, is what extents of one are repeated to, if any are."""
+    """All images of a blocked value; extents of one are repeated to those of ``shape``, ``(N, H, W)``, if any are."""
 
     value: Blocked
     shape: tuple[int, int, int] | None = None
@@ -310,7 +310,7 @@ MakeCall = Callable[[tuple[View, ...]], Made]
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """A call of a kernel: its descriptor or what makes it, its operands, and the nodes that it computes."""
+    """A call of a kernel: its descriptor or a function that makes it, its operands, and the nodes that it computes."""
 
     make: MakeCall | OpDesc
     operands: tuple[OperandRef, ...]
@@ -319,7 +319,7 @@ class Pending:
 
 @dataclass(frozen=True, eq=False)
 class PendingHost:
-    """A call of the host backend: a node, and where what it has lies; or what refuses indices (``graph.indices``)."""
+    """A call of the host backend: a node, and the places of its values; or a check of indices (``graph.indices``)."""
 
     node: Node
     inputs: tuple[Plain | None, ...]

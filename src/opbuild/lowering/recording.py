@@ -16,7 +16,7 @@ from opbuild.program import VariantChoice, View
 
 
 class ChoiceRecording(Chooser):
-    """Chooses what families, and what tuning found, answer for the size at hand, and keeps what was asked.
+    """Gives the answers of families and of tuning for the example size, and keeps the queries.
 
     Args:
         chosen: Answers for that size.

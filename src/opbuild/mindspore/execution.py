@@ -30,7 +30,7 @@ _EAGER_LIMIT = 4096
 
 
 class _EagerNetworks:
-    """Networks of one operator that this process has used last, by what they compute."""
+    """Networks of one operator that this process has used last, by the operator."""
 
     def __init__(self) -> None:
         self._calls: OrderedDict[Hashable, Call] = OrderedDict()

@@ -166,7 +166,7 @@ class _Place:
 
 
 class Networks:
-    """The networks of one function, by input signature and the state of what it reads.
+    """The networks of one function, by input signature and the state of its parameters.
 
     Args:
         name: The networks' name.

@@ -37,7 +37,7 @@ CHANCES = (0.0, 1.0, 0.5)
 """How likely a made-up value is true in the first runs, and in all others."""
 
 QUIET_RUNS, MOST_RUNS = 3, 64
-"""So many runs in a row that meet no new segment end the rehearsal, and so many in all."""
+"""So many runs in a row that meet no new segment end the dry run, and so many in all."""
 
 LONG, LONGEST = 64, 4096
 """Segments run after which all made-up values are false, which ends loops, and after which a run ends."""
@@ -50,7 +50,7 @@ MOST_GUESSES, MOST_LISTED = 256, 64
 
 
 @dataclass(eq=False)
-class Met:
+class VisitedSegment:
     """A segment that a call may have.
 
     Attributes:
@@ -71,36 +71,36 @@ class Met:
         return Binding(cast("Executor", _Stand(self, shapes, graph)), Report(graph.name), is_new=True)
 
 
-class _MetSegments:
-    """The segments that were met."""
+class _VisitedSegments:
+    """The segments that were visited."""
 
     def __init__(self) -> None:
-        self.found: dict[Any, Met] = {}
+        self.found: dict[Any, VisitedSegment] = {}
 
-    def programs(self, source: Source) -> Met:
+    def programs(self, source: Source) -> VisitedSegment:
         """Return a segment."""
         key = source.digest, source.declaration.inputs
-        return self.found.setdefault(key, Met(cast("Segment", source)))
+        return self.found.setdefault(key, VisitedSegment(cast("Segment", source)))
 
 
-def dry_run(model: ModelSource, first: FirstSegment, sizes: Iterable[Shapes], most: int = 1) -> list[Met]:
+def dry_run(model: ModelSource, first: FirstSegment, sizes: Iterable[Shapes], most: int = 1) -> list[VisitedSegment]:
     """Return segments that a network may have, its first one first; it is run at so many of the sizes as it takes.
 
     Raises:
         ShapeError: If the network takes none of the sizes.
     """
-    rehearsal, problem = _DryRun(model, first), ShapeError("there is no size in the ranges")
+    run, problem = _DryRun(model, first), ShapeError("there is no size in the ranges")
     for shapes in sizes:
         try:
-            most -= rehearsal.run_at(shapes)
+            most -= run.run_at(shapes)
         except ShapeError as error:  # a size that the network itself does not take
             problem = error.with_traceback(None)
         if not most:
             break
     try:
-        if not rehearsal.met or not rehearsal.met[0].breaks:
+        if not run.visited or not run.visited[0].breaks:
             raise problem
-        return rehearsal.met
+        return run.visited
     finally:
         del problem  # its traceback has this frame: a cycle
 
@@ -110,10 +110,10 @@ class _Enough(Exception):  # noqa: N818 - it ends a run, and is no error
 
 
 class _DryRun(Segments):
-    """Segments of which what a break may wait for is taken in turn: either branch of an If, values, or none."""
+    """Segments whose breaks take each outcome in turn: either branch of an If, values, or none."""
 
     def __init__(self, model: ModelSource, first: FirstSegment) -> None:
-        self._sources = _MetSegments()
+        self._sources = _VisitedSegments()
         super().__init__(model, first, self._sources)
         self._maker = _Maker()
         self._has_body: set[BoundSegment] = set()
@@ -121,13 +121,13 @@ class _DryRun(Segments):
         self._taken: Counter[str] = Counter()
 
     @property
-    def met(self) -> list[Met]:
-        """The segments that were met."""
+    def visited(self) -> list[VisitedSegment]:
+        """The segments that were visited."""
         return [*self._sources.found.values()]
 
     @property
     def _count(self) -> int:
-        return sum(len(each.breaks) for each in self.met)
+        return sum(len(each.breaks) for each in self.visited)
 
     def run_at(self, shapes: Shapes) -> bool:
         """Run the network at one size until nothing new is met; return that it takes the size."""
@@ -180,7 +180,7 @@ class _DryRun(Segments):
         stand.make = self._maker.results
         if is_certain:
             self._certain.add(segment)
-            stand.met.certain[stand.shapes] = None
+            stand.visited.certain[stand.shapes] = None
         return segment
 
     def _decided(
@@ -251,17 +251,17 @@ class _Maker:
 
 
 class _Stand:
-    """Stands for what runs a segment."""
+    """Stands for the executor of a segment."""
 
     arena_size = 0
     make: Callable[[Sequence[TensorType]], list[Array]]
 
-    def __init__(self, met: Met, shapes: Shapes, graph: Graph) -> None:
+    def __init__(self, visited: VisitedSegment, shapes: Shapes, graph: Graph) -> None:
         types = {n: TensorType(each.dtype, tuple(map(example_value, each.shape))) for n, each in graph.types.items()}
         self.inputs, self.outputs = (
             tuple(Port(name, types[name], 0) for name in names) for names in (graph.inputs, graph.outputs)
         )
-        self.met, self.shapes, self.follows = met, shapes, graph.follows
+        self.visited, self.shapes, self.follows = visited, shapes, graph.follows
         self.blocks: Blocks[Any] = Blocks()
 
     def run(self, inputs: Sequence[Any]) -> list[Array]:

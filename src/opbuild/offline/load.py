@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class RangeBinder:
-    """Binds an offline model to any size in its ranges, and what comes behind the graph breaks of a network.
+    """Binds an offline model to any size in its ranges, and the segments behind a network's graph breaks.
 
     Raises:
         InvalidModelError: If the file's section is not sound.

@@ -1,4 +1,4 @@
-"""The needs of an offline model, for its signatures or ranges: what a build, a preview and a check begin with."""
+"""The needs of an offline model, for its signatures or ranges: the start of a build, a preview and a check."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ShapeMap = Mapping[str, Sequence[int]]
 RangeMap = Mapping[str, Sequence[int | tuple[int, int]]]
 
 
-REHEARSED = 4
+DRY_RUN_SIZES = 4
 """Sizes in ranges at which a network is run on made-up values."""
 
 
@@ -141,7 +141,7 @@ def _plan_segments(
     samples, clock = sizes.samples() if sizes else signatures, Clock()
     source.keeps = True
     first = _first(source, samples)
-    met = dry_run(source, first, samples, REHEARSED if sizes else len(samples))
+    met = dry_run(source, first, samples, DRY_RUN_SIZES if sizes else len(samples))
     breaks = [found for each in met for found in each.breaks.values() if found is not None]
     stored = [*met[0].certain][:1] if sizes else signatures
     walked = [source.walk(shapes, clock) for shapes in stored]

@@ -98,7 +98,7 @@ _FIX = "Please fix either the inputs/outputs or the model."
 
 
 class Feeds:
-    """The inputs of a model, which say what may be given for them."""
+    """The inputs of a model, which check the values that are given for them."""
 
     def __init__(
         self, arguments: list[NodeArg], declared: Mapping[str, DeclaredType], defaults: Mapping[str, object]

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -28,13 +27,14 @@ from opbuild.onnxruntime.status import (
     as_status,
     failure,
 )
+from opbuild.platform.finalizers import WeakValues
 from opbuild.platform.locks import Lock
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
 _Key = tuple[str, tuple[tuple[str, tuple[int, ...]], ...], int]
 
-_NETWORKS: WeakValueDictionary[_Key, Network] = WeakValueDictionary()
+_NETWORKS = WeakValues[_Key, Network]()
 """Networks that sessions of this process use: by the digest of the model, shapes and the number of threads."""
 
 _LOCK = Lock()

@@ -108,7 +108,7 @@ BUILD, RUN = 1, 2
 
 
 def trace(network: str, spans: Sequence[Span], profile: Profile | None = None) -> str:
-    """Return a trace as JSON: what a build did, and the calls of a run one after the other, each with its median."""
+    """Return a trace as JSON: a build's steps, and the calls of a run one after the other, each with its median."""
     lanes = sorted({span.lane for span in spans}, key=lambda lane: (lane != STEPS, len(lane), lane))
     events = []
     if spans:

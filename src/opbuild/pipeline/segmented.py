@@ -328,7 +328,7 @@ class Segments:
 
 
 class SegmentedNetwork:
-    """A network in segments for one input signature; it is what ``Binding`` and ``Executor`` are for a whole one."""
+    """A network in segments for one input signature; a whole one has ``Binding`` and ``Executor``."""
 
     better = None
 

@@ -58,14 +58,14 @@ class Setup:
 
     @lazy_property
     def compiler(self) -> Compiler:
-        """The compiler of the operators; a start of what is stored does not load it."""
+        """The compiler of the operators; a start of a stored network does not load it."""
         from opbuild.backend.compilers import make_compiler
 
         return self.given_compiler or make_compiler()
 
     @lazy_property
     def device_kernels(self) -> list[str]:
-        """What is named in keys of the device's kernels: what they are for, and a digest of the compiler's bytes.
+        """The names in keys of the device's kernels: their target, and a digest of the compiler's bytes.
 
         Without the compiler nothing but what is stored can be had of it.
         """

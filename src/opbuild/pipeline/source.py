@@ -231,7 +231,7 @@ class FirstSegment:
 
 
 class Walk:
-    """A segment that is bound, as the front end has it: read when what comes behind it is new."""
+    """A segment that is bound, as the front end has it: read when the next one is new."""
 
     def __init__(self, segment: Segment | FirstSegment, shapes: Shapes, follows: GraphBreak) -> None:
         self._segment, self._shapes, self._state = segment, shapes, _state(follows)

@@ -144,7 +144,7 @@ class Stores:
 
     @property
     def _turns(self) -> Flights | None:
-        """Which process of this host asks for what several lack; None where they share no folder."""
+        """The single flights of this host's processes; None where they share no folder."""
         from opbuild.store.claims import Flights
         from opbuild.store.peers import claims_folder
 
@@ -178,13 +178,13 @@ class Stores:
         return self.remote is not None and not self.remote.writes
 
     @lazy_property
-    def images(self) -> BuildNetworks:
+    def networks(self) -> BuildNetworks:
         """The networks that are stored whole; their keys say tuning's choices, here or elsewhere."""
         config = self._config
         if config.tune_bank_path.strip() and self.setup.uses_bank and self.remote is not None:
             self.remote.take_bank(config.tune_bank)
         return BuildNetworks(
-            self.setup, self._stored_networks, None if self._like is None else self._like.images.blocks
+            self.setup, self._stored_networks, None if self._like is None else self._like.networks.blocks
         )
 
     @lazy_property
@@ -246,7 +246,7 @@ class Stores:
         return claims
 
     def packer(self) -> Packer:
-        """Return the packer of the constants of one build; it finds what this process has packed before."""
+        """Return the packer of the constants of one build; it finds weights that this process has packed before."""
         BACKGROUND_WRITER.finish()
         return self._stored_networks.packer(stored=self.setup.stores_networks, reuse=self.setup.starts_stored)
 

@@ -243,7 +243,7 @@ class BackgroundWriter:
         self._begin()
 
     def finish(self, name: str = "") -> None:
-        """Return when nothing is left to do; Ctrl-C leaves out what has not begun.
+        """Return when nothing is left to do; Ctrl-C leaves out tasks that have not begun.
 
         With a name only if a job that has it is left.
         """

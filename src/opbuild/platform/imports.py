@@ -18,7 +18,7 @@ _LOADERS = ((ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE
 
 
 class SourceModule(NamedTuple):
-    """A module: its source's digest, what it may import from this package, and its file (of a release none)."""
+    """A module: its source's digest, its possible imports from this package, and its file (of a release none)."""
 
     digest: str
     imports: tuple[str, ...]
@@ -26,7 +26,7 @@ class SourceModule(NamedTuple):
 
 
 class Modules:
-    """The modules of a package, and what each consists of; each file is read at most once.
+    """The modules of a package, and the sources of each; each file is read at most once.
 
     Args:
         without: Modules that count for nothing, with all that is imported only by them.

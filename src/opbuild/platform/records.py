@@ -158,7 +158,7 @@ def _note_fields(cls: type) -> None:
 
 
 class _LateFields:
-    """Stands for what ``dataclasses`` note of a class until somebody asks for it."""
+    """Stands for the notes of ``dataclasses`` on a class until somebody asks for them."""
 
     def __init__(self, cls: type, name: str) -> None:
         self._cls, self._name = cls, name

@@ -1,4 +1,4 @@
-"""The part of a source that counts in a release: the code, and not what is written about it."""
+"""The part of a source that counts in a release: the code without comments and docstrings."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ def launch(job: RankJob) -> int:
 
 
 class _Launcher:
-    """Starts the ranks, then does what comes: output, ends, signals."""
+    """Starts the ranks, then serves events: output, ends, signals."""
 
     def __init__(self, job: RankJob, folder: Path, guard: Guard, hub: Hub) -> None:
         self._job = job

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Generic, Protocol, TypeVar
-from weakref import ReferenceType, WeakKeyDictionary, ref
+from weakref import ReferenceType, ref
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class User(Protocol[A]):
 
     @property
     def calls(self) -> object:
-        """The state that users share for which what one prepared can be filled with the numbers of another."""
+        """The state that users share whose prepared calls can be filled with each other's numbers."""
 
     def prepare(self, memory: Array, others: Mapping[str, DeviceMemory]) -> A:
         """Return the prepared state of a call in some memory, and in some of other devices."""
@@ -59,7 +59,7 @@ class MemoryBlock(Generic[A]):
         self.memory = np.zeros(0, np.uint8)
         self.others: dict[str, DeviceMemory] = {}
         self._user: ReferenceType[User[A]] | None = None  # a user has its blocks: no cycle
-        self._prepared: WeakKeyDictionary[object, tuple[A, ReferenceType[User[A]] | None]] = WeakKeyDictionary()
+        self._prepared: dict[ReferenceType[object], tuple[A, ReferenceType[User[A]] | None]] = {}
 
     def enter(self, user: User[A]) -> A:
         """Make the block ready for a user and return the state that it runs with.
@@ -76,13 +76,15 @@ class MemoryBlock(Generic[A]):
             self.memory[: user.zeroed] = 0
         if user.arenas:
             self._enter_others(user.arenas)
-        found, filled = self._prepared.get(user.calls, (None, None))
+        calls = ref(user.calls)
+        found, filled = self._prepared.get(calls, (None, None))
         if found is None:
+            self._prepared = {each: state for each, state in self._prepared.items() if each() is not None}
             found = user.prepare(self.memory, self.others)
         elif filled is None or filled() is not user:
             user.fill(found, self.memory, self.others)
         self._user, self.prepared = ref(user), found
-        self._prepared[user.calls] = found, self._user
+        self._prepared[calls] = found, self._user
         return found
 
     def _outdate(self) -> None:

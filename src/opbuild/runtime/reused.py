@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections import Counter, deque
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from opbuild.errors import RunError
 from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array
+from opbuild.platform.finalizers import Finalizer
 from opbuild.platform.limits import hint_for
 from opbuild.platform.records import NamedTuple
 
@@ -47,15 +48,9 @@ class Lent:
 
     Attributes:
         memory: Its pages.
-        home: Where they go.
     """
 
     memory: Array
-    home: deque[Array]
-
-    def __del__(self) -> None:
-        """Give the memory back."""
-        self.home.append(self.memory)
 
 
 class ReusedMemory:
@@ -141,7 +136,8 @@ def _lent(free: deque[Array], size: int) -> Any:
     except IndexError:
         memory = new_memory(size, "an array")
     lent = _lent_of(size).from_address(memory.ctypes.data)
-    lent.memory, lent.home = memory, free
+    lent.memory = memory
+    Finalizer(lent, partial(free.append, memory))
     return lent
 
 

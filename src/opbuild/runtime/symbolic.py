@@ -1,4 +1,4 @@
-"""The parts of a record for several input signatures: formulas, and what they do not say.
+"""The parts of a record for several input signatures: formulas, and the facts beside them.
 
 Its columns hold places in a list of numbers, which is worked out for a signature (``graph.formulas``) if the conditions
 hold under which the record is right. What remains to be decided then is which kernel computes a call: any of those that

@@ -48,7 +48,7 @@ of this process, and the program's end waits for them."""
 
 
 class Packer:
-    """Packs the constants of programs, each once; what was packed before is taken from a store of weights.
+    """Packs the constants of programs, each once; those packed before are taken from a store of weights.
 
     What has pages of its own is not stored at once: it is named by its source until one of ``tasks`` has stored it, or
     ``finish`` all. Threads may share it.

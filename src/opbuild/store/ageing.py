@@ -19,8 +19,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from itertools import count, groupby
+from itertools import groupby
 from time import perf_counter
 
 from opbuild.events import Watch, unwatched
@@ -29,7 +28,7 @@ from opbuild.files.trust import PRIVATE, Trust
 from opbuild.files.writing import written
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
-from opbuild.store.concurrent_map import concurrent_map
+from opbuild.store.concurrent_map import watched_map
 from opbuild.store.inventory import (
     FEW_FILES,
     LOOKED_AT,
@@ -203,7 +202,7 @@ class _Shrinking:
         self._size = self.inventory.nbytes
         self._items = sorted(self.inventory.items, key=lambda item: (item.last_use, item.name))
         self._weights = {item.name: item for item in self._items if item.kind == "weight"}
-        self._mapped = {item.mark: self.weights_of(item) for item in self._items if item.kind == "image"}
+        self._mapped = {item.mark: self.weights_of(item) for item in self._items if item.kind == "network"}
         self._users = Counter(digest for digests in self._mapped.values() for digest in digests)
 
     def victims(self) -> Iterator[Item]:
@@ -211,7 +210,7 @@ class _Shrinking:
             if item.kind == "private" and is_rubbish(item.name, self.now - item.last_use):
                 yield self._gone(item)
         orphans = [item for name, item in self._weights.items() if not self._users[name]]
-        for item in [*orphans, *(item for item in self._items if item.kind in ("image", "memo", "origin"))]:
+        for item in [*orphans, *(item for item in self._items if item.kind in ("network", "memo", "origin"))]:
             if self._size <= self.remaining:
                 return
             if self._is_idle(item):
@@ -246,7 +245,7 @@ def _is_recent(last_use: float, now: float) -> bool:
 
 def _is_in_use_again(item: Item, now: float) -> bool:
     with contextlib.suppress(OSError):
-        return item.kind in ("operator", "image") and now - Path(item.mark).stat().st_atime < PROTECTED_SECONDS
+        return item.kind in ("operator", "network") and now - Path(item.mark).stat().st_atime < PROTECTED_SECONDS
     return False
 
 
@@ -255,8 +254,8 @@ def remove_idle(kernel_meta: Path, network_meta: Path, seconds: float, watch: Wa
     inventory, now = survey(kernel_meta, network_meta), time.time()
     idle = [item for item in inventory.items if item.kind not in REMEMBERED and now - item.last_use > seconds]
     kept = {item.mark for item in inventory.items} - {item.mark for item in idle}
-    images = [item for item in inventory.items if item.kind == "image" and item.mark in kept]
-    mapped = frozenset[str]().union(*map(weights_of, images))
+    networks = [item for item in inventory.items if item.kind == "network" and item.mark in kept]
+    mapped = frozenset[str]().union(*map(weights_of, networks))
     chosen = [item for item in idle if item.kind != "weight" or item.name not in mapped]
     return remove(chosen, network_meta, young=seconds, watch=watch)
 
@@ -292,21 +291,15 @@ def remove(items: Sequence[Item], network_meta: Path, young: float = 0.0, watch:
         young: Seconds since its last use for which an item stays.
         watch: Told how many items were dealt with.
     """
-    now, numbers = time.time(), count()
-    watch(next(numbers), len(items))
-
-    def goes(item: Item) -> bool:
-        idle = now - item.last_use
-        return idle >= young if item.kind != "private" else is_rubbish(item.name, idle)
+    now = time.time()
 
     def remove_one(item: Item) -> bool:
-        gone = goes(item) and remove_files(item.files)
-        watch(next(numbers), len(items))
-        return gone
+        idle = now - item.last_use
+        goes = idle >= young if item.kind != "private" else is_rubbish(item.name, idle)
+        return goes and remove_files(item.files)
 
-    removed: list[Item] = []
-    for _, part in groupby(items, lambda item: item.kind == "weight"):  # networks are gone before their weights go
-        with closing(concurrent_map(part, remove_one)) as done:
-            removed += [item for item, gone in done if gone]
+    parts = [list(part) for _, part in groupby(items, lambda item: item.kind == "weight")]
+    done = watched_map([(part, remove_one) for part in parts], watch)  # networks are gone before their weights go
+    removed = [item for item, gone in done if gone]
     remove_references(network_meta / "weights", {item.name for item in removed if item.kind == "weight"})
     return tuple(removed)

@@ -19,12 +19,14 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from opbuild.files.meeting import open_met, opened_folder, planted_in, unlink_met
 from opbuild.files.trust import parse_json
 from opbuild.files.writing import make_folder
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Holder
 from opbuild.kernel.key import Key
+from opbuild.platform.finalizers import Finalizer
 from opbuild.platform.paths import Path
 
 SUFFIX = ".claim"
@@ -45,21 +47,24 @@ _TRIES = 10
 _LENGTH = 512
 """Bytes of every claim, so that none is cut before it is written: closing a file that was cut waits for the disk."""
 
-_OPEN: set[int] = set()
-"""Descriptors of the claims that this process holds or asks for."""
+_OPEN: dict[int, Finalizer] = {}
+"""What closes the descriptors of the claims that this process holds or asks for."""
 
 
 class ClaimFile:
     """A claim's open file, and the claim once it is locked. A fork holds none of its parent's.
+
+    Who drops it unreleased, as an error may, leaves an unlocked file: nobody's claim.
 
     Attributes:
         is_held: Whether this process has the claim, in a file that others see.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        self._path, self._descriptor, self._process = path, descriptor, os.getpid()
+        self._path, self._descriptor = path, descriptor
         self.is_held = False
-        _OPEN.add(descriptor)
+        self._closing = Finalizer(self, partial(_OPEN.pop, descriptor, None), partial(os.close, descriptor))
+        _OPEN[descriptor] = self._closing
 
     @staticmethod
     def opened(path: Path) -> ClaimFile | None:
@@ -107,19 +112,14 @@ class ClaimFile:
 
     def release(self) -> None:
         """Give the claim up if it is held, and close its file; harmless if it was, and in a fork."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor < 0 or self._process != os.getpid():
+        if _OPEN.get(self._descriptor) is not self._closing:
             return
         if self.is_held:
             with contextlib.suppress(OSError):
                 unlink_met(self._path)  # while it is locked: nobody else removes it
             with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-        _OPEN.discard(descriptor)
-        os.close(descriptor)
-
-    def __del__(self) -> None:
-        self.release()
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._closing.run()
 
 
 class FolderClaims:
@@ -283,9 +283,9 @@ def _holder(file: ClaimFile) -> Holder:
 
 def _let_go() -> None:
     """Close a fork's copies of its parent's descriptors, so that they end with the parent."""
-    for descriptor in _OPEN:
+    for closing in [*_OPEN.values()]:
         with contextlib.suppress(OSError):
-            os.close(descriptor)
+            closing.run()
     _OPEN.clear()
 
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
@@ -50,14 +51,18 @@ def concurrent_map(
 def watched_map(
     parts: Sequence[tuple[Sequence[_Item], Callable[[_Item], _Result]]], watch: Callable[[int, int], None]
 ) -> Iterator[tuple[_Item, _Result]]:
-    """Yield the items of several parts with their results, part after part; tell how many there were of all."""
+    """Yield the items of several parts with their results, part after part; tell how many of all are done."""
     numbers, total = count(), sum(len(items) for items, _ in parts)
     watch(next(numbers), total)
+
+    def watched(do: Callable[[_Item], _Result], item: _Item) -> _Result:
+        result = do(item)
+        watch(next(numbers), total)
+        return result
+
     for items, do in parts:
-        with closing(concurrent_map(items, do)) as done:
-            for item, result in done:
-                watch(next(numbers), total)
-                yield item, result
+        with closing(concurrent_map(items, partial(watched, do))) as done:
+            yield from done
 
 
 def results_of(items: Iterable[_Item], do: Callable[[_Item], _Result]) -> list[_Result]:

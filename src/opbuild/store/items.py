@@ -33,7 +33,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
-Kind = Literal["operator", "image", "memo", "weight", "reference", "note", "origin", "private", "settings"]
+Kind = Literal["operator", "network", "memo", "weight", "reference", "note", "origin", "private", "settings"]
 
 REMEMBERED: frozenset[Kind] = frozenset({"reference", "note"})
 """Kinds of what is only remembered of the rest, and has no age of its own."""
@@ -234,7 +234,7 @@ def publish_files(folder: Path, files: Files, linked_from: Path | None = None) -
 
 
 class _RemovedError(Exception):
-    """Somebody removed what was being written, or the folder."""
+    """Somebody removed the file that was being written, or the folder."""
 
 
 def _publish(folder: Path, files: Files, linked_from: Path | None) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _STEM = r"[a-z0-9_]+_[0-9]+"
 
-NETWORKS = FileForm("image", (".json", ".so", ".bin", ".seen"), _STEM, marked=True)
+NETWORKS = FileForm("network", (".json", ".so", ".bin", ".seen"), _STEM, marked=True)
 """A network's files."""
 
 MODELS = FileForm("memo", (".model", ".digest"), _STEM)

@@ -31,7 +31,7 @@ from opbuild.store.weights import weights_file
 
 @dataclass(eq=False, repr=False)
 class TieredStore:
-    """A store that takes what it lacks from tiers below it. Threads may share it if they may share each of them.
+    """A store that takes missing entries from tiers below it. Threads may share it if they may share each of them.
 
     An entry of a tier is lent until it is published here, unless it stays where it is (``Found.stays``). What was lent
     is not offered: it came from there, or who lends it has offered it.
@@ -118,7 +118,7 @@ _ABSENT = Missing(Reason("absent", "no other rank has it"))
 
 
 class PeerOperators:
-    """A tier of what other ranks have, opened with the same rules as one's own. Threads may share it."""
+    """A tier of other ranks' entries, opened with the same rules as one's own. Threads may share it."""
 
     def __init__(
         self, peers: Callable[[], Sequence[tuple[str, Path]]], open_store: Callable[[Path], Operators]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from opbuild.files.trust import MEMO, PRIVATE, Trust, parse_json
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import is_digest
+from opbuild.platform.finalizers import WeakValues
 from opbuild.platform.locks import Lock
 from opbuild.platform.paths import Path
 from opbuild.store.blobs import Folder, LocalBlobs, LocalMemos
@@ -45,7 +45,7 @@ class StoredWeights:
     def __init__(self, blobs: LocalBlobs) -> None:
         self.blobs = blobs
         self._references = LocalMemos(blobs, _REFERENCE)
-        self._used: WeakValueDictionary[str, Bytes] = WeakValueDictionary()
+        self._used = WeakValues[str, Bytes]()
         self._held: dict[str, Bytes] = {}
         self._states: dict[str, Any] = {}
         self._lock = Lock()

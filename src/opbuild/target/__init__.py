@@ -1,1 +1,1 @@
-"""What code is made for: targets, the levels of CPUs, machines, and what this host is."""
+"""Targets of code: the levels of CPUs, other devices, machines, and this host."""

@@ -205,7 +205,7 @@ def parse_target(text: str) -> BuildTarget:
 
 
 def resolve_target(text: str) -> BuildTarget:
-    """Return the target that a ``soc_version`` names where nothing but opbuild reads what is made for it.
+    """Return the target that a ``soc_version`` names where nothing but opbuild reads the artifacts.
 
     Raises:
         OptionError: If it names none; the hint lists the levels that there are.

@@ -55,7 +55,7 @@ class OperatorArtifact(CacheArtifact):
 
 
 class Recorder:
-    """Records what the parts of a process use; an operator that is recorded is read no more.
+    """Records the operators that the parts of a process use; each is read once.
 
     Args:
         config: Says where the store is.
@@ -108,7 +108,7 @@ def _is_runtime(name: str) -> bool:
 
 
 def _unpacked(name: str, content: bytes) -> Entry:
-    """Return the operator of an artifact; it is an error if that is not what was saved."""
+    """Return the operator of an artifact; it is an error if that is not the saved one."""
     from opbuild.files.trust import unseal
     from opbuild.kernel.entry import Entry
     from opbuild.store.operators import entry_of

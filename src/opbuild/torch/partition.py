@@ -184,7 +184,7 @@ def _copied(nodes: Sequence[fx.Node]) -> fx.Graph:
 
 
 def example_shapes(program: AtenProgram, examples: Sequence[Any]) -> list[tuple[int, ...]]:
-    """Return the shapes of what a program is given, of an example of each of its inputs."""
+    """Return the shapes of a program's inputs, of an example of each."""
     pairs = ((program.inputs[index], examples[index]) for index in program.given)
     return [
         size_shape(found) if each.kind == "size" else tuple(found[axis] for axis in each.order) for each, found in pairs

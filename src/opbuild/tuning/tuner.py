@@ -214,7 +214,7 @@ def tune_model(
 
 
 class Tuner:
-    """Tunes one network; ``result`` is what was found so far."""
+    """Tunes one network; ``result`` has the records so far."""
 
     def __init__(
         self,

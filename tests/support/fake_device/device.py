@@ -100,7 +100,7 @@ class FakeDevice:
         target[...] = self.view(address, target.shape, target.strides, target.dtype.name).reshape(target.shape)
 
     def synchronize(self) -> None:
-        """Do all that is pending, and say what failed."""
+        """Do all that is pending, and name the failures."""
         with self._lock:
             self._drain()
             failed, self._failed = self._failed, None

@@ -109,7 +109,7 @@ def layouts_of(family: str) -> Collection[str] | None:
 
 
 def for_target(desc: OpDesc, target: str) -> OpDesc | None:
-    """Return the kernel that computes what a CPU's does, for any extents and strides; None if there is none."""
+    """Return the kernel that computes the same as a CPU's, for any extents and strides; None if there is none."""
     types = {operand.dtype for operand in desc.operands}
     special = {"rounds", "zeros"} & desc.attrs.keys() or desc.attrs.get("rhs") == "pairs"
     if desc.family not in _BODIES or special or desc.source or desc.is_precise or not types <= TYPES:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from opbuild.builder import spread
 from opbuild.builder.build import Builder
 from opbuild.builder.client import ServerEndedError
-from opbuild.builder.spread import LARGEST_BATCH, SpreadServer, compile_batch, operators_at_once
+from opbuild.builder.spread import LARGEST_BATCH, SpreadServer, compile_batch, max_in_flight
 from opbuild.config import Config
 from opbuild.errors import CompileError
 from opbuild.events import Warned
@@ -218,8 +218,8 @@ def test_closing_wakes_who_waits() -> None:
 def test_executors_that_say_their_size_are_kept_busy() -> None:
     """Python's own and mpi4py's are known by their attributes; of others eight workers are supposed."""
     with ThreadPoolExecutor(3) as pool:
-        assert operators_at_once(pool) == 3 * operators_at_once(Fated([])) // 2
-    assert operators_at_once(Executor()) == 4 * operators_at_once(Fated([]))
+        assert max_in_flight(pool) == 3 * max_in_flight(Fated([])) // 2
+    assert max_in_flight(Executor()) == 4 * max_in_flight(Fated([]))
 
 
 # -- with real workers -------------------------------------------------------------------------------------------------

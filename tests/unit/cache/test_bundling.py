@@ -64,21 +64,21 @@ def files_in(config: Config) -> list[Path]:
 def test_a_round_trip_finds_every_operator(bundle: Path, elsewhere: Config) -> None:
     """Operators are looked up by the same keys where they were imported; importing again adds nothing."""
     done = import_bundle(bundle, elsewhere, LEVEL)
-    assert (done.added, done.present) == (2, 0)
+    assert (done.operators, done.present) == (2, 0)
     for tile in (1, 2):
         key, entry = entry_of(conv(tile))
         found = operators_in(elsewhere.kernel_meta).lookup(key)
         assert isinstance(found, Found)
         assert found.entry.object == entry.object
     again = import_bundle(bundle, elsewhere, LEVEL)
-    assert (again.added, again.present) == (0, 2)
+    assert (again.operators, again.present) == (0, 2)
 
 
 def test_importing_mends_a_damaged_entry(bundle: Path, elsewhere: Config) -> None:
     """What is there but damaged is replaced."""
     import_bundle(bundle, elsewhere, LEVEL)
     (elsewhere.kernel_meta / f"{entry_of(conv(1))[1].name}.o").write_bytes(b"x")
-    assert import_bundle(bundle, elsewhere, LEVEL).added == 1
+    assert import_bundle(bundle, elsewhere, LEVEL).operators == 1
     assert list(Cache.of(elsewhere).problems()) == []
 
 
@@ -97,8 +97,8 @@ def test_a_lower_levels_bundle_is_imported_as_what_it_is(bundle: Path, tmp_path:
     together = import_bundle(bundle, Config(cache_path=tmp_path / "together"), higher)
     apart = import_bundle(bundle, Config(op_compiler_cache_dir=tmp_path / "apart"), higher)
     assert together.target == apart.target == LEVEL
-    assert together.added == apart.added == 2
-    assert apart.folder == tmp_path / "apart" / LEVEL.name
+    assert together.operators == apart.operators == 2
+    assert list((tmp_path / "apart" / LEVEL.name).rglob("*.o"))
 
 
 def test_another_targets_bundle_is_refused(bundle: Path, elsewhere: Config) -> None:
@@ -236,7 +236,7 @@ def network_bundle(tmp_path: Path, name: str = stored_network.KEY.stem, target: 
 def test_a_network_is_imported_into_the_stores_and_its_weights_are_known(tmp_path: Path, elsewhere: Config) -> None:
     """It is found by its key, and a first start need not read the weights again, which were just compared."""
     done = import_bundle(network_bundle(tmp_path), elsewhere, parse_level(stored_network.TARGET))
-    assert (done.added, done.networks) == (0, 1)
+    assert (done.operators, done.networks) == (0, 1)
     found = networks_in(elsewhere.network_meta).lookup(stored_network.KEY)
     assert isinstance(found, StoredNetwork)
     assert found.library == b"library"

@@ -44,7 +44,7 @@ def test_every_file_of_a_cache_is_some_stores_own(kept: Path) -> None:
     files = {str(path) for path in kept.rglob("*") if path.is_file()}
     assert files - owned.keys() == {str(kept / "op_cache.ini")}
     assert set(owned.values()) == {1}
-    assert {item.kind for item in items} == {"operator", "image", "weight", "reference", "memo", "note", "origin"}
+    assert {item.kind for item in items} == {"operator", "network", "weight", "reference", "memo", "note", "origin"}
 
 
 def test_ls_counts_packed_weights_and_its_parts_add_up_to_du(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +131,7 @@ def test_looking_at_a_network_is_no_use(kept: Path, capsys: pytest.CaptureFixtur
     for command in (["show", "small"], ["verify"], ["ls"]):
         assert main(["cache", *command]) == 0
     assert record.stat().st_atime == 1000
-    (item,) = Cache.of(Config.from_environment()).items("image")
+    (item,) = Cache.of(Config.from_environment()).items("network")
     assert item.last_use == 1000
 
 

@@ -242,7 +242,7 @@ def test_a_cache_signs_what_it_imports(tmp_path: Path) -> None:
         import_bundle(tmp_path / "bundle", signing, LEVEL)
     operators_in(plain.kernel_meta, trust=MINE).publish(entry)
     export_cache(tmp_path / "bundle", replace(plain, signing_key=SECRET), LEVEL)
-    assert import_bundle(tmp_path / "bundle", signing, LEVEL).added == 1
+    assert import_bundle(tmp_path / "bundle", signing, LEVEL).operators == 1
     assert reason(operators_in(signing.kernel_meta, trust=MINE), key) == ""
 
 

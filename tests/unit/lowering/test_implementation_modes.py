@@ -202,7 +202,7 @@ def test_settings_reach_lowering_and_the_key_of_networks(tmp_path: Path) -> None
 
     def key(**settings: Any) -> Any:
         stores = Stores(set_up(Config(cache_path=tmp_path, **settings), None, None))
-        return stores.images.key("network", "digest", {}).components["precision"]
+        return stores.networks.key("network", "digest", {}).components["precision"]
 
     precise = {"op_select_implmode": "high_precision"}
     options = lowering_options(Config(**precise, optypelist_for_implmode=("Tanh",)))

@@ -13,7 +13,7 @@ from opbuild.files.trust import PRIVATE
 from opbuild.frontend.models.memory import ModelMemory
 from opbuild.frontend.models.source import open_model
 from opbuild.graph.types import Array, Graph, Node
-from opbuild.offline.dry_run import LONGEST, Met, dry_run
+from opbuild.offline.dry_run import LONGEST, VisitedSegment, dry_run
 from opbuild.pipeline import segmented
 from opbuild.pipeline.source import FirstSegment
 from opbuild.report import Clock
@@ -21,7 +21,7 @@ from opbuild.report import Clock
 _HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
 
 
-def met_by(text: str) -> list[Met]:
+def met_by(text: str) -> list[VisitedSegment]:
     """Return the segments of a network whose inputs are static."""
     memory = ModelMemory(Path("meta"), PRIVATE, reads=False, writes=False, keeps_times=False)
     source = open_model(parser.parse_model(_HEAD + text), memory)
@@ -30,14 +30,14 @@ def met_by(text: str) -> list[Met]:
     return dry_run(source, FirstSegment(source, shapes), [shapes])
 
 
-def graphs_of(segments: list[Met], *, certain: bool = False) -> list[Graph]:
+def graphs_of(segments: list[VisitedSegment], *, certain: bool = False) -> list[Graph]:
     """Return the graphs of all segments at the sizes at which they were met, or those that are certain."""
     return [
         each.source.graph(shapes, Clock()) for each in segments for shapes in (each.certain if certain else each.breaks)
     ]
 
 
-def nodes_of(segments: list[Met], *, certain: bool) -> set[str]:
+def nodes_of(segments: list[VisitedSegment], *, certain: bool) -> set[str]:
     """Return the types of the nodes in all segments, or in those that are certain."""
     return {node.op_type for graph in graphs_of(segments, certain=certain) for node in graph.nodes}
 

@@ -12,6 +12,12 @@ PAGE = (ROOT / "docs" / "concepts" / "code.md").read_text()
 NAMED = set(re.findall(r"`((?:tests/)?[a-z_]+(?:/[a-z_]+)*(?:/|\.py))`", PAGE))
 """Folders, which end with a slash, and files of Python."""
 
+AT_THE_ROOT = {
+    "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml", "setup.py",
+    "benchmarks", "docs", "examples", "kernels", "src", "tests", "tools", "build", "dist", "__pycache__",
+}  # fmt: skip
+"""What lies at the root, and what building and testing put there, which git ignores."""
+
 
 def test_every_package_and_module_at_the_top_is_named() -> None:
     """Who adds one says on the page what it is for."""
@@ -39,3 +45,9 @@ def test_packages_stand_in_the_order_of_their_layers() -> None:
     rows = [name for cell in cells for name in re.findall(r"`(\w+)(?:/|\.py)`", cell)]
     places = [[rows.index(name) for name in layer] for layer in layers if layer]
     assert all(max(above) < min(below) for above, below in pairwise(places))
+
+
+def test_nothing_else_lies_at_the_root() -> None:
+    """An output of a command, or of a test, that ran there is removed before it is added to the repository."""
+    names = {path.name for path in ROOT.iterdir() if not path.name.startswith((".", "rank_"))}
+    assert names <= AT_THE_ROOT

@@ -107,4 +107,4 @@ def test_weights_are_mapped_once_while_somebody_uses_them(tmp_path: Path) -> Non
         assert isinstance(again, Weight)
         assert again.array is first.array
     del first, again
-    assert not store._used
+    assert not store._used.items()

@@ -69,14 +69,18 @@ def test_a_time_in_the_far_future_protects_nothing() -> None:
 
 def test_networks_go_before_operators() -> None:
     """An old operator outlives a newer network: the network is put together from it again."""
-    items = [item("operator", "operator", 10, 9000), item("image", "image", 10, 3000), item("memo", "memo", 1, 4000)]
-    assert chosen(10, *items) == "memo image"
+    items = [
+        item("operator", "operator", 10, 9000),
+        item("network", "network", 10, 3000),
+        item("memo", "memo", 1, 4000),
+    ]
+    assert chosen(10, *items) == "memo network"
 
 
 def test_weights_go_with_the_last_network_that_maps_them() -> None:
     """Shared weights stay for the other network; weights of nobody go first."""
     weights = [item("weight", name, 100, 5000) for name in ("own", "shared", "orphan")]
-    images = [item("image", "old", 1, 4000), item("image", "new", 1, 100)]
+    images = [item("network", "old", 1, 4000), item("network", "new", 1, 100)]
     maps = {"old": {"own", "shared"}, "new": {"shared"}}
     assert chosen(0, *weights, *images, maps=maps) == "orphan old own"
     assert chosen(250, *weights, *images, maps=maps) == "orphan"
@@ -89,7 +93,7 @@ def test_weights_that_are_being_stored_stay() -> None:
 
 def test_weights_in_use_push_no_operators_out() -> None:
     """A network larger than the limit would otherwise empty the folder of everything else."""
-    items = [item("weight", "w", 1000, 100), item("image", "net", 1, 100), item("operator", "op", 10, 9000)]
+    items = [item("weight", "w", 1000, 100), item("network", "net", 1, 100), item("operator", "op", 10, 9000)]
     assert chosen(50, *items, maps={"net": {"w"}}) == ""
     assert chosen(5, *items, maps={"net": {"w"}}) == "op"
 
@@ -134,11 +138,11 @@ def test_a_folder_is_surveyed_by_what_lies_in_it(tmp_path: Path) -> None:
     inventory = survey(kernel_meta, network_meta)
     assert inventory.nbytes == sum(size_on_disk(tmp_path / name) for name in names)
     assert sorted((one.kind, one.name, len(one.files)) for one in inventory.items) == [
-        ("image", "net_5", 2), ("image", "net_6_7", 1), ("memo", "net_9", 1), ("note", "compiler", 1),
+        ("memo", "net_9", 1), ("network", "net_5", 2), ("network", "net_6_7", 1), ("note", "compiler", 1),
         ("operator", "conv_1_0", 2), ("operator", "runtime_1_0", 2), ("private", ".net.1.tmp", 1),
         ("private", ".publish-1", 1), ("reference", "b" * 64, 1), ("weight", "a" * 64, 1),
     ]  # fmt: skip
-    assert all(one.mark.endswith(".json") for one in inventory.items if one.kind in ("operator", "image"))
+    assert all(one.mark.endswith(".json") for one in inventory.items if one.kind in ("operator", "network"))
 
 
 STEMS = st.sampled_from(
@@ -306,5 +310,5 @@ def test_looking_for_an_images_weights_is_no_use_of_it(tmp_path: Path) -> None:
     mark = tmp_path / "net_1.json"
     mark.write_text("{}")
     os.utime(mark, (1.0, mark.stat().st_mtime))
-    assert weights_of(Item("image", "net_1", (str(mark),), 2, 1.0)) == frozenset()
+    assert weights_of(Item("network", "net_1", (str(mark),), 2, 1.0)) == frozenset()
     assert mark.stat().st_atime == 1.0

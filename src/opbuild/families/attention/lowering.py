@@ -24,7 +24,7 @@ of 12 heads beside each other it halves the time."""
 
 @dataclass(frozen=True)
 class _AttentionCall:
-    """An attention to emit; batches of what it reads are those of ``out``, or 1.
+    """An attention to emit; batches of its operands are those of ``out``, or 1.
 
     Attributes:
         query: ``(..., rows, size)``.

@@ -33,7 +33,7 @@ Model = str | os.PathLike[str] | bytes | Any
 
 
 class ModelSource:
-    """A model and what is known of it; ``open_model`` makes it.
+    """A model, its digest and its declaration; ``open_model`` makes it.
 
     Attributes:
         keeps: Whether the model, once read, is kept for the next graph.

@@ -37,7 +37,7 @@ class StepScope(graph_builder.Scope, Protocol):
 
 
 class StepBuilder(GraphBuilder):
-    """Writes what computes one step."""
+    """Writes the nodes that compute one step."""
 
     scope: StepScope
 

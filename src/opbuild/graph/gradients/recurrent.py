@@ -281,7 +281,7 @@ _OWN: dict[str, tuple[Callable[..., Term], Callable[..., Term]]] = {
 
 
 class _Activated:
-    """An activation of terms, and what its slope makes of a factor."""
+    """An activation of terms, and its slope times a factor."""
 
     def __init__(self, activation: Activation, bound: float | None) -> None:
         self._activation, self._bound = activation, bound
@@ -323,7 +323,7 @@ class _Activated:
 
 
 def _all(layout: Layout, x: Term, of_inputs: Term, of_states: Term, recurrence: Value, first: Term) -> Parts:
-    """Return the gradients that all cells have, by what flows into the gates, ``(T, D, B, G * H)``.
+    """Return the gradients that all cells have, by the gradients of the gates, ``(T, D, B, G * H)``.
 
     That is ``of_inputs`` by what inputs add, ``of_states`` by what states add; ``first`` flows into the first state.
     """

@@ -1,4 +1,4 @@
-"""Rules of gradients: one function an operator, by its domain and type; and what they are written with."""
+"""Rules of gradients: one function an operator, by its domain and type; and helpers to write them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _OPPOSITES = {"less": "greater_equal", "less_equal": "greater", "greater": "less
 
 
 class HiddenKeys:
-    """A graph, asked for what hides keys.
+    """A graph, asked for masks that hide keys.
 
     Attributes:
         constants: Constants to be added to the graph: places and numbers of keys, in place of masks.

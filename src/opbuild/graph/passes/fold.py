@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from opbuild.graph.extents import is_open
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.infer import has_rule, infer_node, node_error_context, type_of
 from opbuild.graph.types import TABLE, Array, Graph, Node, TensorType
+from opbuild.platform.finalizers import WeakValues
 
 Evaluate: TypeAlias = Callable[[Node, Sequence[Array | None], int], Sequence[Array]]
 """Evaluates a node whose inputs are known: ``(node, arrays, opset) -> arrays``."""
@@ -121,7 +121,7 @@ class Bounded:
         return found
 
 
-_Arrays = WeakValueDictionary[int, Array]
+_Arrays = WeakValues[int, Array]
 """A set of arrays by their identities, which it does not keep."""
 
 _MADE = _Arrays()

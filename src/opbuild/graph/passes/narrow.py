@@ -179,7 +179,7 @@ class _Widening:
             self._take_wide(node, exact=True)
 
     def _reads_narrow(self, node: Node) -> bool:
-        """Return whether a node is one operation on what was not computed: several are in float32 and round once."""
+        """Return whether a node is one operation on uncomputed values: several are in float32 and round once."""
         if self.computed.intersection(node.inputs):
             return False
         if node.domain == "opbuild":

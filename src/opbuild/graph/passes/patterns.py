@@ -412,7 +412,7 @@ def keep_leading_dimensions(graph: Graph) -> Graph:
 
 
 def _layer(view: Pattern, node: Node) -> tuple[Node, str]:
-    """Return the product before a Reshape, and what the Reshape before it reads; ``KeptError`` if it is another one."""
+    """Return the product before a Reshape, and the input of the Reshape before it; ``KeptError`` if there is none."""
     product, types = view.step(node.inputs[0], "MatMul", "Gemm"), view.types
     before = None if product is None or not _is_plain(product) else view.node(product.inputs[0], "Reshape")
     if product is None or before is None:

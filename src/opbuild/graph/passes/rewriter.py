@@ -95,7 +95,7 @@ def rewritten(to: NewGraph, graph: Graph, rewrite_of: Callable[[Node], Callable[
 
 
 class PassBuilder(NodeBuilder):
-    """Writes what takes part in computing a node, and is made of what that is made of."""
+    """Writes the nodes that take part in computing a node, and have its origins."""
 
     scope: NewGraph
 

@@ -148,7 +148,7 @@ class WithEvalCell(Cell):
 
 
 class ForwardValueAndGrad(Cell):
-    """A network and its gradients: ``construct(*inputs)`` gives what the network does, and the gradients.
+    """A network and its gradients: ``construct(*inputs)`` gives the network's outputs, and the gradients.
 
     Args:
         network: A network that gives a loss.

@@ -1,4 +1,4 @@
-"""Operators as classes: of each the name, what computes it, and what its constructor takes, with the defaults."""
+"""Operators as classes: each has its name, its function, and its constructor's parameters with the defaults."""
 
 from __future__ import annotations
 

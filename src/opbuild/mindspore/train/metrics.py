@@ -187,7 +187,7 @@ class Top5CategoricalAccuracy(TopKCategoricalAccuracy):
 
 
 class _Counted(Metric):
-    """Counts, for each class, of what is of it, what is said to be, and both."""
+    """Counts, for each class, of labels, of predictions, and of hits."""
 
     def __init__(self) -> None:
         super().__init__()

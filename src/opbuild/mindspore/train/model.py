@@ -18,7 +18,7 @@ from opbuild.mindspore.train.metrics import Loss, get_metrics
 
 
 class Model:
-    """A network with what it is trained and measured by.
+    """A network with its loss, its optimizer and its metrics.
 
     Args:
         network: The network; without ``loss_fn`` and ``optimizer`` a step of training, such as ``TrainOneStepCell``.
@@ -208,7 +208,7 @@ class Model:
 
 
 class _running(ExitStack):  # noqa: N801 - used as a function
-    """Enters the callbacks; gives what calls them at a time, and the context."""
+    """Enters the callbacks; gives a function that calls them at a moment, and the context."""
 
     def __init__(self, callbacks: Any, state: SimpleNamespace) -> None:
         super().__init__()

@@ -137,7 +137,7 @@ class DeviceMemory(Protocol):
 
 
 class Device(Protocol):
-    """A device other than the host's CPU. Any thread may use it; what one run asks for is done in that order."""
+    """A device other than the host's CPU. Any thread may use it; requests of one run are served in their order."""
 
     def link(self, artifacts: Sequence[Artifact], /) -> bytes:
         """Return the code of a network, to be stored and loaded; equal artifacts in equal order give equal bytes.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
 from opbuild.graph.types import Array
+from opbuild.platform.finalizers import WeakValues
 from opbuild.platform.records import NamedTuple
 from opbuild.runtime.devices.device import Device, DeviceMemory, DevicePart, KernelCalls, Memories, Step, open_device
 from opbuild.runtime.record import itemsize, window
@@ -48,7 +48,7 @@ class Uploaded(NamedTuple):
     addresses: Array
 
 
-_UPLOADED: WeakValueDictionary[tuple[str, str], DeviceMemory] = WeakValueDictionary()
+_UPLOADED = WeakValues[tuple[str, str], DeviceMemory]()
 """Weights that are on devices, by device and digest: all networks share them, as they share the files."""
 
 
@@ -114,7 +114,7 @@ def _read(device: Device, address: int, arrays: Sequence[Array | None], view: Vi
 
 
 def awaited(steps: Sequence[Step], names: Sequence[str]) -> list[Step]:
-    """Return steps with the same arguments that wait until devices have done what they were asked for."""
+    """Return steps with the same arguments that wait until devices have finished their requests."""
 
     def waiting(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Failures of requests to a remote store, in opbuild's own words: what is absent, what may pass, what is final.
+"""Failures of requests to a remote store, in opbuild's own words: absent, transient or final.
 
 The server's words are not repeated: they may hold what must not be in a log.
 """

@@ -41,7 +41,7 @@ LEFT_ALONE = 30.0
 
 
 class Breaker:
-    """Counts what goes wrong with one kind of request. Threads may share it.
+    """Counts the failures of one kind of request. Threads may share it.
 
     Args:
         limit: Seconds that one request may take; twice as many may be lost by waiting for answers that do not come.
@@ -196,7 +196,7 @@ class Retried:
         return answer
 
     def _refined(self, reason: Reason) -> Reason:
-        """Return a better reason where there is one: what breaks off has often said before why."""
+        """Return a better reason where there is one: a request that breaks off has often said before why."""
         if not self._ending.has_begun:
             reason = self._explained(reason)
         before = self.failure

@@ -10,12 +10,12 @@ import os
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from opbuild.kernel.reason import Reason
+from opbuild.platform.finalizers import WeakValues
 from opbuild.platform.records import dataclass
 from opbuild.store.blobs import Data, Files
 from opbuild.store.remote.address import Address
@@ -262,7 +262,7 @@ class Service(Retried):
         self.damaged: set[str] = set()
         self.mended: set[str] = set()
         self._told: set[str] = set()
-        _SERVICES.add(self)
+        _SERVICES[id(self)] = self
 
     def __repr__(self) -> str:
         return f"Service({self.address.url})"
@@ -314,13 +314,13 @@ def _close_to_others(path: str) -> None:
             os.chmod(path, mode & 0o755)  # noqa: PTH101
 
 
-_SERVICES: weakref.WeakSet[Service] = weakref.WeakSet()
+_SERVICES = WeakValues[int, Service]()
 
 
 def _forked() -> None:
     """Ask nothing in a fork: the threads that do OpenDAL's work stay in the parent."""
     reason = Reason(REFUSED, "this process is a fork of one that used it")
-    for service in _SERVICES:
+    for _, service in _SERVICES.items():
         if service.opendal._operators:
             service.reading.stop(reason)
             service.writing.stop(reason)

@@ -83,7 +83,7 @@ UPLOAD_SECONDS = 5.0
 
 
 class Uploads:
-    """Writes one thing after the other; tells what could not be. Threads may share it; a fork has nothing to write."""
+    """Writes one thing after the other; tells failures. Threads may share it; a fork has nothing to write."""
 
     def __init__(self, tell: Callable[[str], None], ending: Ending = ENDING) -> None:
         self._tell = tell

@@ -38,7 +38,7 @@ class Quantized:
 
 
 class IntegerGraph(NewGraph):
-    """A new graph that knows what made a value: nodes are in topological order, that one was rewritten before."""
+    """A new graph that knows the node of a value: nodes are in topological order, that one was rewritten before."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
@@ -71,7 +71,7 @@ class IntegerGraph(NewGraph):
 
 
 class IntegerBuilder(PassBuilder):
-    """Writes what takes part in computing a node on quantised numbers."""
+    """Writes the nodes that take part in computing a node on quantised numbers."""
 
     scope: IntegerGraph
 

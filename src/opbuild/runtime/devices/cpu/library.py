@@ -18,7 +18,6 @@ import ctypes
 import errno
 import os
 import platform
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from ctypes import c_size_t
 from functools import cache, lru_cache, partial
@@ -29,6 +28,7 @@ import numpy as np
 from opbuild.dtypes import ADDED, CODED
 from opbuild.errors import LinkError
 from opbuild.graph.types import Array
+from opbuild.platform.finalizers import Finalizer, WeakValues
 from opbuild.platform.limits import hint_for
 from opbuild.platform.locks import libc
 from opbuild.platform.paths import Path
@@ -67,16 +67,18 @@ class Library:
         self._runtime("halide_set_error_handler", _handler)
         self._runtime("halide_set_custom_print", _printer)
         leave = self._share_threads() or self._function("halide_shutdown_thread_pool")
-        self._finalizer = weakref.finalize(self, _unload, self._handle, descriptor, leave)
-        self._finalizer.atexit = (
-            False  # at exit other threads may still be inside a kernel; the process takes all with it
+        self._finalizer = Finalizer(
+            self,
+            *([leave] if leave is not None else []),
+            partial(_ctypes.dlclose, self._handle),
+            *([partial(os.close, descriptor)] if descriptor >= 0 else []),
         )
 
     def _share_threads(self) -> Callable[[], Any] | None:
         """Let kernels use the process's threads; return a function that ends that. None: none, or its compiler's."""
         use_pool = self._function("opbuild_use_pool")
         if use_pool is None and self.has_tasks:
-            _with_own_threads.add(self)
+            _with_own_threads[id(self)] = self
         if use_pool is None or self.num_threads == 1:
             return None
         pool = load_pool()
@@ -169,12 +171,12 @@ _reversed = _DO_PAR_FOR(
 )
 """They stand in for ``halide_do_par_for``."""
 
-_with_own_threads: weakref.WeakSet[Library] = weakref.WeakSet()
+_with_own_threads = WeakValues[int, Library]()
 """Libraries with the compiler's own pool of threads, which does not survive a fork."""
 
 
 def _forget_parents_threads() -> None:
-    for library in list(_with_own_threads):
+    for _, library in _with_own_threads.items():
         library._forget_threads()
 
 
@@ -254,14 +256,6 @@ def _temporary_file(data: bytes, folder: str | None = None) -> tuple[str, int]:
 def _shared_memory_file(data: bytes) -> tuple[str, int]:
     """The file of code where the temporary folder cannot be written, or nothing in it be executed."""
     return _temporary_file(data, "/dev/shm")  # noqa: S108  a private file is made there
-
-
-def _unload(handle: int, descriptor: int, leave: Callable[[], Any] | None) -> None:
-    if leave is not None:
-        leave()
-    _ctypes.dlclose(handle)
-    if descriptor >= 0:
-        os.close(descriptor)
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h

@@ -22,7 +22,7 @@ DIFFERS = 1
 
 
 class OrderCheck:
-    """A kernel that checks itself at each call; called as the kernel is, it returns what the kernel returns.
+    """A kernel that checks itself at each call; called as the kernel is, it returns the kernel's status.
 
     Args:
         library: Whose kernel it is.
