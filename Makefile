@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all check fast slow campaign conformance bench field bank kernels kernels-check gpu-check setup format support clean help
+.PHONY: demo test test-all check fast slow campaign conformance bench field bank structures kernels kernels-check gpu-check setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -77,6 +77,13 @@ field: $(STAMP) ## Measure 28 networks beside other runtimes (hours), NETWORKS="
 MINUTES ?= 15
 bank: $(STAMP) ## Tune the benchmark's networks on this (quiet) machine, MINUTES=15 a level, into the banks that the package brings; LEVELS=x86-64-v3 some
 	$(BIN)/python benchmarks/shipped_bank.py --minutes $(MINUTES) $(if $(LEVELS),--levels $(LEVELS))
+
+# In an environment of its own: torchvision wants another torch than the tests have.
+structures: ## Export structures of transformers, timm, torchvision and diffusers (hours, 60 GB); DRAW=--held-out half of them; goes on where it was ended
+	test -x build/structures/bin/python || $(PYTHON) -m venv build/structures
+	build/structures/bin/python -m pip install --quiet --disable-pip-version-check \
+	  torch torchvision transformers timm diffusers onnx onnxscript onnxruntime scipy
+	HF_HUB_OFFLINE=1 build/structures/bin/python -W ignore -m benchmarks.structures.draw benchmarks/results/structures $(DRAW)
 
 kernels: $(STAMP) ## Build the kernels that the package brings (src/opbuild/packs), again where a family or kernels/ was edited
 	$(BIN)/python -m kernels.make
