@@ -72,7 +72,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         copy_weights: Read weights that the cache has into memory of this process, where nobody can change or cut them,
             instead of mapping them (default ``OPBUILD_COPY_WEIGHTS``, else not).
         workers: Operators compiled at once (default ``MS_BUILD_PROCESS_NUM``, else the cores).
-        forbid_compile: Any compile is an error (default ``OPBUILD_FORBID_COMPILE``); a lower level's operators serve
+        forbid_compile: Nothing is compiled (default ``OPBUILD_FORBID_COMPILE``); a lower level's operators serve
             where the level's own are missing, and the report says so.
         target: The level to build for, such as ``x86-64-v3``, or a class of devices that was registered
             (``target.devices``); default this machine's level.

@@ -111,7 +111,9 @@ class Config:
         job_folder: Absolute private folder by which the ranks of a job meet (``OPBUILD_JOB_DIR``); None: there is none.
         device_id: The device that builds; the number at the end of file names (``DEVICE_ID``, else the rank
             on this host that MPI or Slurm say, default 0).
-        forbid_compile: Any compile is an error (``OPBUILD_FORBID_COMPILE=1``).
+        forbid_compile: Nothing is compiled (``OPBUILD_FORBID_COMPILE=1``).
+        first: What a network gets whose kernels are missing where nothing can be compiled: others, or an error
+            (``OPBUILD_FIRST``).
         workers: Operators compiled at once (``MS_BUILD_PROCESS_NUM``, 1 to 24; default the cores this process may use).
         num_threads: Threads that run one network (``OPBUILD_NUM_THREADS``; default the cores this process may use).
         uses_pack: Whether kernels are taken from the pack that the release brings (``OPBUILD_PACK``; yes where the

@@ -173,7 +173,7 @@ def _convolutions(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, Tens
 # Networks without a file
 
 
-class _Writer:
+class Writer:
     """Collects the nodes and weights of a model."""
 
     def __init__(self, seed: int) -> None:
@@ -207,7 +207,7 @@ class _Writer:
 
 def mlp(batch: int = 4, sizes: tuple[int, ...] = (64, 128, 96, 10), seed: int = 0, opset: int = 17) -> onnx.ModelProto:
     """Return a perceptron of Gemm and Relu layers; input ``x`` is ``[batch, sizes[0]]`` float32."""
-    to = _Writer(seed)
+    to = Writer(seed)
     value = "x"
     for layer, (inputs, outputs) in enumerate(pairwise(sizes)):
         value = to.add("Gemm", value, to.drawn(inputs, outputs), to.drawn(outputs, scale=0.1))
@@ -242,7 +242,7 @@ def bert(
     Returns:
         A model of ``input_ids`` (int64 ``[batch, seq]``) and ``attention_mask`` (int64, 1 where a token is real).
     """
-    to = _Writer(seed)
+    to = Writer(seed)
     words = to.add("Gather", to.drawn(vocabulary, hidden, scale=1.0), "input_ids")
     positions = to.drawn(seq, hidden, scale=0.5)
     mask = to.add("Cast", to.add("Unsqueeze", "attention_mask", to.constant([1, 2], "int64")), to=TensorProto.FLOAT)
@@ -268,7 +268,7 @@ def bert_input(batch: int = 1, seq: int = 16, vocabulary: int = 128, seed: int =
     }
 
 
-def _attention(to: _Writer, x: str, mask: str, sizes: tuple[int, int, int, int]) -> str:
+def _attention(to: Writer, x: str, mask: str, sizes: tuple[int, int, int, int]) -> str:
     batch, seq, hidden, heads = sizes
     split = to.constant([batch, seq, heads, hidden // heads], "int64")
     queries, keys, values = (
@@ -281,7 +281,7 @@ def _attention(to: _Writer, x: str, mask: str, sizes: tuple[int, int, int, int])
     return to.linear(to.add("Reshape", mixed, to.constant([batch, seq, hidden], "int64")), hidden, hidden)
 
 
-def _norm(to: _Writer, x: str, hidden: int, decomposed: bool) -> str:
+def _norm(to: Writer, x: str, hidden: int, decomposed: bool) -> str:
     scale, bias = to.drawn(hidden, scale=0.1, mean=1.0), to.drawn(hidden, scale=0.1)
     if not decomposed:
         return to.add("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-5)
@@ -291,7 +291,7 @@ def _norm(to: _Writer, x: str, hidden: int, decomposed: bool) -> str:
     return to.add("Add", to.add("Mul", to.add("Div", centred, deviation), scale), bias)
 
 
-def _gelu(to: _Writer, x: str, decomposed: bool) -> str:
+def _gelu(to: Writer, x: str, decomposed: bool) -> str:
     if not decomposed:
         return to.add("Gelu", x)
     erf = to.add("Erf", to.add("Div", x, to.constant(math.sqrt(2))))

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from opbuild.pipeline.setup import Setup
     from opbuild.report import Clock
 
+FUSED = ("opbuild", "Elementwise")
+
 Missing = Callable[[Collection[OpDesc]], Collection[OpDesc]]
 """Returns those kernels that would have to be compiled."""
 
@@ -162,14 +164,15 @@ def _next_ways(graph: Graph, ways: _PresentKernels, lacking: Mapping[OpDesc, Col
             fallen.update(names)
     nodes: list[Node] = []
     for node in graph.nodes:
-        parts = None if node.name not in fallen else split_attention(node) or split_epilogue(node)
+        parts: Sequence[Node] | None = None
+        if node.name in fallen:
+            parts = split_attention(node) or split_epilogue(node)
         if node.name in fallen and parts is None and ways.host.isdisjoint(node.outputs) and _has_host(node):
             ways.host.update(filter(None, node.outputs))
-            changed = True
+            changed, parts = True, [_for_host(node, graph)]
+        changed = changed or parts is not None
         nodes += [node] if parts is None else _named(node, parts)
-    if len(nodes) == len(graph.nodes):
-        return graph if changed else None
-    return graph.with_(nodes=tuple(nodes))
+    return graph.with_(nodes=tuple(nodes)) if changed else None
 
 
 def _named(node: Node, parts: Sequence[Node]) -> list[Node]:
@@ -177,10 +180,17 @@ def _named(node: Node, parts: Sequence[Node]) -> list[Node]:
     return [parts[0], *(part.with_(name=f"{node.name}/{part.op_type}{n}") for n, part in enumerate(parts[1:]))]
 
 
+def _for_host(node: Node, graph: Graph) -> Node:
+    """Return a node as numpy computes it: a fused one may read less than what its shape follows from."""
+    if (node.domain, node.op_type) != FUSED:
+        return node
+    return node.with_(attrs={**node.attrs, "shape": graph.types[node.outputs[0]].shape})
+
+
 def _has_host(node: Node) -> bool:
     """Return whether numpy can compute a node: it does not know what users define for kernels."""
     if is_check(node) or user_operators.find(node.domain, node.op_type) is not None:
         return False
-    if (node.domain, node.op_type) == ("opbuild", "Elementwise"):
+    if (node.domain, node.op_type) == FUSED:
         return all(each[0] != "user" for each in walk(from_json(list(node.attrs["expression"]))))
     return node.domain != "opbuild" or is_native(node)

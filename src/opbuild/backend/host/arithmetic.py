@@ -39,8 +39,9 @@ def _elementwise(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("Elementwise", domain="opbuild")
 def _fused(node: Node, inputs: Any) -> Sequence[Array]:
-    """Evaluate the operators that a fused one is made of."""
-    return (evaluate_expression(from_json(list(node.attrs["expression"])), inputs),)
+    """Evaluate the operators that a fused one is made of; it may not read all that its shape follows from."""
+    found = evaluate_expression(from_json(list(node.attrs["expression"])), inputs)
+    return (np.broadcast_to(found, node.attrs["shape"]),)
 
 
 @implements("Det")
