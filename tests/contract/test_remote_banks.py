@@ -121,8 +121,8 @@ def _images(tmp_path: Path, far: Service, **settings: str) -> tuple[Config, list
     told: list[Event] = []
     config = Config(cache_path=tmp_path / "cache", remote=far.address.url, **settings)  # type: ignore[arg-type]
     setup = set_up(config, None, told.append)
-    assert Stores(setup).images is not None
-    assert Stores(setup).images is not None
+    assert Stores(setup).networks is not None
+    assert Stores(setup).networks is not None
     return config, told
 
 

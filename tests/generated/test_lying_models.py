@@ -27,7 +27,7 @@ from opbuild.config import Config
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import OpbuildError, RunError
 from opbuild.graph.types import Array, TensorType
-from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.opdesc import desc_from_text
 from opbuild.offline.build import build_offline
 from opbuild.offline.file import PackedWeights, read_offline, write_offline
 from opbuild.offline.format import _ENTRY as LINE
@@ -515,7 +515,7 @@ def ranged(reader: Reader, shared_store: Path, tmp_path_factory: pytest.TempPath
     config = Config(cache_path=shared_store, workers=2)
     path = build_offline(model, folder / "ranged", config=config, ranges={"x": [(2, 8), 24]})
     sections = sections_of(path)
-    own = {symbol: OpDesc.from_components(parts) for parts, symbol in json.loads(sections[GRAPH, 0])["kernels"]}
+    own = {symbol: desc_from_text(desc) for desc, symbol in json.loads(sections[GRAPH, 0])["kernels"]}
     (folder / "own.c").write_text("".join(_standing_in(symbol, len(desc.operands)) for symbol, desc in own.items()))
     build(folder / "kernels.so", [HERE / "lying_kernels.c", folder / "own.c"], "-shared", "-fPIC")
     return {**sections, (LIBRARY, 0): (folder / "kernels.so").read_bytes()}

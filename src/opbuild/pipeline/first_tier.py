@@ -29,6 +29,7 @@ from opbuild.pipeline.steps import lowering_options
 from opbuild.platform.records import replace
 from opbuild.program import Program, View
 from opbuild.target.level import Level
+from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
@@ -77,8 +78,8 @@ def _told(needed: Planned, why: str, count: int, hosted: Mapping[str, int]) -> s
     types = ", ".join(f"{number} x {op_type}" for op_type, number in sorted(hosted.items()))
     numpy = f"numpy computes {types}" if types else "other kernels compute it"
     return (
-        f"{why}, and {count} of the {len(needed.kernels)} operators of {needed.name} are not stored: {numpy}, more "
-        "slowly; build it once where compiling is possible, with the same cache path"
+        f"{why}, and {needed.name} lacks {counted(count, 'operator')} of {len(needed.kernels)}: {numpy}, more slowly; "
+        "build it once where compiling is possible, with the same cache path"
     )
 
 
@@ -139,7 +140,7 @@ class _PresentKernels(Chooser):
         return plain in self._known and plain not in self.missing
 
     def choose(self, site: tuple[str, ...], family: Family, arguments: tuple[Any, ...]) -> Any:
-        """Return what the family chooses; None for nodes that are left to others, if it may leave them."""
+        """Return the family's own choice; None for nodes that are left to others, if it may leave them."""
         declined = not self._declined[family.name].isdisjoint(site)
         if declined and family.candidates is not None and None in family.candidates(*arguments):
             return None
