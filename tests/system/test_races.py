@@ -119,7 +119,7 @@ def importing():
     for _ in range(rounds):
         go.wait()
         try:
-            added += import_bundle(base / "bundle", config, LEVEL).added
+            added += import_bundle(base / "bundle", config, LEVEL).operators
         except BaseException as error:
             failures.append(repr(error))
         done.wait()
