@@ -111,33 +111,32 @@ class _PresentKernels(Chooser):
 
     Attributes:
         missing: The kernels that are not there.
+        plain: Their variants without limits, where these are.
         host: Values that numpy computes.
     """
 
     def __init__(self) -> None:
         self.missing: set[OpDesc] = set()
+        self.plain: dict[OpDesc, OpDesc] = {}
         self.host: set[str] = set()
         self._known: set[OpDesc] = set()
         self._declined: defaultdict[str, set[str]] = defaultdict(set)
 
     def look_up(self, needed: Iterable[OpDesc], missing: Missing) -> None:
         """Find out which kernels are there, and which of their variants without limits."""
-        asked = [desc for desc in needed if desc not in self._known]
-        asked = [*dict.fromkeys([*asked, *(find(desc.family).without_limits(desc) for desc in asked)])]
+        plain = {desc: find(desc.family).without_limits(desc) for desc in needed if desc not in self._known}
+        asked = [*dict.fromkeys([*plain, *plain.values()])]
         if asked:
             self._known.update(asked)
             self.missing.update(missing(asked))
+            lacking = self.missing.intersection(plain)
+            self.plain.update((desc, plain[desc]) for desc in lacking if plain[desc] not in self.missing)
 
     def decline(self, desc: OpDesc, nodes: Collection[str]) -> bool:
         """Leave nodes to other families; return whether that is new."""
         own, before = self._declined[desc.family], len(self._declined[desc.family])
         own.update(nodes)
         return len(own) > before
-
-    def has_plain(self, desc: OpDesc) -> bool:
-        """Return whether the variant without limits is there."""
-        plain = find(desc.family).without_limits(desc)
-        return plain in self._known and plain not in self.missing
 
     def choose(self, site: tuple[str, ...], family: Family, arguments: tuple[Any, ...]) -> Any:
         """Return the family's own choice; None for nodes that are left to others, if it may leave them."""
@@ -148,9 +147,9 @@ class _PresentKernels(Chooser):
 
     def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Made:
         """Return the call of a kernel, of its variant without limits where that alone is there."""
-        if desc not in self.missing or not self.has_plain(desc):
+        plain = self.plain.get(desc)
+        if plain is None:
             return desc, views
-        plain = find(desc.family).without_limits(desc)
         dims = with_rank(plain, [view.dims for view in views])
         return plain, tuple(view._replace(dims=tuple(own)) for view, own in zip(views, dims, strict=True))
 
@@ -159,7 +158,7 @@ def _next_ways(graph: Graph, ways: _PresentKernels, lacking: Mapping[OpDesc, Col
     """Return the graph, changed or not, that is lowered next; None if there is no other way."""
     changed, fallen = False, set[str]()
     for desc, names in lacking.items():
-        if ways.has_plain(desc) or ways.decline(desc, names):
+        if desc in ways.plain or ways.decline(desc, names):
             changed = True
         else:
             fallen.update(names)

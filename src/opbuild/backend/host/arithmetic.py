@@ -9,6 +9,7 @@ import numpy as np
 
 from opbuild.backend.host.movement import implements
 from opbuild.dtypes import NARROW_FLOATS
+from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.elementwise import ONNX_OPERATORS, expression_of
 from opbuild.graph.types import Array, Node
 from opbuild.operations.evaluation import evaluate_expression
@@ -40,6 +41,10 @@ def _elementwise(node: Node, inputs: Any) -> Sequence[Array]:
 @implements("Elementwise", domain="opbuild")
 def _fused(node: Node, inputs: Any) -> Sequence[Array]:
     """Evaluate the operators that a fused one is made of; it may not read all that its shape follows from."""
+    if "shape" not in node.attrs:
+        raise UnsupportedOperatorError(
+            f"Elementwise node {node.name!r}: its shape is not known here", "give it a kernel"
+        )
     found = evaluate_expression(from_json(list(node.attrs["expression"])), inputs)
     return (np.broadcast_to(found, node.attrs["shape"]),)
 
