@@ -435,8 +435,18 @@ def example_value(extent: int | SymbolicExtent) -> int:
     return extent.value if isinstance(extent, SymbolicExtent) else int(extent)
 
 
+def example_dims(dims: Sequence[tuple[Any, Any]]) -> tuple[tuple[int, int], ...]:
+    """Return the example values of an operand's extents and strides."""
+    for extent, stride in dims:
+        if type(extent) is not int or type(stride) is not int:
+            return tuple((example_value(extent), example_value(stride)) for extent, stride in dims)
+    return tuple(dims)
+
+
 def always_equal(one: Any, other: Any) -> bool:
     """Return whether two numbers are surely equal, at each size: for code that is only faster if they are."""
+    if type(one) is int and type(other) is int:
+        return one == other
     difference = one - other
     return not isinstance(difference, SymbolicExtent) and bool(difference == 0)
 
@@ -463,7 +473,7 @@ def may_reach(extent: int | SymbolicExtent, least: int) -> bool:
 
 def is_one(extent: int | SymbolicExtent) -> bool:
     """Return whether an extent is surely 1, at each size."""
-    return always_equal(extent, 1)
+    return extent == 1 if type(extent) is int else always_equal(extent, 1)
 
 
 def is_step(stride: int | SymbolicExtent) -> bool:

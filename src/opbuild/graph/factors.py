@@ -45,14 +45,14 @@ def magnitudes(numbers: Array) -> Magnitudes:
     return Magnitudes(float(found[0]) or math.inf, float(found[1]))
 
 
-def keep_digits(dtype: str, numbers: Array, factors: Array) -> bool:
+def keep_digits(dtype: str, numbers: Array, factors: Array, known: Magnitudes | None = None) -> bool:
     """Return whether all products of numbers and float64 factors are normal numbers of a type, or 0.
 
-    Numbers are float32 or float64; factors broadcast to them.
+    Numbers are float32 or float64, ``known`` their magnitudes if they were read before; factors broadcast to them.
     """
     limits = float_limits(dtype)
     least, greatest = float(limits.tiny), float(limits.max)
-    of, by = magnitudes(numbers), magnitudes(factors)
+    of, by = known or magnitudes(numbers), magnitudes(factors)
     if of.least * by.least >= least and of.greatest * by.greatest <= greatest:
         return True
     return bool(np.isfinite([of.greatest, by.greatest]).all()) and _are_within(numbers, factors, least, greatest)

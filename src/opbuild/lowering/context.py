@@ -19,6 +19,7 @@ from opbuild.graph.extents import (
     ClosedError,
     SymbolicExtent,
     always_equal,
+    example_dims,
     example_value,
     is_at_least,
     is_open,
@@ -453,9 +454,7 @@ class Lowering:
             desc, views = self.options.chooser.serve(desc, views)
         if self._repetitions.is_elsewhere:
             return KernelCall(desc, views, call.nodes, 0, repeated)
-        dims = tuple(
-            tuple((example_value(extent), example_value(stride)) for extent, stride in view.dims) for view in views
-        )
+        dims = tuple([example_dims(view.dims) for view in views])
         work = self._works.get((desc, dims))
         if work is None:
             work = self._works[desc, dims] = self._work(call, desc, dims)
