@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,8 @@ from opbuild import families
 from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
-    from opbuild.families.family import Family
+    from opbuild.families.family import Dims, Family
+    from opbuild.kernel.opdesc import OpDesc
 
 
 def names() -> tuple[str, ...]:
@@ -40,3 +41,11 @@ def with_implied(components: Mapping[str, Any]) -> Mapping[str, Any]:
     family, attrs = components.get("family"), components.get("attrs")
     implied = find(family).implied if isinstance(family, str) else {}
     return {**components, "attrs": {**implied, **attrs}} if implied and isinstance(attrs, Mapping) else components
+
+
+def with_rank(desc: OpDesc, dims: Sequence[Dims]) -> Sequence[Dims]:
+    """Return operands with dimensions of one element outside, where the kernel has more dimensions."""
+    if not find(desc.family).any_rank:
+        return dims
+    rank = len(desc.outputs[0].dims)
+    return [(*each, *((1, 0),) * (rank - len(each))) for each in dims]

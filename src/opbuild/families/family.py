@@ -72,6 +72,11 @@ def lanes_of_row(row: int, machine: Machine) -> Variant:
     return {"lanes": machine.lanes if row >= machine.lanes else 1}
 
 
+def _of_rank(dims: Sequence[Dim], rank: int) -> tuple[Dim, ...]:
+    """Return dimensions, with further ones outside up to a number of them."""
+    return (*dims, *(Dim() for _ in range(rank - len(dims))))
+
+
 def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
     return dim
 
@@ -218,6 +223,20 @@ class Family:
             variant=least,
         )
 
+    def more_general(self, desc: OpDesc) -> tuple[OpDesc, ...]:
+        """Return kernels that compute wherever one does, the fastest first: for more dimensions, and for any extent.
+
+        Their operands have no fewer dimensions: views get some of one element.
+        """
+        plain = self.without_limits(desc)
+        if not self.any_rank:
+            return (plain,)
+        inputs, outputs = (
+            tuple(replace(each, dims=_of_rank(each.dims, ANY_RANK)) for each in operands)
+            for operands in (desc.inputs, desc.outputs)
+        )
+        return replace(desc, inputs=inputs, outputs=outputs), plain
+
     def distance(self, wanted: OpDesc, other: OpDesc) -> float:
         """Return the distance of another variant: the likely loss of time, in powers of two."""
         total = 0.0
@@ -246,9 +265,7 @@ class Family:
 
     def _open(self, desc: OpDesc, operand: Operand) -> Operand:
         dims = [self._opened(desc, operand, number) for number in range(len(operand.dims))]
-        if self.any_rank:
-            dims += [Dim()] * (ANY_RANK - len(dims))
-        return replace(operand, dims=tuple(dims))
+        return replace(operand, dims=_of_rank(dims, ANY_RANK) if self.any_rank else tuple(dims))
 
     def _opened(self, desc: OpDesc, operand: Operand, number: int) -> Dim:
         dim = operand.dims[number]

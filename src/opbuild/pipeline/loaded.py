@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opbuild.families.catalogue import find
+from opbuild.families.catalogue import find, with_rank
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import replace
@@ -140,11 +140,3 @@ def meaning(desc: OpDesc) -> str:
     operands = [[o.name, o.dtype, o.format, rank] for o, rank in zip(desc.operands, ranks, strict=True)]
     decides = [desc.impl_mode, desc.source, desc.target]
     return canonical_json([parts["op_types"], desc.family, parts["attrs"], operands, *decides])
-
-
-def with_rank(desc: OpDesc, dims: Dims) -> Dims:
-    """Return operands with dimensions of one element outside, where the kernel has more dimensions."""
-    if not find(desc.family).any_rank:
-        return dims
-    rank = len(desc.outputs[0].dims)
-    return [(*each, *((1, 0),) * (rank - len(each))) for each in dims]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from opbuild.families.catalogue import find
+from opbuild.families.catalogue import find, with_rank
 from opbuild.graph.extents import Extents, example_value
 from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import FREE, OpDesc
@@ -15,7 +15,6 @@ from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.recording import ChoiceRecording
 from opbuild.lowering.tuned import NoTuning, Tuned
-from opbuild.pipeline.loaded import with_rank
 from opbuild.platform.background import without_frames
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.program import KernelCall, Program, ProgramSymbols

@@ -10,8 +10,10 @@ import pytest
 
 import opbuild.families
 from opbuild.families import catalogue
-from opbuild.families.family import Family, VariantPart
+from opbuild.families.family import ANY_RANK, Family, VariantPart
 from opbuild.graph.passes import fuse
+from opbuild.kernel.opdesc import Dim, Operand
+from opbuild.platform.records import replace
 
 FOLDER = Path(opbuild.families.__file__).parent
 
@@ -76,6 +78,22 @@ def test_a_part_that_only_some_variants_have_is_not_in_the_one_without_limits() 
     family = Family("one", choose=dict, variant=parts)
     with_it = family.desc(("One",), (), (), {}, {"width": 4, "joined": True})
     assert family.without_limits(with_it) == family.desc(("One",), (), (), {}, {"width": 1})
+
+
+def test_more_general_kernels_compute_wherever_one_does() -> None:
+    """First one for more dimensions, if its operands all have the same, then the one without limits."""
+    operands = tuple(Operand(name, "float32", (Dim(stride=1, min=16), Dim())) for name in "xy")
+    family = Family("one", dict, variant={"width": VariantPart(least=1)}, any_rank=True, any_stride=True)
+    desc = family.desc(("One",), operands[:1], operands[1:], {}, {"width": 16})
+    wide, plain = family.more_general(desc)
+    assert [len(each.dims) for each in wide.operands] == [ANY_RANK, ANY_RANK]
+    assert wide.variant == desc.variant
+    assert wide.operands[0].dims[:2] == desc.operands[0].dims
+    assert plain == family.without_limits(desc) != wide
+    assert replace(family, any_rank=False).more_general(desc) == (replace(family, any_rank=False).without_limits(desc),)
+    dims = ((32, 1), (3, 32))
+    for general in (wide, plain):
+        assert general.problem([(*dims, *((1, 0),) * (ANY_RANK - 2))] * 2) is None
 
 
 def test_a_name_that_is_no_family_loads_nothing() -> None:
