@@ -15,6 +15,7 @@ from typing import Any
 from opbuild.families.blocked import BLOCK
 from opbuild.families.catalogue import find
 from opbuild.families.copy.lowering import copy
+from opbuild.families.elementwise.lowering import BLOCKED_TYPES
 from opbuild.families.family import Family, for_machine
 from opbuild.families.from_blocked.lowering import from_blocked
 from opbuild.families.to_blocked.lowering import to_blocked
@@ -127,13 +128,20 @@ def _values(low: int, high: int, count: int) -> Sequence[int]:
     return [*range(low, low + dense), *(round(high - step * number) for number in range(count - dense))]
 
 
+def _many_dims(rank: int) -> View:
+    """Return a view of which no two dimensions are one."""
+    return View(0, 0, tuple((2, 3**axis) for axis in range(rank)))
+
+
 def conversions(machine: Machine) -> tuple[OpDesc, ...]:
     """Return the copies and changes of layout without limits; with them any node can be left to the host."""
     element = View(0, 0, ((1, 1),))
     image, odd = View(0, 0, ((1, 1), (1, 1), (BLOCK, 1))), View(0, 0, ((1, 1), (1, 1), (1, 1)))
     blocked = View(0, 0, ((BLOCK, 1), (1, BLOCK), (1, BLOCK), (1, BLOCK)))
     choose = for_machine(machine)
-    calls = [copy((element, element), dtype, choose) for dtype in ("uint8", "uint16", "uint32", "uint64")]
-    calls += [to_blocked((plain, blocked), "float32", choose) for plain in (image, odd)]
-    calls.append(from_blocked((blocked, image), "float32", choose))
+    moved = [(element, element), *((each, View(0, 0, each.dims[::-1])) for each in map(_many_dims, (7, 8)))]
+    calls = [copy(views, dtype, choose) for views in moved for dtype in ("uint8", "uint16", "uint32", "uint64")]
+    for dtype in BLOCKED_TYPES:
+        calls += [to_blocked((plain, blocked), dtype, choose) for plain in (image, odd)]
+        calls.append(from_blocked((blocked, image), dtype, choose))
     return tuple(find(desc.family).without_limits(desc) for desc, _ in calls)

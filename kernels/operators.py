@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 
 from kernels.vision import ImageWriter
-from kernels.writer import INT64, Writer
+from kernels.writer import BOOL, FLOAT, INT8, INT32, INT64, UINT8, Writer
 
 UNARY = (
     "Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "Neg",
@@ -64,6 +64,15 @@ def _product(batch: tuple[int, ...]) -> Iterator[onnx.ModelProto]:
         yield to.model(to.add("MatMul", to.input("x", (*batch, size, 64)), to.input("y", (*batch, 64, size))))
 
 
+def _turned_product(right: str) -> Iterator[onnx.ModelProto]:
+    """Yield a product whose left operand lies transposed."""
+    for rows, depth, columns in ((16, 64, 64), (197, 64, 384), (3136, 64, 64)):
+        to = Writer()
+        x = to.add("Transpose", to.input("x", (1, depth, rows)), perm=[0, 2, 1])
+        shape = (1, depth, columns)
+        yield to.model(to.add("MatMul", x, to.weight(*shape[1:]) if right == "constant" else to.input("y", shape)))
+
+
 def _conv(window: tuple[int, int], activation: str, added: bool = False) -> Iterator[onnx.ModelProto]:
     kernel, stride = window
     for batch, channels, extent in ((1, 64, 56), (8, 32, 28), (1, 256, 14), (1, 16, 112)):
@@ -96,6 +105,16 @@ def _pool(op_type: str, window: tuple[int, int]) -> Iterator[onnx.ModelProto]:
         yield to.model(to.conv(pooled, channels, channels, 1))
 
 
+def _byte_pool(window: tuple[int, int], dtype: int) -> Iterator[onnx.ModelProto]:
+    kernel, stride = window
+    for channels, extent in ((64, 56), (128, 28)):
+        to = Writer()
+        pads = [(kernel - 1) // 2] * 4
+        x = to.input("x", (1, channels, extent, extent), dtype)
+        options = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2}
+        yield to.model(to.add("MaxPool", x, pads=pads, **options), to.add("MaxPool", x, **options), dtype=dtype)
+
+
 def _moved(op_type: str) -> Iterator[onnx.ModelProto]:
     for batch, seq, width in ROWS:
         to = Writer()
@@ -120,10 +139,151 @@ def _recurrent(op_type: str, direction: str) -> Iterator[onnx.ModelProto]:
         )
 
 
+def _integer_product(right: str) -> Iterator[onnx.ModelProto]:
+    for rows, (depth, columns) in product((1, 4, 16, 64, 256), ((64, 256), (512, 16), (768, 768))):
+        to = Writer()
+        shape, batch = (depth, columns), () if right == "constant" else (12,)
+        y = to.weight(*shape, value=1, dtype="int8") if right == "constant" else to.input("y", (*batch, *shape), INT8)
+        yield to.model(to.add("MatMulInteger", to.input("x", (*batch, rows, depth), UINT8), y), dtype=INT32)
+
+
+def _integer_conv(window: tuple[int, int], depthwise: bool) -> Iterator[onnx.ModelProto]:
+    kernel, stride = window
+    for batch, channels, extent in ((1, 64, 56), (8, 32, 28), (1, 256, 16), (1, 3, 224)):
+        to = Writer()
+        around = kernel // 2 if stride < kernel or kernel == 1 else 0
+        own, groups = (1, channels) if depthwise else (channels, 1)
+        weight = to.weight(channels if depthwise else 64, own, kernel, kernel, value=1, dtype="int8")
+        options = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [around] * 4, "group": groups}
+        x = to.input("x", (batch, channels, extent, extent), UINT8)
+        yield to.model(to.add("ConvInteger", x, weight, **options), dtype=INT32)
+
+
+def _image_conv(window: tuple[int, int]) -> Iterator[onnx.ModelProto]:
+    """Yield a convolution of an image of three channels, or one, whose window is a patch if it moves by its extent."""
+    kernel, stride = window
+    for channels, extent in ((3, 224), (3, 512), (1, 128)):
+        to = ImageWriter()
+        pads = (0 if stride == kernel else kernel // 2,) * 4
+        x = to.input("x", (1, channels, extent, extent))
+        yield to.model(to.conv(x, channels, 64, kernel, stride=stride, pads=pads))
+
+
+def _patches(kernel: int) -> Iterator[onnx.ModelProto]:
+    for channels, extent in ((64, 56), (128, 32)):
+        to = ImageWriter()
+        x = to.input("x", (1, channels, extent, extent))
+        yield to.model(to.conv(x, channels, 64, kernel, stride=kernel, pads=(0,) * 4))
+
+
+def _rows_conv(kernel: int, groups: bool) -> Iterator[onnx.ModelProto]:
+    """Yield a convolution of rows, as networks of audio have."""
+    for channels, extent in ((80, 300), (512, 1500), (256, 100)):
+        to = Writer()
+        own = 1 if groups else channels
+        options = {"kernel_shape": [kernel], "pads": [kernel // 2] * 2, "group": channels if groups else 1}
+        weights = to.weight(channels, own, kernel), to.weight(channels)
+        yield to.model(to.add("Conv", to.input("x", (1, channels, extent)), *weights, **options))
+
+
+def _gathered(op_type: str, dtype: int, axis: int) -> Iterator[onnx.ModelProto]:
+    for rows, count, width in ((100, 40, 1), (100, 1, 4), (500, 16, 16), (1000, 128, 768)):
+        to = Writer()
+        data = to.input("x", (rows, width) if axis == 0 else (4, rows, width), dtype)
+        if op_type == "GatherND":
+            y = to.add("GatherND", data, to.input("i", (count, 1 + axis), INT64))
+        elif op_type == "GatherElements":
+            shape = (count, width) if axis == 0 else (4, count, width)
+            y = to.add("GatherElements", data, to.input("i", shape, INT64), axis=axis)
+        else:
+            y = to.add("Gather", data, to.input("i", (count,), INT64), axis=axis)
+        yield to.model(y, dtype=dtype)
+
+
+def _scattered(op_type: str, dtype: int) -> Iterator[onnx.ModelProto]:
+    for rows, count, width in ((100, 40, 1), (100, 16, 64), (1000, 128, 768)):
+        to = Writer()
+        data, updates = to.input("x", (rows, width), dtype), to.input("u", (count, width), dtype)
+        places = to.input("i", (count, 1) if op_type == "ScatterND" else (count, width), INT64)
+        yield to.model(to.add(op_type, data, places, updates), dtype=dtype)
+
+
+def _best(op_type: str, dtype: int) -> Iterator[onnx.ModelProto]:
+    """Yield the places or the values of the greatest or least numbers."""
+    for shape, axis in product(((1, 128), (8, 1000), (4, 64, 300)), (-1, 0)):
+        to = Writer(opset=18)
+        x = to.input("x", shape, dtype)
+        if op_type == "TopK":
+            _, places = to.several(2, "TopK", x, to.numbers([1 if shape[axis] < 8 else 5]), axis=axis)
+            yield to.model(places, dtype=INT64)
+        else:
+            yield to.model(to.add(op_type, x, axis=axis), dtype=INT64)
+
+
+def _summed(reverse: bool, dtype: int) -> Iterator[onnx.ModelProto]:
+    for shape in ((1, 128), (8, 16, 64)):
+        for axis in (0, -1):
+            to = Writer()
+            y = to.add("CumSum", to.input("x", shape, dtype), to.numbers(axis), reverse=int(reverse))
+            yield to.model(y, dtype=dtype)
+
+
+def _counted(op_type: str, dtype: int, axis: int) -> Iterator[onnx.ModelProto]:
+    for shape in ((1, 128), (8, 16, 64)):
+        to = Writer(opset=18)
+        yield to.model(to.add(op_type, to.input("x", shape, dtype), to.numbers([axis])), dtype=dtype)
+
+
+def _strided(op_type: str) -> Iterator[onnx.ModelProto]:
+    """Yield a reduction of channels of what lies with the channels last."""
+    for shape in ((1, 56, 56, 64), (1, 4, 8, 8, 32)):
+        to = Writer(opset=18)
+        order = [0, len(shape) - 1, *range(1, len(shape) - 1)]
+        for axis in (1, -1):
+            x = to.add("Transpose", to.input(f"x{axis}", shape), perm=order)
+            yield to.model(to.add(op_type, x, to.numbers([axis])))
+
+
+def _resized(mode: str, places: str, scale: float) -> Iterator[onnx.ModelProto]:
+    for channels, extent in ((64, 28), (3, 64), (16, 7)):
+        to = Writer(opset=19)
+        scales = to.numbers([1.0, 1.0, scale, scale], "float32")
+        options = {"mode": mode, "coordinate_transformation_mode": places, "nearest_mode": "floor"}
+        yield to.model(to.add("Resize", to.input("x", (1, channels, extent, extent)), "", scales, **options))
+
+
+def _sampled(mode: str, padding: str, aligned: bool) -> Iterator[onnx.ModelProto]:
+    for channels, extent in ((8, 20), (64, 40)):
+        to = Writer(opset=20)
+        x, grid = to.input("x", (1, channels, extent, extent)), to.input("g", (1, 100, 4, 2))
+        yield to.model(to.add("GridSample", x, grid, mode=mode, padding_mode=padding, align_corners=int(aligned)))
+
+
+def _quantized(shape: tuple[int, ...]) -> Iterator[onnx.ModelProto]:
+    to = Writer()
+    y, scale, zero = to.several(3, "DynamicQuantizeLinear", to.input("x", shape))
+    yield to.model(to.add("DequantizeLinear", y, scale, zero))
+
+
+def _normalized(op_type: str) -> Iterator[onnx.ModelProto]:
+    for channels, extent in ((32, 56), (320, 16), (512, 8)):
+        to = Writer(opset=21)
+        x = to.input("x", (1, channels, extent, extent))
+        groups = {"num_groups": 32} if op_type == "GroupNormalization" else {}
+        yield to.model(to.add(op_type, x, to.weight(channels), to.weight(channels), epsilon=1e-5, **groups))
+
+
 WINDOWS = ((1, 1), (1, 2), (3, 1), (3, 2), (5, 1), (7, 1), (7, 2))
 DEPTHWISE = ((3, 1), (3, 2), (5, 1), (5, 2), (7, 1))
-POOLS = ((2, 2), (3, 1), (3, 2), (5, 1))
-"""Kernel sizes and strides."""
+POOLS = ((2, 2), (3, 1), (3, 2), (5, 1), (9, 1), (13, 1), (2, 1), (1, 2))
+INTEGER_WINDOWS = ((1, 1), (1, 2), (2, 2), (3, 1), (3, 2), (4, 4), (5, 1), (5, 2), (7, 1), (7, 2), (8, 8), (16, 16))
+IMAGE_WINDOWS = (
+    (1, 1), (2, 2), (3, 1), (3, 2), (4, 2), (4, 4), (5, 1), (5, 2), (6, 2), (7, 1), (7, 2), (7, 4), (8, 8), (14, 14),
+    (16, 16), (32, 32),
+)  # fmt: skip
+"""Extents of windows and strides."""
+
+MOVED = (FLOAT, INT64, BOOL, UINT8)
 
 _GROUPS: tuple[tuple[str, Callable[..., Iterator[onnx.ModelProto]], tuple[tuple[Any, ...], ...]], ...] = (
     ("{}", _unary, (UNARY,)),
@@ -138,6 +298,23 @@ _GROUPS: tuple[tuple[str, Callable[..., Iterator[onnx.ModelProto]], tuple[tuple[
     ("{} {}", _pool, (("MaxPool", "AveragePool"), POOLS)),
     ("{} {}", _recurrent, (("LSTM", "GRU", "RNN"), ("forward", "bidirectional"))),
     ("{}", _moved, (("Transpose", "Concat", "Gather"),)),
+    ("MaxPool of bytes {} {}", _byte_pool, (POOLS, (UINT8, INT8))),
+    ("MatMul of a transposed matrix by {}", _turned_product, (("constant", "input"),)),
+    ("MatMulInteger by {}", _integer_product, (("constant", "input"),)),
+    ("ConvInteger {}, depthwise {}", _integer_conv, (INTEGER_WINDOWS, (False, True))),
+    ("Conv of an image {}", _image_conv, (IMAGE_WINDOWS,)),
+    ("Conv of patches {}", _patches, ((2, 4, 8, 16),)),
+    ("Conv of rows {}, depthwise {}", _rows_conv, ((1, 3, 5, 7, 9, 15, 31), (False, True))),
+    ("{} of type {}, axis {}", _gathered, (("Gather", "GatherND", "GatherElements"), MOVED, (0, 1))),
+    ("{} of type {}", _scattered, (("ScatterND", "ScatterElements"), MOVED)),
+    ("{} of type {}", _best, (("ArgMax", "ArgMin", "TopK"), (FLOAT, INT64, INT32))),
+    ("CumSum, reverse {}, type {}", _summed, ((False, True), (FLOAT, INT64, INT32))),
+    ("{} of type {}, axis {}", _counted, (("ReduceSum", "ReduceMax", "ReduceMin"), (INT64, INT32), (-1, 0))),
+    ("{} of strided rows", _strided, (REDUCED,)),
+    ("Resize {} {} {}", _resized, (("nearest", "linear", "cubic"), ("asymmetric", "half_pixel"), (2.0, 0.5))),
+    ("GridSample {} {} {}", _sampled, (("linear", "nearest"), ("zeros", "border"), (False, True))),
+    ("DynamicQuantizeLinear {}", _quantized, (((16, 768), (1, 64, 56, 56)),)),
+    ("{}", _normalized, (("InstanceNormalization", "GroupNormalization"),)),
 )
 """Names, what writes a structure, and the values of each of its arguments."""
 

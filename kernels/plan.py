@@ -12,6 +12,7 @@ import onnx
 
 from kernels.alternatives import Alternatives, conversions
 from kernels.models import OpenStructure
+from kernels.operations import single_operations
 from opbuild.backend.evaluate import evaluate
 from opbuild.families.catalogue import find
 from opbuild.families.family import Family, TuningQuery
@@ -133,10 +134,11 @@ def _counts(record: TuningRecord) -> bool:
 
 
 def of_every_network(level: Level) -> dict[OpDesc, None]:
-    """Return the kernels that any network may need: those between layouts, dense and strided."""
+    """Return the kernels that any network may need: those between layouts, dense and strided, and single operations."""
     found = dict.fromkeys(conversions(Machine.of(level)))
     found |= dict.fromkeys(_dense(desc) for desc in tuple(found))
-    return found | dict.fromkeys(find(desc.family).without_limits(desc) for desc in found)
+    found |= dict.fromkeys(find(desc.family).without_limits(desc) for desc in tuple(found))
+    return found | single_operations(Machine.of(level))
 
 
 def _attends(desc: OpDesc) -> bool:

@@ -13,6 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+UINT8, INT8, INT32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32
 
 SMALL = 64
 """Elements up to which a constant is written out."""
@@ -118,12 +119,12 @@ class Writer:
             return self.add("ReduceMean", x, axes=axes, keepdims=int(keep))
         return self.add("ReduceMean", x, self.numbers(axes), keepdims=int(keep))
 
-    def model(self, *outputs: str) -> onnx.ModelProto:
-        """Return the model with these outputs."""
+    def model(self, *outputs: str, dtype: int = FLOAT) -> onnx.ModelProto:
+        """Return the model with these outputs, all of one type."""
         results = []
         for output in outputs:
             result = onnx.ValueInfoProto(name=output)
-            result.type.tensor_type.elem_type = FLOAT
+            result.type.tensor_type.elem_type = dtype
             results.append(result)
         graph = helper.make_graph(self.nodes, "network", self.inputs, results, self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
