@@ -38,6 +38,7 @@ Arrays = Sequence[np.ndarray]
 
 ONCE = Path(__file__).with_name("first_answer_once.py")
 RESULTS = Path(__file__).with_name("results") / "structures"
+ANSWER = {"OPBUILD_FIRST": "answer"}
 GONE = "import sys\nsys.modules['halide'] = None\n"
 """A ``sitecustomize`` of all processes of a machine on which halide is not installed."""
 FARTHER = 1.1
@@ -72,9 +73,9 @@ class Ways:
         search = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
         self.environments: dict[str, dict[str, str]] = {
             "onnxruntime": {},
-            "opbuild": {},
-            **({"forbidden": {"OPBUILD_FORBID_COMPILE": "1"}} if forbidden else {}),
-            **({"without halide": {"PYTHONPATH": search}} if without_halide else {}),
+            "opbuild": ANSWER,
+            **({"forbidden": {**ANSWER, "OPBUILD_FORBID_COMPILE": "1"}} if forbidden else {}),
+            **({"without halide": {**ANSWER, "PYTHONPATH": search}} if without_halide else {}),
         }
 
     def answer(self, way: str, model: Path, seconds: float) -> dict[str, Any]:

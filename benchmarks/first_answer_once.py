@@ -60,7 +60,8 @@ def behind(network: Any, call: Call, seconds: float) -> dict[str, Any]:
     while network.report.pending and time.perf_counter() - started < PATIENCE:
         time.sleep(POLL)
     found |= {"behind": time.perf_counter() - started, "processor": time.process_time() - processor}
-    return found | {"best": latency(call, seconds), "built_behind": network.built}
+    compiled = (each.milliseconds for each in network.report.operators if each.status == "built")
+    return found | {"best": latency(call, seconds), "built_behind": network.built, "compiling": sum(compiled) / 1e3}
 
 
 def _opbuild(model: str, feeds: dict[str, np.ndarray], threads: int) -> tuple[Call, Any]:

@@ -56,10 +56,12 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     remote: str | None = None,
     executor: Executor | None = None,
     observer: Observer | None = None,
+    wait: bool = False,
 ) -> Network:
     """Build an ONNX model, operator by operator, and return it ready to call.
 
-    Operators that the store has are not built again; a network that was built before starts from its stored image.
+    Operators that the store has are not built again; a network that was built before starts from its stored image. One
+    whose operators must be compiled is computed by others until they are, behind its calls: ``report.pending``.
 
     Args:
         model: A path, the bytes of a file, or an ``onnx.ModelProto``.
@@ -90,6 +92,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         executor: Compiles instead of this host: a ``concurrent.futures.Executor``, also of Dask or mpi4py. What it
             loses, refuses or does not answer for is compiled here.
         observer: Told what happens, from threads of the build too.
+        wait: Return when the network's own operators are compiled (default ``OPBUILD_FIRST``, else not).
 
     Raises:
         ModelError: If the model is at fault.
@@ -97,6 +100,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         BuildError: If an operator cannot be built, or the network not linked.
     """
     config = Config.from_environment(**options_in(locals()))
+    config = config.waiting() if wait else config
     return compile_model(model, config, input_shapes=input_shapes, target=target, executor=executor, observer=observer)
 
 
@@ -119,7 +123,7 @@ def compile_model(
 
     ``waits``: until its own kernels are there, and what serves further sizes if the model leaves any open.
     """
-    config = replace(config, first=FIRST[1]) if waits else config
+    config = replace(config, first=FIRST[2]) if waits else config
     session, shapes = Session(set_up(config, target, observer, executor=executor)), as_shapes(input_shapes)
     with rare_collection(), session.preparing(model), ExitStack() as end:
         working(session.setup.observer, READING)

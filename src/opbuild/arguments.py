@@ -333,6 +333,7 @@ _KINDS: Mapping[tuple[str, str], ArgumentKind] = {
     ("", "observer"): ArgumentKind(_of(Callable), "give a function that takes one event, or leave it out"),
     ("", "config"): ArgumentKind(_of(Config), "give an opbuild.config.Config, or leave it out"),
     ("", "image"): _FLAG,
+    ("compile", "wait"): _FLAG,
     ("", "output"): _FILE,
     ("", "soc_version"): ArgumentKind(_of(str), "give 'host', or a level such as 'x86-64-v3'"),
     ("", "path"): _FILE,

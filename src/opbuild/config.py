@@ -26,15 +26,16 @@ from opbuild.options import (
 from opbuild.platform.limits import cpu_limit
 from opbuild.platform.paths import Path
 from opbuild.platform.places import DefaultFolder, atc_place, started_rank, user_place
-from opbuild.platform.records import dataclass, fields_of
+from opbuild.platform.records import dataclass, fields_of, replace
 
 REMOTE_MODES = ("off", "read", "write")
 CACHE_MODES = ("enable", "force", "disable")
 IMPLEMENTATION_MODES = ("high_performance", "high_precision")
 PRECISION_MODES = ("must_keep_origin_dtype", "force_fp32")
 DEBUG_LEVELS = range(5)
-FIRST = ("answer", "wait")
-"""The first call of a network whose kernels cannot be compiled: it is answered by others, or refused."""
+FIRST = ("answer", "build", "wait")
+"""Who answers the first calls of a network whose kernels are missing: others until its own are compiled; others only
+where these cannot be; nobody."""
 TUNE_BANK = "opbuild_bank.jsonl"
 """The file of a tuning database, in its folder."""
 COMPILER_MEMO = "compiler.json"
@@ -112,8 +113,8 @@ class Config:
         device_id: The device that builds; the number at the end of file names (``DEVICE_ID``, else the rank
             on this host that MPI or Slurm say, default 0).
         forbid_compile: Nothing is compiled (``OPBUILD_FORBID_COMPILE=1``).
-        first: What a network gets whose kernels are missing where nothing can be compiled: others, or an error
-            (``OPBUILD_FIRST``).
+        first: Who answers the first calls of a network whose kernels are missing, one of ``FIRST`` (``OPBUILD_FIRST``;
+            others, where the environment does not say it).
         workers: Operators compiled at once (``MS_BUILD_PROCESS_NUM``, 1 to 24; default the cores this process may use).
         num_threads: Threads that run one network (``OPBUILD_NUM_THREADS``; default the cores this process may use).
         uses_pack: Whether kernels are taken from the pack that the release brings (``OPBUILD_PACK``; yes where the
@@ -165,7 +166,7 @@ class Config:
     exec_timeout: float = setting(1836.0, _told("HCCL_EXEC_TIMEOUT", _seconds(0, 2**31 - 1)))
     compile_timeout: float = setting(300.0, _told("OPBUILD_COMPILE_TIMEOUT", _seconds(1, 86400)))
     uses_pack: bool = setting(False, Setting(variable="OPBUILD_PACK", read=read_flag, default=lambda: True))
-    first: str = setting(FIRST[0], _told("OPBUILD_FIRST", _word(FIRST)))
+    first: str = setting(FIRST[1], Setting(variable="OPBUILD_FIRST", read=_word(FIRST), default=lambda: FIRST[0]))
     linker: str = setting("", _told("OPBUILD_LINKER"))
     trust_shared_cache: bool = setting(False, _told("OPBUILD_TRUST_SHARED_CACHE", read_flag))
     remote: str = setting("", _REMOTE, repr=False)
@@ -302,6 +303,10 @@ class Config:
             fills_cache=mindspore or atc,
             warnings=tuple(warnings),
         )
+
+    def waiting(self) -> Config:
+        """Return the same for who waits for kernels that can be compiled."""
+        return replace(self, first=FIRST[1]) if self.first == FIRST[0] else self
 
 
 _SETTINGS: Mapping[str, Setting] = {

@@ -29,12 +29,14 @@ from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
+    from opbuild.builder.build import Builder
     from opbuild.frontend.models.source import ModelSource
     from opbuild.graph.types import Array
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.pipeline.loaded import LoadedKernels
     from opbuild.pipeline.segmented import Segments
     from opbuild.pipeline.source import Source
+    from opbuild.pipeline.stages import Planned
     from opbuild.runtime.devices.device import Modules
     from opbuild.runtime.dynamic import Decision, DynamicNetwork
     from opbuild.runtime.endpoint import Endpoint
@@ -114,7 +116,14 @@ class Programs:
 
         def symbolic() -> Binding | None:
             self._tried += 1
-            made = self._lower(session, shapes, clock, suits=not (self._opened or self._was_built))
+            with session.builder() as builder:
+                lowered = self._lower(session, builder, shapes, clock, suits=not (self._opened or self._was_built))
+                if session.setup.answers_first and builder.lacking(lowered.kernels):
+                    first = session.answer(source, shapes, started, clock)
+                    if first is not None:
+                        self._tried -= 1  # the program is made behind it
+                        return first._replace(better=_Better(self, shapes))
+                made = self._add_program(session, builder, lowered, shapes, clock)
             bound = self._bound(shapes, started, clock, made)
             return bound and bound._replace(is_new=True)
 
@@ -140,16 +149,15 @@ class Programs:
         """Whether one more program with symbolic extents may be made."""
         return not self._session.setup.why_not_compiled and self._stored + self._tried < MOST_PROGRAMS
 
-    def _lower(self, session: Session, shapes: Shapes, clock: Clock, *, suits: bool) -> Mapping[str, OperatorReport]:
-        """Add a program, lowered at a size, and its kernels; return the reports of these, by symbol.
-
-        It takes the place of one that is for the same sizes, and then has its kernels, too.
+    def _lower(self, session: Session, builder: Builder, shapes: Shapes, clock: Clock, *, suits: bool) -> Planned:
+        """Return the needs of a program that is lowered at a size.
 
         Args:
-            session: Builds them.
+            session: Lowers it.
+            builder: Finds its kernels.
             shapes: The size.
             clock: Takes the time.
-            suits: Whether the kernels that suit the size are built, and not only taken where they are there.
+            suits: Whether the kernels that suit the size are needed, or only taken where they are there.
         """
         from opbuild.pipeline.stages import planned
         from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
@@ -160,13 +168,20 @@ class Programs:
                 program, lambda desc: [*self._kernels.alike(desc), *([desc] if suits else [])]
             )
             loaded = dict.fromkeys(self._kernels.descriptors, ()) if suits else {}
-        with session.builder() as builder:
-            own = program.descriptors()
-            there = own if suits else {job.desc: job.nodes for job in builder.plan(own) if not job.must_compile}
-            needed = replace(planned([graph], [program]), kernels={**loaded, **there, **of_any})
-            packer = session.stores.packer()
-            (network,) = session.build(needed, builder, packer, clock)
-        network = network.followed_by(graph.follows)
+        own = program.descriptors()
+        there = own if suits else {job.desc: job.nodes for job in builder.plan(own) if not job.must_compile}
+        return replace(planned([graph], [program]), kernels={**loaded, **there, **of_any})
+
+    def _add_program(
+        self, session: Session, builder: Builder, lowered: Planned, shapes: Shapes, clock: Clock
+    ) -> Mapping[str, OperatorReport]:
+        """Add a program and build its kernels; return the reports of these, by symbol.
+
+        It takes the place of one that is for the same sizes, and then has its kernels, too.
+        """
+        packer = session.stores.packer()
+        (network,) = session.build(lowered, builder, packer, clock)
+        network = network.followed_by(lowered.graphs[0].follows)
         networks, built = session.stores.networks, network.built
         dynamic = self._dynamic(network.record, network.constants.arrays)
         with clock("start"), self._lock:
@@ -270,24 +285,27 @@ class Programs:
         What goes wrong is told, and stops nothing.
         """
         try:
-            bound = self._bound(shapes) if self._load_all() else None
+            self._load_all()
+            bound = self._bound(shapes)
             if (bound is not None and bound.better is None) or self._session.setup.why_not_compiled:
                 return bound
-            self._lower(self._quiet, shapes, Clock(), suits=True)
-            return self._bound(shapes)
+            session, clock = self._quiet, Clock()
+            with session.builder() as builder:
+                lowered = self._lower(session, builder, shapes, clock, suits=True)
+                made = self._add_program(session, builder, lowered, shapes, clock)
+            return self._bound(shapes, clock=clock, made=made)
         except Exception as error:
             self._warn(f"better kernels for {self._source.declaration.name} at {list(shapes)} were not built", error)
             return None
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _load_all(self) -> bool:
-        """Load the stored programs that no size needed so far; return whether there was one."""
-        before = self._stored
+    def _load_all(self) -> None:
+        """Load the stored programs that no size needed so far."""
         while True:
             with self._making:  # a new size waits for one of them, not for all
                 if not self._load_next():
-                    return self._stored > before
+                    return
 
     @lazy_property
     def _quiet(self) -> Session:

@@ -79,6 +79,7 @@ class Report:
         breaks: Of a network in segments the nodes of the graph breaks met so far: its other numbers are sums over the
             segments that calls have asked for. Of a build that is only planned those behind which it is bound when it
             is called.
+        pending: Operators that are compiled behind the calls, which others compute until then.
     """
 
     network: str
@@ -93,6 +94,7 @@ class Report:
     constants: int = 0
     level: str = ""
     breaks: tuple[str, ...] = ()
+    pending: int = 0
 
     @property
     def cuts(self) -> tuple[str, ...]:
@@ -152,6 +154,7 @@ class Report:
                 ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items())) or "none",
             ),
             ("started from the stored network", "yes" if self.image else f"no: {self.image_reason}"),
+            *([("operators to be compiled behind the calls", self.pending)] if self.pending else []),
             *([("in parts, cut at", first_of(self.breaks, SHOWN_NODES))] if self.breaks else []),
             ("time", f"{self.milliseconds:.0f} ms"),
             ("memory", f"{size(self.arena)} intermediate, {size(self.constants)} constant"),
@@ -189,6 +192,8 @@ class Report:
             lines.append(
                 "falls back to numpy: " + ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items()))
             )
+        if self.pending:
+            lines.append(f"{counted(self.pending, 'operator')} to be compiled behind the calls, which others compute")
         if self.breaks:
             lines.append(f"in parts, cut at {first_of(self.breaks, SHOWN_NODES)}")
         lines.append("steps: " + ", ".join(f"{name} {time:.1f} ms" for name, time in self.steps.items()))

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from opbuild.errors import BuildError, OpbuildError
-from opbuild.events import LINKING, PACKING, PREPARING, WRITING, LowerServes, only_warnings, working
+from opbuild.events import LINKING, PACKING, PREPARING, WRITING, LowerServes, Warned, only_warnings, working
 from opbuild.frontend.models.source import Model, ModelSource, is_not_cached, open_model
 from opbuild.graph.types import Graph, TensorType
 from opbuild.pipeline.stores import Stores, deciding_builder, make_builder
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.job import OperatorJob
     from opbuild.builder.work import UnderWay
+    from opbuild.graph.breaks import GraphBreak
     from opbuild.kernel.networks import NetworkKey
     from opbuild.kernel.opdesc import OpDesc
+    from opbuild.pipeline.first_tier import FirstTier
     from opbuild.pipeline.setup import Setup
     from opbuild.pipeline.source import Source
     from opbuild.pipeline.stages import Assembled, Built, PackedProgram, Planned
@@ -59,6 +61,58 @@ class Served(NamedTuple):
         try:
             return self.builder.found(self.needed.kernels)
         except BuildError:  # where nothing else serves either, the build says it
+            return None
+
+
+class NetworkBuild(NamedTuple):
+    """A network that is lowered, to be built: at once, or behind the calls that its first tier answers meanwhile.
+
+    Attributes:
+        session: Builds it.
+        source: What it is of.
+        needed: Its programs and kernels.
+        key: Its key among stored networks; None: it is not stored.
+        follows: The graph break behind it, if it is a segment.
+    """
+
+    session: Session
+    source: Source
+    needed: Planned
+    key: NetworkKey | None
+    follows: GraphBreak | None
+
+    def finish(self, builder: Builder, clock: Clock, why: str, first: FirstTier | None = None) -> Binding:
+        """Return it, built and stored, or its first tier, which is not stored; ``why`` it was not started.
+
+        Raises:
+            BuildError: If an operator cannot be built, or the network not linked.
+        """
+        session, needed = self.session, self.needed if first is None else first.needed
+        key = self.key if first is None else None
+        known = session.stores.networks.start_made(key, needed.programs[0].answers, clock)
+        if known is not None:
+            return known
+        packer = session.stores.packer()
+        (network,) = session.build(needed, builder, packer, clock)
+        network = network.followed_by(self.follows)
+        with clock("start"):
+            executor = session.stores.networks.run(network.record, network.built.code, network.constants.arrays)
+        session.keep(key, self.source, network, packer, clock)
+        level = session.setup.level_text_with(network.built.borrowed)
+        report = make_report(network.record, network.operators, clock, level, why)
+        if first is None or not first.lacking:
+            return Binding(executor, report, is_new=True)
+        behind = self._replace(session=session.in_background())
+        return Binding(executor, replace(report, pending=first.lacking), behind, is_new=True)
+
+    def bind(self) -> Binding | None:
+        """Return it, built behind calls; what goes wrong is told, and stops nothing."""
+        try:
+            with self.session.builder() as builder:
+                return self.finish(builder, Clock(), "it was built behind its first calls")
+        except Exception as error:
+            told = str(error) if isinstance(error, OpbuildError) else f"{type(error).__name__}: {error}"
+            self.session.setup.observer(Warned(f"{self.needed.name} keeps its first kernels: {told}"))
             return None
 
 
@@ -127,25 +181,33 @@ class Session:
             graph = source.graph(shapes, clock)
             needed = self.plan([graph], clock)
             session, needed, builder = self.served(needed, own, clock)
-            if session.setup.answers_first:
-                from opbuild.pipeline.first_tier import first_tier  # most builds may compile
-
-                first = first_tier(needed, session.setup, builder, clock)
-                key, needed = (key, needed) if first is None else (None, first)
-            known = session.stores.networks.start_made(key, needed.programs[0].answers, clock)
-            if known is not None:
-                return known
-            packer = session.stores.packer()
-            (network,) = session.build(needed, builder, packer, clock)
-        network = network.followed_by(graph.follows)
-        with clock("start"):
-            executor = session.stores.networks.run(network.record, network.built.code, network.constants.arrays)
-        session.keep(key, source, network, packer, clock)
+            build = NetworkBuild(session, source, needed, key, graph.follows)
+            first = session.first_tier(needed, builder, clock)
+            binding = build.finish(builder, clock, why, first)
         if reopens and not session.setup.why_not_compiled:
             begin(partial(session.in_background().build_without_limits, needed.kernels, needed.name), "opbuild-further")
-        level = session.setup.level_text_with(network.built.borrowed)
-        report = make_report(network.record, network.operators, clock, level, why)
-        return Binding(executor, report, is_new=True)
+        return binding
+
+    def answer(self, source: Source, shapes: Shapes, why: str, clock: Clock) -> Binding | None:
+        """Return the first tier of a network that another program is built for, if it is to answer by that.
+
+        Raises:
+            ModelError, BuildError: As ``bind``.
+        """
+        with self.builder() as builder:
+            graph = source.graph(shapes, clock)
+            needed = self.plan([graph], clock)
+            first = self.first_tier(needed, builder, clock)
+            build = NetworkBuild(self, source, needed, None, graph.follows)
+            return None if first is None else build.finish(builder, clock, why, first)
+
+    def first_tier(self, needed: Planned, builder: Builder, clock: Clock) -> FirstTier | None:
+        """Return the first tier of a network, if it is to answer by that until its own kernels are there."""
+        if not self.setup.answers_first or not builder.lacking(needed.kernels):
+            return None
+        from opbuild.pipeline.first_tier import first_tier  # the pack has all kernels of most networks
+
+        return first_tier(needed, self.setup, builder, clock)
 
     def key(self, source: Source, shapes: Shapes) -> NetworkKey | None:
         """Return the key of a network among stored ones; None if it cannot be stored."""

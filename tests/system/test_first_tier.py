@@ -1,10 +1,12 @@
-"""Networks whose kernels are not there and cannot be compiled: what is there computes them, and numpy the rest."""
+"""Networks whose kernels are not there: what is there computes them until their own are compiled, if they can be."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import halide as hl
@@ -14,7 +16,7 @@ import onnx.parser
 import pytest
 
 import opbuild
-from opbuild.errors import CompileForbiddenError
+from opbuild.errors import CompileError, CompileForbiddenError
 from opbuild.events import Warned
 from support import networks
 from support.comparison import onnxruntime_outputs
@@ -83,7 +85,7 @@ def test_what_answers_first_is_not_what_is_stored(
 ) -> None:
     """A process that may compile builds the network, and one that may not starts that one then."""
     opbuild.compile(model, cache_path=tmp_path, forbid_compile=True)(image)
-    built = opbuild.compile(model, cache_path=tmp_path)
+    built = opbuild.compile(model, cache_path=tmp_path, wait=True)
     assert built.report.built > 0
     assert not built.report.host
     again = opbuild.compile(model, cache_path=tmp_path, forbid_compile=True)
@@ -95,7 +97,7 @@ def test_kernels_that_are_there_compute_their_part(
     model: bytes, image: np.ndarray, wanted: np.ndarray, tmp_path: Path
 ) -> None:
     """Of a network of which one kernel was removed, that part alone is numpy's."""
-    built = opbuild.compile(model, cache_path=tmp_path)
+    built = opbuild.compile(model, cache_path=tmp_path, wait=True)
     gone = next(each.name for each in built.report.operators if each.name.startswith("softmax"))
     for path in tmp_path.glob(f"rank_0/kernel_meta/{gone}.*"):
         path.unlink()
@@ -148,3 +150,133 @@ def test_a_network_answers_where_halide_is_absent(
     )
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), wanted, rtol=1e-5, atol=1e-6)
+
+
+# -- where compiling is allowed ----------------------------------------------------------------------------------------
+
+PATIENCE = 120.0
+"""Seconds in which a few kernels are surely compiled."""
+
+
+def uncommon_network(batch: int | str = 2) -> onnx.ModelProto:
+    """Return a network of common operators that nobody fused in this order: the pack lacks some of its kernels."""
+    weights = ", ".join(["0.01"] * 64 * 48)
+    return onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 18]>
+        uncommon (float[{batch},64] x) => (float[{batch},48] y) <float[64,48] w = {{ {weights} }}> {{
+            a = Sin(x) b = Exp(a) c = Cos(x) d = Sub(b, c) e = Mul(d, a)
+            p = MatMul(e, w) q = Softsign(p) r = Cos(q) y = Mul(r, p)
+        }}"""
+    )
+
+
+@pytest.fixture
+def rows() -> np.ndarray:
+    """Return the network's input."""
+    return np.random.default_rng(6).standard_normal((2, 64)).astype(np.float32)
+
+
+def called_until_built(network: opbuild.Network, *arrays: np.ndarray) -> list[np.ndarray]:
+    """Return the answers of calls until the kernels of the network are there, and one more."""
+    found, latest = [network(*arrays)], time.monotonic() + PATIENCE
+    while network.report.pending and time.monotonic() < latest:
+        found.append(network(*arrays))
+        time.sleep(0.01)
+    return [*found, network(*arrays)]
+
+
+@pytest.mark.parametrize("batch", [2, "n"])
+def test_others_answer_until_the_kernels_are_compiled(
+    batch: int | str, rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is compiled before the first answer; the kernels take their places between two calls, and are stored."""
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    model = uncommon_network(batch)
+    wanted = onnxruntime_outputs(model, {"x": rows})[0]
+    network = opbuild.compile(model.SerializeToString(), cache_path=tmp_path)
+    first = network(rows)
+    assert network.built == 0
+    assert network.report.pending > 0
+    assert f"{network.report.pending} operators to be compiled behind" in str(network.report)
+    for found in (first, *called_until_built(network, rows)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert network.report.pending == 0
+    assert network.built > 0
+    network.wait_until_stored()
+    again = opbuild.compile(model.SerializeToString(), cache_path=tmp_path)
+    np.testing.assert_allclose(again(rows), wanted, rtol=1e-5, atol=1e-6)
+    assert again.built == again.report.pending == 0
+    assert again.report.image
+
+
+def test_who_asks_to_wait_gets_the_kernels(rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``wait=True`` compiles before it returns; where nothing can be compiled others answer nevertheless."""
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    model = uncommon_network().SerializeToString()
+    assert opbuild.compile(model, cache_path=tmp_path / "other", wait=True, forbid_compile=True)(rows).shape == (2, 48)
+    network = opbuild.compile(model, cache_path=tmp_path, wait=True)
+    assert network.report.built > 0
+    assert network.report.pending == 0
+
+
+def test_kernels_that_cannot_be_compiled_behind_are_told_of(
+    rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The network keeps those that it has, and one warning says why."""
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    told: list[str] = []
+    model = uncommon_network()
+    network = opbuild.compile(
+        model.SerializeToString(),
+        cache_path=tmp_path,
+        observer=lambda event: told.append(event.message) if isinstance(event, Warned) else None,
+    )
+
+    def refuse(*_: object, **__: object) -> None:
+        raise CompileError("no")
+
+    monkeypatch.setattr("opbuild.builder.build.Builder.start", refuse)
+    latest = time.monotonic() + PATIENCE
+    while not told and time.monotonic() < latest:
+        found = network(rows)
+        time.sleep(0.01)
+    np.testing.assert_allclose(found, onnxruntime_outputs(model, {"x": rows})[0], rtol=1e-5, atol=1e-6)
+    assert told == ["uncommon keeps its first kernels: no"]
+    assert network.report.pending > 0
+
+
+def test_a_program_may_end_while_kernels_are_compiled_behind(rows: np.ndarray, tmp_path: Path) -> None:
+    """It waits for nothing and leaves nothing broken: the next one answers, and one that waits builds the rest."""
+    (tmp_path / "m.onnx").write_bytes(uncommon_network().SerializeToString())
+    np.save(tmp_path / "x.npy", rows)
+    code = (
+        "import numpy as np, opbuild\n"
+        "net = opbuild.compile('m.onnx', cache_path='cache')\n"
+        "net(np.load('x.npy')); np.save('y.npy', net(np.load('x.npy')))\n"
+        "print(net.report.pending)\n"
+    )
+    own = {**os.environ, "OPBUILD_PACK": "1", "OPBUILD_FIRST": "answer"}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=own, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    wanted = onnxruntime_outputs(uncommon_network(), {"x": rows})[0]
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), wanted, rtol=1e-5, atol=1e-6)
+    network = opbuild.compile(tmp_path / "m.onnx", cache_path=tmp_path / "cache", wait=True)
+    np.testing.assert_allclose(network(rows), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_threads_call_while_kernels_take_their_places(
+    rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer is right, whichever kernels computed it."""
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    model = uncommon_network()
+    wanted = onnxruntime_outputs(model, {"x": rows})[0]
+    network = opbuild.compile(model.SerializeToString(), cache_path=tmp_path)
+    with ThreadPoolExecutor(4) as pool:
+        for answers in pool.map(lambda _: called_until_built(network, rows), range(4)):
+            for found in answers:
+                np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert network.report.pending == 0

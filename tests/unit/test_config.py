@@ -139,7 +139,7 @@ def test_the_compilers_environment_is_fixed(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_options_are_declared_once() -> None:
     """``compile`` takes each option that is declared, and no table says anything of one besides."""
-    own = {"model", "input_shapes", "target", "observer", "executor"}
+    own = {"model", "input_shapes", "target", "observer", "executor", "wait"}
     assert set(inspect.signature(compile).parameters) - own == set(OPTIONS)
     defaults = Config()
     for name, how in OPTIONS.items():

@@ -189,8 +189,9 @@ def _opbuild(job: BenchJob) -> Call:
     from opbuild import api
 
     shapes = {name: array.shape for name, array in job.data.items()}
+    level, threads = job.level or None, job.threads
     network = api.compile(
-        job.model, input_shapes=shapes, cache_path=job.cache, num_threads=job.threads, target=job.level or None
+        job.model, input_shapes=shapes, cache_path=job.cache, num_threads=threads, target=level, wait=True
     )
     network.wait_until_stored()  # else that would go on beside the first calls
     return lambda: list(network.run(dict(job.data)).values())

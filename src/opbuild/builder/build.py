@@ -104,6 +104,7 @@ class Builder:
         self.claims = None if self.force else self.claims
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
+        self._found: dict[OpDesc, OperatorJob] = {}  # what is there is looked up once
         self._adopted: set[str] = set()  # keys of operators that were found by what their sources define
         self._identity: Background[CompilerIdentity] | None = None
         self._files: FilesState = ()  # the compiler's, before it was identified
@@ -164,34 +165,54 @@ class Builder:
         Raises:
             BuildError: If the compiler is not installed.
         """
-        jobs = {job.desc: job for job in self._plan(of_device(needed, self.target.device))}
+        new = {desc: nodes for desc, nodes in needed.items() if desc not in self._found}
+        jobs = {job.desc: job for job in self._plan(of_device(new, self.target.device))}
         for name, builder in self.devices.items():
-            jobs |= {job.desc: job for job in builder.plan(of_device(needed, name))}
+            jobs |= {job.desc: job for job in builder.plan(of_device(new, name))}
+        self._found |= {desc: job for desc, job in jobs.items() if not job.must_compile}
+        jobs |= {desc: self._found[desc].of(nodes) for desc, nodes in needed.items() if desc in self._found}
         return tuple(jobs[desc] for desc in needed)
+
+    def lacking(self, needed: Iterable[OpDesc]) -> list[OpDesc]:
+        """Return the operators that must be compiled.
+
+        Raises:
+            BuildError: If the compiler is not installed and nobody knows it.
+        """
+        new = {desc: () for desc in needed if desc not in self._found}
+        released = None if self._compiles_all or self.devices else self._released(new)
+        if released is None:
+            return [job.desc for job in self.plan(new) if job.must_compile]
+        self._found |= released
+        return [desc for desc in new if desc not in released]
+
+    @property
+    def _compiles_all(self) -> bool:
+        return self.force or self.debug.active or not self.config.uses_cache
 
     def _plan(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[OperatorJob, ...]:
         """Return the same for operators of its own target."""
-        compiles_all = self.force or self.debug.active or not self.config.uses_cache
-        jobs = (() if compiles_all else self._prebuilt(needed)) or self._looked_up(needed)
-        self._serve_fallback(jobs)
-        return jobs
+        jobs = (None if self._compiles_all else self._released(needed)) or {}
+        jobs |= {job.desc: job for job in self._looked_up({d: nodes for d, nodes in needed.items() if d not in jobs})}
+        found = tuple(jobs[desc] for desc in needed)
+        self._serve_fallback(found)
+        return found
 
-    def _prebuilt(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[OperatorJob, ...]:
-        """Return operators if the release brings all, and one's own store, which goes first, has nothing; else none.
+    def _released(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> dict[OpDesc, OperatorJob] | None:
+        """Return the operators that the release brings; None if one's own store, which goes first, has anything.
 
         Their keys name the compiler that made them: 165 MB of the installed one need not be read to know it.
         """
         compiler = None if self.release is None else self.release.compiler()
         if self.release is None or compiler is None or self.store.listed.names(_LOOKED_AT):
-            return ()
-        jobs = []
+            return None
+        jobs = {}
         for desc, nodes in needed.items():
             key = make_key(desc, self.target, compiler, self.compiler.sources_digest(desc))
             found = self.release.lookup(key)
-            if isinstance(found, Missing):
-                return ()
-            jobs.append(OperatorJob(desc, key, key.name(self.config.device_id), nodes, self.store, found))
-        return tuple(jobs)
+            if not isinstance(found, Missing):
+                jobs[desc] = OperatorJob(desc, key, key.name(self.config.device_id), nodes, self.store, found)
+        return jobs
 
     def _looked_up(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[OperatorJob, ...]:
         asked = [self._asked(desc, nodes) for desc, nodes in needed.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Literal
 
 from opbuild.config import CACHE_MODES, Config
@@ -77,6 +78,12 @@ class OperatorJob:
             self._serve(self.decision.entry, "reused", Reason("stored", f"from {self.decision.source}"))
         else:
             self._serve(self.decision.entry, "reused", _REUSED)
+
+    def of(self, nodes: tuple[str, ...]) -> OperatorJob:
+        """Return the same for other nodes."""
+        same = copy(self)
+        same.nodes = nodes
+        return same
 
     @property
     def must_compile(self) -> bool:

@@ -62,7 +62,7 @@ def build(
     with build_progress(Terminal(stderr=True)) as observer:
         started = time.perf_counter()
         watch = StorageWatch(picture.watching(observer))
-        network = build_network(model, input_shapes=input_shapes or None, observer=watch, **options)
+        network = build_network(model, input_shapes=input_shapes or None, observer=watch, wait=True, **options)
         seconds = time.perf_counter() - started
     picture.built()
     require_shapes(ports_of(network))

@@ -110,7 +110,7 @@ def open_network(
             check_inputs(network.inputs, given, input_shapes, built=True)
         else:
             network = compile_model(
-                picture.model, config, input_shapes=input_shapes, observer=watch,
+                picture.model, config.waiting(), input_shapes=input_shapes, observer=watch,
                 check=lambda ports: check_inputs(ports, given, input_shapes),
             )  # fmt: skip
         if is_called(network):

@@ -264,11 +264,13 @@ def num_threads() -> int | None:
 def build_config() -> Config:
     """Return the settings for a build: those that the program set, then the environment, then defaults.
 
+    Programs wait for their operators: what they look for in ``kernel_meta`` is there when they end.
+
     Raises:
         OptionError: If a variable is at fault.
     """
     options = {name: _CONTEXT.values[name] for name in _BUILD_OPTIONS if _CONTEXT.values[name] is not None}
-    return Config.from_environment(num_threads=num_threads(), mindspore=True, **options)
+    return Config.from_environment(num_threads=num_threads(), mindspore=True, **options).waiting()
 
 
 def is_graph_mode() -> bool:

@@ -109,9 +109,10 @@ class Setup:
 
     @property
     def answers_first(self) -> bool:
-        """Whether a network is computed by what is there if its own kernels are not, and cannot be compiled."""
+        """Whether a network is computed by the kernels that are there until its own are, or where these cannot be."""
         is_plain = self.device is None and not self.config.forces and not self.debug.active
-        return is_plain and self.config.first == FIRST[0] and bool(self.why_not_compiled)
+        answers = FIRST[:2] if self.why_not_compiled else FIRST[:1]
+        return is_plain and self.config.first in answers
 
     @property
     def uses_pack(self) -> bool:

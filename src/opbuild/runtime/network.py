@@ -371,8 +371,10 @@ class Network:
             with self._lock:
                 del self._improving[shapes]
                 self._built += found.report.built if found is not None else 0
-                if found is not None and shapes in self._bindings:
+                if found is not None and (before := self._bindings.get(shapes)) is not None:
                     self._keep(shapes, found)
+                    if self._latest is not None and self._latest.executor is before.executor:
+                        self._latest = found
 
     def _keep(self, shapes: Shapes, binding: Bound) -> None:
         """Keep a binding, and let go of the one that was bound first if there are too many.

@@ -186,6 +186,18 @@ def test_what_the_pack_brings_is_built_without_identifying_the_compiler(folder: 
             builder.plan(needed(conv(1)))
 
 
+def test_what_the_pack_lacks_is_known_without_identifying_the_compiler(folder: Path, config: Config) -> None:
+    """A network's first tier asks for many kernels, and compiles none; one's own store is asked if it has any."""
+    pack, store = Pack(LEVEL.name, folder), operators_in(config.kernel_meta)
+    with Builder(TieredStore(store, [pack]), Unread("code"), LEVEL, config, release=pack) as builder:
+        assert builder.lacking([conv(9), conv(1), conv(8)]) == [conv(9), conv(8)]
+        assert builder.build(needed(conv(1)), "net").built == 0
+    with Builder(TieredStore(store, [pack]), Edited("code"), LEVEL, config, release=pack) as builder:
+        own = builder.key(conv(9))
+        store.publish(make_entry(conv(9), own, 0, Artifact(fake_object(b"own", (own.symbol,))), 1.0))
+        assert builder.lacking([conv(9), conv(1), conv(8)]) == [conv(8)]
+
+
 def test_ones_own_operator_goes_before_the_packs(folder: Path, config: Config) -> None:
     """Whoever compiled it himself finds it again, and the build is known to be that compiler's."""
     pack, store = Pack(LEVEL.name, folder), operators_in(config.kernel_meta)
