@@ -89,15 +89,7 @@ def value_and_grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | 
 
 def grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | None = 0, weights: Any = None,
          has_aux: bool = False, return_ids: bool = False) -> Callable[..., Any]:  # fmt: skip
-    """Return ``value_and_grad`` without the value; with ``has_aux`` the results behind the first one stay.
-
-    Args:
-        fn: As of ``value_and_grad``, as the others.
-        grad_position: See there.
-        weights: See there.
-        has_aux: See there.
-        return_ids: See there.
-    """
+    """Return ``value_and_grad`` without the value; with ``has_aux`` the results behind the first one stay."""
     both = value_and_grad(fn, grad_position, weights, has_aux, return_ids)
 
     @functools.wraps(both)

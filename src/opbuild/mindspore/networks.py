@@ -169,8 +169,6 @@ class Networks:
     """The networks of one function, by input signature and the state of its parameters.
 
     Args:
-        name: The networks' name.
-        function: What is traced.
         has_states: Whether parameters are states from the start; else they become it when one is assigned.
     """
 

@@ -167,11 +167,7 @@ def _counts(sizes: Sequence[int] | Sequence[float], whole: int) -> list[int]:
 
 
 class Dataset:
-    """Rows of named columns; each pass over them is an epoch.
-
-    Args:
-        columns: The columns' names.
-    """
+    """Rows of named columns; each pass over them is an epoch."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = tuple(columns)
@@ -351,7 +347,6 @@ class Rows:
     """The rows of epochs, as an iterable.
 
     Args:
-        dataset: The data set.
         form: Makes a row what is given.
         epochs: How many epochs there are; -1: any number.
         as_arrays: Whether columns are arrays, not tensors.

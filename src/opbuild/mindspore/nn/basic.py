@@ -123,11 +123,7 @@ class CellList(_Numbered):
 
 
 class CellDict(Cell):
-    """Cells by name.
-
-    Args:
-        cells: A mapping of names to cells, or None.
-    """
+    """Cells by name."""
 
     def __init__(self, cells: Mapping[str, Cell] | None = None) -> None:
         super().__init__()
@@ -173,9 +169,7 @@ class Dense(Cell):
         out_channels: Extent of the output's last axis.
         weight_init: Initial weight of shape (out_channels, in_channels); by default ``HeUniform(sqrt(5))``.
         bias_init: Initial bias of shape (out_channels,); by default uniform within ``1 / sqrt(in_channels)``.
-        has_bias: Whether there is a bias.
         activation: Name of an activation, a cell or a primitive; None for none.
-        dtype: Element type of the parameters.
     """
 
     def __init__(self, in_channels: int, out_channels: int, weight_init: Any = None, bias_init: Any = None,
@@ -278,10 +272,7 @@ class Embedding(Cell):
     """Rows of a table, by index.
 
     Args:
-        vocab_size: Number of rows.
-        embedding_size: Extent of a row.
         use_one_hot: Multiply a one-hot matrix instead of gathering: an index that is out of range gives zeros.
-        embedding_table: Initial table.
         dtype: Kept for programs that give it; the table is float32 unless a tensor says otherwise.
         padding_idx: The row that starts as zeros, or None.
     """
@@ -318,15 +309,11 @@ class EmbeddingLookup(Cell):
     """Rows of a table, by index; an index that is out of range gives zeros.
 
     Args:
-        vocab_size: Number of rows.
-        embedding_size: Extent of a row.
-        param_init: Initial table.
         target: ``CPU`` or ``DEVICE``: there is one device.
         slice_mode: Kept for programs that give it.
         manual_shapes: Kept for programs that give it.
         max_norm: The greatest Euclidean norm of a row, or None.
         sparse: Kept for programs that give it.
-        dtype: Element type of the table.
     """
 
     def __init__(self, vocab_size: int, embedding_size: int, param_init: Any = "normal", target: str = "CPU",
@@ -430,12 +417,7 @@ class DenseBnAct(Cell):
 def TimeDistributed(inputs: Tensor, *, layer: Any, time_axis: int, reshape_with_axis: int | None = None) -> Tensor:
     """A cell or a primitive applied to every step along ``time_axis``.
 
-    Args:
-        inputs: The steps.
-        layer: What is applied.
-        time_axis: The axis of steps.
-        reshape_with_axis: The axis that the steps are joined to while the layer is applied once; by default it is
-            applied to one step after another.
+    It is applied to one step after another, or once to all, which are joined to the axis ``reshape_with_axis``.
     """
     axis = time_axis % inputs.ndim
     if reshape_with_axis is None:

@@ -94,19 +94,12 @@ class Conv2d(_Conv):
     """A convolution over two spatial axes.
 
     Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output.
         kernel_size: An integer, or (height, width).
         stride: An integer, or (height, width).
         pad_mode: ``same`` (as many outputs as inputs / stride), ``valid`` (none) or ``pad`` (as ``padding`` says).
         padding: An integer, or (top, bottom, left, right); only with ``pad_mode`` ``pad``.
         dilation: An integer, or (height, width).
-        group: Groups of channels.
-        has_bias: Whether there is a bias.
         weight_init: Initial weight of shape (out_channels, in_channels / group, height, width).
-        bias_init: Initial bias of shape (out_channels,).
-        data_format: ``NCHW``.
-        dtype: Element type of the parameters.
     """
 
 
@@ -253,7 +246,6 @@ class MaxPool2d(_MaxPool):
         dilation: An integer, or (height, width); only with ``pad_mode`` ``pad``.
         return_indices: Whether the places of the elements are returned too; only with ``pad_mode`` ``pad``.
         ceil_mode: Whether a window may end beyond the padded input; only with ``pad_mode`` ``pad``.
-        data_format: ``NCHW``.
     """
 
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
@@ -304,7 +296,6 @@ class AvgPool2d(_AvgPool):
         ceil_mode: Whether a window may end beyond the padded input; only with ``pad_mode`` ``pad``.
         count_include_pad: Whether padding counts in the mean; only with ``pad_mode`` ``pad``.
         divisor_override: Divide by this instead of the window's size; only with ``pad_mode`` ``pad``.
-        data_format: ``NCHW``.
     """
 
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
@@ -388,17 +379,9 @@ class _BatchNorm(_ChannelNorm):
     """Each channel normalized by its stored mean and variance; in training by the batch's, which move the stored ones.
 
     Args:
-        num_features: Number of channels (axis 1).
-        eps: Added to the variance.
         momentum: What of the stored statistics stays in a step of training.
         affine: Whether ``gamma`` and ``beta`` have ``requires_grad``.
-        gamma_init: Initial scale.
-        beta_init: Initial shift.
-        moving_mean_init: Initial mean.
-        moving_var_init: Initial variance.
         use_batch_statistics: Whether to take the batch's statistics; None: while ``training`` is set.
-        data_format: ``NCHW``.
-        dtype: Element type of the parameters.
     """
 
     _normalized = staticmethod(ops.batch_norm)
@@ -484,13 +467,8 @@ class _InstanceNorm(_ChannelNorm):
     """Each channel of each sample normalized by its own mean and variance.
 
     Args:
-        num_features: Number of channels (axis 1).
-        eps: Added to the variance.
         momentum: Kept for programs that ask; the stored statistics do not change.
         affine: Whether ``gamma`` and ``beta`` have ``requires_grad``.
-        gamma_init: Initial scale.
-        beta_init: Initial shift.
-        dtype: Element type of the parameters.
     """
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
@@ -530,10 +508,6 @@ class LayerNorm(Cell):
         normalized_shape: Shape of ``gamma`` and ``beta``.
         begin_norm_axis: The first axis that is normalized.
         begin_params_axis: The first axis that ``gamma`` and ``beta`` cover.
-        gamma_init: Initial scale.
-        beta_init: Initial shift.
-        epsilon: Added to the variance.
-        dtype: Element type of the parameters.
     """
 
     _shown = "normalized_shape begin_norm_axis begin_params_axis gamma beta"

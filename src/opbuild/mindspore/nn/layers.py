@@ -120,9 +120,6 @@ class BiDense(Cell):
         in2_channels: Extent of the second input's last axis.
         out_channels: Extent of the output's last axis.
         weight_init: Initial weight of shape (out_channels, in1_channels, in2_channels).
-        bias_init: Initial bias.
-        has_bias: Whether there is a bias.
-        dtype: Element type of the parameters.
     """
 
     def __init__(self, in1_channels: int, in2_channels: int, out_channels: int, weight_init: Any = None,
@@ -261,10 +258,8 @@ def _pairs(paddings: Any, what: str) -> None:
 def Pad(x: Tensor, *, paddings: tuple[tuple[int, int], ...], mode: str = "CONSTANT") -> Tensor:
     """Elements around a tensor.
 
-    Args:
-        x: The tensor.
-        paddings: A pair (before, after) for each axis, the first axis first.
-        mode: ``CONSTANT`` (zeros), ``REFLECT`` (without the edge) or ``SYMMETRIC`` (with it).
+    ``paddings`` has a pair (before, after) for each axis, the first axis first; ``mode`` is ``CONSTANT`` (zeros),
+    ``REFLECT`` (without the edge) or ``SYMMETRIC`` (with it).
     """
     if mode == "SYMMETRIC":
         return ops.mirror_pad(x, paddings, mode)
@@ -370,12 +365,8 @@ def _of_plane(given: Any, what: str) -> None:
 def Unfold(input_x: Tensor, *, ksizes: Any, strides: Any, rates: Any, padding: str = "valid") -> Tensor:
     """Patches of images: a tensor of shape (N, C, H, W) as (N, rows * columns * C, H', W').
 
-    Args:
-        input_x: The images.
-        ksizes: ``[1, rows, columns, 1]`` of a patch.
-        strides: ``[1, rows, columns, 1]`` from patch to patch.
-        rates: ``[1, rows, columns, 1]`` from element to element of a patch.
-        padding: ``valid`` or ``same``.
+    ``ksizes`` is ``[1, rows, columns, 1]`` of a patch, ``strides`` from patch to patch, ``rates`` from element to
+    element of a patch; ``padding`` is ``valid`` or ``same``.
     """
     kernel, stride, rate = (tuple(each[1:3]) for each in (ksizes, strides, rates))
     top, left, bottom, right = pads_of(padding.lower(), 0, input_x.shape[2:], kernel, stride, rate, "Unfold")
@@ -408,14 +399,8 @@ def SSIM(img1: Tensor, img2: Tensor, *, max_val: float = 1.0, filter_size: int =
          k1: float = 0.01, k2: float = 0.03) -> Tensor:  # fmt: skip
     """The structural similarity of two batches of images of shape (N, C, H, W).
 
-    Args:
-        img1: The first batch.
-        img2: The second batch.
-        max_val: The greatest value of a pixel.
-        filter_size: Extent of the Gaussian window.
-        filter_sigma: Its standard deviation.
-        k1: Constant of the luminance.
-        k2: Constant of the contrast.
+    A pixel is ``max_val`` at most; ``filter_size`` and ``filter_sigma`` are the Gaussian window's extent and standard
+    deviation; ``k1`` and ``k2`` are the constants of luminance and contrast.
     """
     first, second = (_scaled(image, float(max_val)) for image in (img1, img2))
     peak, window = min(float(max_val), 1.0), _window(filter_size, float(filter_sigma))

@@ -329,13 +329,9 @@ class SGD(Optimizer):
     """Stochastic gradient descent with momentum: ``v = momentum * v + (1 - dampening) * g``, at first ``v = g``.
 
     Args:
-        params: Parameters, or groups.
-        learning_rate: As of every optimizer.
         momentum: What of ``v`` stays.
         dampening: What of a gradient does not go into ``v``.
-        weight_decay: As of every optimizer.
         nesterov: Whether to step by ``g + momentum * v``.
-        loss_scale: As of every optimizer.
     """
 
     def __init__(self, params: Any, learning_rate: Any = 0.1, momentum: float = 0.0, dampening: float = 0.0,
@@ -408,14 +404,10 @@ class Adam(_Moments):
     """Adam; means that begin with zeros are corrected by the learning rate, as in MindSpore.
 
     Args:
-        params: Parameters, or groups.
-        learning_rate: As of every optimizer.
         beta1: What of the mean of gradients stays.
         beta2: What of the mean of their squares stays.
         eps: Added to the root of the mean of squares, before it is corrected.
         use_locking: Kept for programs that give it.
-        weight_decay: As of every optimizer.
-        loss_scale: As of every optimizer.
     """
 
     def __init__(self, params: Any, learning_rate: Any = 1e-3, beta1: float = 0.9, beta2: float = 0.999,
@@ -503,15 +495,11 @@ class RMSProp(Optimizer):
     """Gradients over the root of the running mean of their squares.
 
     Args:
-        params: Parameters, or groups.
-        learning_rate: As of every optimizer.
         decay: What of the mean of squares stays.
         momentum: What of the last step stays.
         epsilon: Added to the mean below the root.
         use_locking: Kept for programs that give it.
         centered: Whether the square of the running mean of gradients is taken off.
-        loss_scale: As of every optimizer.
-        weight_decay: As of every optimizer.
     """
 
     def __init__(self, params: Any, learning_rate: Any = 0.1, decay: float = 0.9, momentum: float = 0.0,

@@ -108,10 +108,7 @@ mul = multiply = pairwise("Mul", "``input * other``", of_bool="And")
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """Return ``input / other``; integers are divided as float32.
 
-    Args:
-        input: The dividend.
-        other: The divisor.
-        rounding_mode: ``None``, ``"floor"`` or ``"trunc"``.
+    The quotient is rounded as ``rounding_mode`` says: ``None``, ``"floor"`` or ``"trunc"``.
     """
     if rounding_mode == "floor":
         return floor_divide(input, other)
@@ -443,9 +440,7 @@ def relu(input: Any, inplace: bool = False) -> Tensor:
 def gelu(input: Any, approximate: str = "none") -> Tensor:
     """Return ``input`` times the normal distribution's cumulative function of it.
 
-    Args:
-        input: A tensor of floats.
-        approximate: ``"none"`` (with erf) or ``"tanh"``.
+    It is computed with erf, or with tanh where ``approximate`` is ``"tanh"`` and not ``"none"``.
     """
     one_of(approximate, ("none", "tanh"), "approximate")
     return emit("Gelu", need_tensor(input, "gelu"), approximate=approximate)

@@ -394,11 +394,7 @@ def unique_consecutive(
 ) -> Any:
     """Return the elements (or slices along ``dim``) without those equal to the one before.
 
-    Args:
-        input: A tensor.
-        return_inverse: Return the place of each element among the results too.
-        return_counts: Return how often each result repeats too.
-        dim: None for the flattened tensor.
+    If asked, the place of each element among the results and how often each result repeats come too.
     """
     rows = np.moveaxis(input, dim, 0) if dim is not None else input.reshape(-1)
     flat = rows.reshape(len(rows), -1) if rows.size else rows.reshape(len(rows), 0)

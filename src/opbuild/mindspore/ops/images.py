@@ -308,10 +308,7 @@ def batch_to_space_nd(input_x: Any, block_shape: Any, crops: Any) -> Tensor:
 def iou(anchor_boxes: Any, gt_boxes: Any, mode: str = "iou") -> Tensor:
     """Return the overlap of each box of ``gt_boxes`` (rows) with each of ``anchor_boxes``.
 
-    Args:
-        anchor_boxes: Boxes (x0, y0, x1, y1).
-        gt_boxes: Boxes.
-        mode: ``iou``: divided by the union; ``iof``: by the area of the box of ``gt_boxes``.
+    Boxes are (x0, y0, x1, y1). It is divided by the union, or with mode ``iof`` by the area of the box of ``gt_boxes``.
     """
     one_of(mode, ("iou", "iof"), "the mode of iou")
     first = [expand_dims(item, 0) for item in unstack(need_tensor(anchor_boxes, "iou"), 1)]

@@ -278,10 +278,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1, we
 def multilabel_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
     """Return the loss of the other classes that come within a margin of 1 of the right ones, reduced.
 
-    Args:
-        input: Scores, (N, C) or (C).
-        target: Of each row the right classes, followed by -1.
-        reduction: ``mean``, ``sum`` or ``none``.
+    Rows of ``target`` list the right classes, followed by -1.
     """
     return multilabel_margin(input, target, reduction)[0]
 

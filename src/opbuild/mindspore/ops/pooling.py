@@ -82,16 +82,8 @@ def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: s
          dilation: Any = 1, groups: int = 1, rank: int = 2) -> Tensor:  # fmt: skip
     """Return a convolution over ``rank`` spatial axes.
 
-    Args:
-        input: Shape (N, C, ...).
-        weight: Shape (O, C / groups, ...).
-        bias: Shape (O,), or None.
-        stride: An integer, or one for each spatial axis.
-        pad_mode: ``valid`` (none), ``same`` (as many outputs as inputs / stride) or ``pad`` (as ``padding`` says).
-        padding: An integer, or one for each side.
-        dilation: An integer, or one for each spatial axis.
-        groups: Groups of channels.
-        rank: Number of spatial axes.
+    The weight has the shape (O, C / groups, ...); ``pad_mode`` is ``valid`` (none), ``same`` (as many outputs as inputs
+    / stride) or ``pad``: as ``padding`` says, for all sides or for each.
     """
     tensor, kernel = need_tensor(input, "conv"), need_tensor(weight, "conv")
     what = f"conv{rank}d"

@@ -195,11 +195,7 @@ def random_categorical(logits: Any, num_sample: int, seed: int = 0, dtype: Any =
 def gumbel_softmax(logits: Any, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
     """Return random weights that sum to 1 along ``dim``, the greater where ``logits`` are.
 
-    Args:
-        logits: A tensor of floats.
-        tau: The temperature: near 0, one weight is near 1.
-        hard: Whether the greatest weight is 1 and the others 0.
-        dim: The axis.
+    Near a temperature ``tau`` of 0 one weight is near 1; with ``hard`` it is 1 and the others are 0.
     """
     tensor = need_tensor(logits, "gumbel_softmax")
     if not isinstance(tau, float) or tau <= 0:

@@ -243,11 +243,8 @@ expand = spelled(broadcast_to, input_x="input", size="shape")
 def pad(input_x: Any, padding: Any, mode: str = "constant", value: Any = None) -> Tensor:
     """Return the tensor with elements added around it.
 
-    Args:
-        input_x: A tensor.
-        padding: Pairs (before, after), for the last axis first.
-        mode: ``constant``, ``reflect``, ``replicate`` or ``circular``.
-        value: What ``constant`` adds; None is 0.
+    ``padding`` has pairs (before, after), for the last axis first; ``mode`` is ``constant``, which adds ``value``,
+    ``reflect``, ``replicate`` or ``circular``.
     """
     tensor, amounts = need_tensor(input_x, "pad"), ints(padding, "padding")
     modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
