@@ -224,9 +224,6 @@ class Linear(Cell):
         return ops.dense(x, self.weight, self.bias)
 
 
-Flatten = layer(ops.flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1)
-
-
 class Identity(Cell):
     """The input as it is; arguments are ignored."""
 
@@ -436,5 +433,7 @@ def _activation(name: Any, alpha: float) -> Any:
         return LeakyReLU(alpha)
     return get_activation(name) if isinstance(name, str) else name
 
+
+Flatten = layer(ops.flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1)
 
 names.export(vars())

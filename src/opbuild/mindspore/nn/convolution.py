@@ -311,21 +311,6 @@ class AvgPool3d(_AvgPool):
     rank = 3
 
 
-LPPool1d, LPPool2d = (
-    layer(function, f"The norm of order ``norm_type`` of what is under a window of {axes}.",
-          checks={"norm_type": allowed(bool, "give another number")},
-          norm_type=..., kernel_size=..., stride=None, ceil_mode=False)
-    for rank, function, axes in ((1, pooling.lp_pool1d, "one axis"), (2, pooling.lp_pool2d, "two axes"))
-)  # fmt: skip
-AdaptiveAvgPool1d = layer(pooling.adaptive_avg_pool1d,
-                          "Means over windows of the last axis, chosen so that the output has ``output_size``.",
-                          checks={"output_size": positive}, output_size=...)  # fmt: skip
-AdaptiveMaxPool1d = layer(
-    pooling.adaptive_max_pool1d,
-    "The greatest elements of windows of the last axis, chosen so that the output has ``output_size``.", "x",
-    checks={"output_size": positive}, output_size=...,
-)  # fmt: skip
-
 _MEANS = "Means over windows chosen so that the output has ``output_size``; None keeps a dimension."
 _GREATEST = "The greatest elements of windows chosen so that the output has ``output_size``; None keeps a dimension."
 
@@ -341,12 +326,6 @@ Args:
     stride: Its stride; by default ``kernel_size``.
     padding: Its padding.
 """
-
-MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
-    layer(getattr(pooling, f"max_unpool{rank}d"), _UNPOOL.format(axes),
-          kernel_size=..., stride=None, padding=0)
-    for rank, axes in enumerate(("one axis", "two axes", "three axes"), 1)
-)  # fmt: skip
 
 
 class _ChannelNorm(Cell):
@@ -556,5 +535,25 @@ class GroupNorm(Cell):
         """Return the normalized tensor."""
         return ops.group_norm(x, self.num_groups, self.gamma, self.beta, self.eps)
 
+
+LPPool1d, LPPool2d = (
+    layer(function, f"The norm of order ``norm_type`` of what is under a window of {axes}.",
+          checks={"norm_type": allowed(bool, "give another number")},
+          norm_type=..., kernel_size=..., stride=None, ceil_mode=False)
+    for rank, function, axes in ((1, pooling.lp_pool1d, "one axis"), (2, pooling.lp_pool2d, "two axes"))
+)  # fmt: skip
+AdaptiveAvgPool1d = layer(pooling.adaptive_avg_pool1d,
+                          "Means over windows of the last axis, chosen so that the output has ``output_size``.",
+                          checks={"output_size": positive}, output_size=...)  # fmt: skip
+AdaptiveMaxPool1d = layer(
+    pooling.adaptive_max_pool1d,
+    "The greatest elements of windows of the last axis, chosen so that the output has ``output_size``.", "x",
+    checks={"output_size": positive}, output_size=...,
+)  # fmt: skip
+MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
+    layer(getattr(pooling, f"max_unpool{rank}d"), _UNPOOL.format(axes),
+          kernel_size=..., stride=None, padding=0)
+    for rank, axes in enumerate(("one axis", "two axes", "three axes"), 1)
+)  # fmt: skip
 
 names.export(vars())

@@ -193,16 +193,6 @@ def MatMul(x1: Tensor, x2: Tensor, *, transpose_x1: bool = False, transpose_x2: 
     return ops.matmul(x1, x2)
 
 
-Norm = layer(lambda x, *, axis=(), keep_dims=False: ops.sqrt(ops.sum(ops.square(x), axis, keep_dims)),
-             "The Euclidean norm over ``axis``.")  # fmt: skip
-Roll = layer(lambda input_x, *, shift, axis: ops.roll(input_x, shift, axis),
-             "Elements moved around by ``shift`` along ``axis``.")  # fmt: skip
-Tril = layer(lambda x, k=0: ops.tril(x, k), "The matrix with 0 above a diagonal.")
-Triu = layer(lambda x, k=0: ops.triu(x, k), "The matrix with 0 below a diagonal.")
-ReduceLogSumExp = layer(lambda x, *, axis, keep_dims=False: ops.logsumexp(x, axis, keep_dims),
-                        "The logarithm of the sum of exponentials over ``axis``.")  # fmt: skip
-
-
 def _a_tuple(value: Any, what: str) -> None:
     if not isinstance(value, (tuple, list)):
         raise ArgumentTypeError(f"{what} is {value!r}", "give a tuple")
@@ -231,20 +221,6 @@ def Range(*, start: Any, limit: Any = None, delta: Any = 1) -> Tensor:
     """The numbers from ``start`` to below ``limit``, ``delta`` apart."""
     numbers = ops.arange(*((0, start, delta) if limit is None else (start, limit, delta)))
     return numbers if numbers.is_floating_point() else cast(numbers, "int32")
-
-
-L1Regularizer = layer(
-    lambda weights, *, scale: ops.mul(ops.sum(emit("Abs", weights)), scale),
-    "``scale`` times the sum of the absolute values.",
-    checks={"scale": allowed(lambda scale: 0 < scale < math.inf, "give a number above 0")},
-)  # fmt: skip
-LBeta = layer(lambda x, y: ops.sub(ops.add(ops.lgamma(x), ops.lgamma(y)), ops.lgamma(ops.add(x, y))),
-              "The logarithm of the beta function.")  # fmt: skip
-LGamma = layer(ops.lgamma, "The logarithm of the absolute value of the gamma function.", "x")
-DiGamma = layer(ops.digamma, "The derivative of the logarithm of the gamma function.", "x")
-IGamma = layer(ops.igamma, "The lower regularized incomplete gamma function.", "a x")
-MatDet = layer(ops.det, "The determinant of symmetric, positive definite matrices.", "x")
-MatInverse = layer(ops.inverse, "The inverse of symmetric, positive definite matrices.", "x")
 
 
 def _pairs(paddings: Any, what: str) -> None:
@@ -349,10 +325,6 @@ def _along(images: Tensor, axis: int) -> Tensor:
     return ops.pad(ops.sub(later, earlier), (0, 0, 0, 1) if axis == 2 else (0, 1))
 
 
-ImageGradients = layer(lambda images: (_along(images, 2), _along(images, 3)),
-                       "Differences to the next row and to the next column; 0 in the last.")  # fmt: skip
-
-
 def _of_plane(given: Any, what: str) -> None:
     if len(given) != 4 or given[0] != 1 or given[3] != 1:
         raise ArgumentValueError(f"{what} is {given}", "give [1, rows, columns, 1]")
@@ -427,5 +399,28 @@ def _blurred(images: Tensor, window: Array) -> Tensor:
     channels = images.shape[1]
     return conv(images, Tensor.of(np.tile(window, (channels, 1, 1, 1))), groups=channels)
 
+
+Norm = layer(lambda x, *, axis=(), keep_dims=False: ops.sqrt(ops.sum(ops.square(x), axis, keep_dims)),
+             "The Euclidean norm over ``axis``.")  # fmt: skip
+Roll = layer(lambda input_x, *, shift, axis: ops.roll(input_x, shift, axis),
+             "Elements moved around by ``shift`` along ``axis``.")  # fmt: skip
+Tril = layer(lambda x, k=0: ops.tril(x, k), "The matrix with 0 above a diagonal.")
+Triu = layer(lambda x, k=0: ops.triu(x, k), "The matrix with 0 below a diagonal.")
+ReduceLogSumExp = layer(lambda x, *, axis, keep_dims=False: ops.logsumexp(x, axis, keep_dims),
+                        "The logarithm of the sum of exponentials over ``axis``.")  # fmt: skip
+L1Regularizer = layer(
+    lambda weights, *, scale: ops.mul(ops.sum(emit("Abs", weights)), scale),
+    "``scale`` times the sum of the absolute values.",
+    checks={"scale": allowed(lambda scale: 0 < scale < math.inf, "give a number above 0")},
+)  # fmt: skip
+LBeta = layer(lambda x, y: ops.sub(ops.add(ops.lgamma(x), ops.lgamma(y)), ops.lgamma(ops.add(x, y))),
+              "The logarithm of the beta function.")  # fmt: skip
+LGamma = layer(ops.lgamma, "The logarithm of the absolute value of the gamma function.", "x")
+DiGamma = layer(ops.digamma, "The derivative of the logarithm of the gamma function.", "x")
+IGamma = layer(ops.igamma, "The lower regularized incomplete gamma function.", "a x")
+MatDet = layer(ops.det, "The determinant of symmetric, positive definite matrices.", "x")
+MatInverse = layer(ops.inverse, "The inverse of symmetric, positive definite matrices.", "x")
+ImageGradients = layer(lambda images: (_along(images, 2), _along(images, 3)),
+                       "Differences to the next row and to the next column; 0 in the last.")  # fmt: skip
 
 names.export(vars())

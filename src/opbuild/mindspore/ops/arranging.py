@@ -73,12 +73,6 @@ def _each_at_least(rank: int) -> Callable[[Any], Any]:
     return formula(f"tensors of at least {rank} dimension{'s'[: rank - 1]}", function)
 
 
-atleast_1d, atleast_2d, atleast_3d = (_each_at_least(rank) for rank in (1, 2, 3))
-
-
-vstack = spelled(row_stack, inputs="tensors")
-
-
 def tensor_split(input: Any, indices_or_sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
     """Return parts along ``axis``: so many, or cut before each of the indices listed."""
     tensor = need_tensor(input, "tensor_split")
@@ -97,13 +91,6 @@ def tensor_split(input: Any, indices_or_sections: Any, axis: int = 0) -> tuple[T
 def hsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Return parts along axis 1, of vectors along axis 0."""
     return tensor_split(input, indices_or_sections, 1 if need_tensor(input, "hsplit").ndim > 1 else 0)
-
-
-vsplit = spelled(tensor_split, "Return parts along axis 0.", {"axis": 0})
-dsplit = spelled(tensor_split, "Return parts along axis 2.", {"axis": 2})
-fliplr = spelled(shaping.flip, "Return the tensor with axis 1 reversed.", {"dims": (1,)})
-flipud = spelled(shaping.flip, "Return the tensor with axis 0 reversed.", {"dims": (0,)})
-reverse = spelled(shaping.flip, x="input", axis="dims")
 
 
 def rot90(input: Any, k: int, dims: Any) -> Tensor:
@@ -274,11 +261,6 @@ def strided_slice(input_x: Any, begin: Any, end: Any, strides: Any, begin_mask: 
 
 _ALIGNMENTS = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")
 
-matrix_set_diag = formula(
-    "matrices with the diagonals ``k`` replaced",
-    on_data(lambda x, diagonal, k=0, align="RIGHT_LEFT": _filled(x.copy(), diagonal, k, align)),
-)  # fmt: skip
-
 
 def _bounds(k: Any) -> tuple[int, int]:
     values = [int(item) for item in np.asarray(k).reshape(-1)]
@@ -335,16 +317,6 @@ def matrix_diag(x: Any, k: Any = 0, num_rows: Any = -1, num_cols: Any = -1, padd
     columns = least_columns if columns == -1 else columns
     front = x.shape[:-1] if low == high else x.shape[:-2]
     return _filled(np.full((*front, rows, columns), padding_value, x.dtype), x, k, align)
-
-
-nonzero = formula(
-    "the places of elements that are not 0: a row (int64) each, or with ``as_tuple`` a vector an axis",
-    on_data(lambda input, *, as_tuple=False: tuple(np.nonzero(input)) if as_tuple else np.argwhere(input)),
-)  # fmt: skip
-argwhere = formula("the places of elements that are not 0, a row (int64) each",
-                   on_data(lambda input: np.argwhere(input)))  # fmt: skip
-invert_permutation = formula("the permutation that undoes another, as a tuple",
-                             on_data(lambda input_x: tuple(int(place) for place in np.argsort(input_x))))  # fmt: skip
 
 
 @on_data
@@ -495,10 +467,6 @@ def segment(name: str, function: Any, empty: float) -> Any:
     return reduced
 
 
-scatter = formula("``tensor_scatter_elements(input, index, src, axis)``",
-                  lambda input, axis, index, src: tensor_scatter_elements(input, index, src, axis))  # fmt: skip
-
-
 def _indices_of(value: Any, name: str) -> Tensor:
     tensor = Tensor(value) if isinstance(value, (int, list, tuple)) else need_tensor(value, name)
     return cast(tensor, "int64")
@@ -524,11 +492,6 @@ def _tensor_scatter(how: str) -> Callable[[Any, Any, Any], Tensor]:
 
     doc = f"Return the tensor with ``updates`` combined ({how}) at the places that ``indices`` names."
     return named(function, f"tensor_scatter_{how}", doc)
-
-
-tensor_scatter_add, tensor_scatter_sub = _tensor_scatter("add"), _tensor_scatter("sub")
-tensor_scatter_mul, tensor_scatter_div = _tensor_scatter("mul"), _tensor_scatter("div")
-tensor_scatter_max, tensor_scatter_min = _tensor_scatter("max"), _tensor_scatter("min")
 
 
 def replaced(target: Any, result: Tensor, name: str) -> Tensor:
@@ -565,12 +528,6 @@ def _scatter_nd(how: str, label: str) -> Callable[..., Tensor]:
     return named(function, label, doc)
 
 
-scatter_nd_update = _scatter_nd("none", "scatter_nd_update")
-scatter_nd_add, scatter_nd_sub = _scatter_nd("add", "scatter_nd_add"), _scatter_nd("sub", "scatter_nd_sub")
-scatter_nd_mul, scatter_nd_div = _scatter_nd("mul", "scatter_nd_mul"), _scatter_nd("div", "scatter_nd_div")
-scatter_nd_max, scatter_nd_min = _scatter_nd("max", "scatter_nd_max"), _scatter_nd("min", "scatter_nd_min")
-
-
 def _scatter_rows(how: str, label: str) -> Callable[..., Tensor]:
     def function(input_x: Any, indices: Any, updates: Any) -> Tensor:
         rows = shaping.expand_dims(_indices_of(indices, label), -1)
@@ -578,12 +535,6 @@ def _scatter_rows(how: str, label: str) -> Callable[..., Tensor]:
 
     doc = f"Combine ({label[8:]}) ``updates`` into the rows of a parameter that ``indices`` names."
     return named(function, label, doc)
-
-
-scatter_update = _scatter_rows("none", "scatter_update")
-scatter_add, scatter_sub = _scatter_rows("add", "scatter_add"), _scatter_rows("sub", "scatter_sub")
-scatter_mul, scatter_div = _scatter_rows("mul", "scatter_mul"), _scatter_rows("div", "scatter_div")
-scatter_max, scatter_min = _scatter_rows("max", "scatter_max"), _scatter_rows("min", "scatter_min")
 
 
 def tensor_scatter_elements(input_x: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "none") -> Tensor:
@@ -596,11 +547,6 @@ def tensor_scatter_elements(input_x: Any, indices: Any, updates: Any, axis: int 
         values = values[tuple(slice(extent) for extent in places.shape)]  # type: ignore[index]
     place = axis_in(axis, tensor.ndim, "scatter")
     return emit("ScatterElements", tensor, places, cast(values, tensor.type.dtype), axis=place, reduction=reduction)
-
-
-scatter_add_with_axis = spelled(tensor_scatter_elements,
-                                "Return the tensor with elements added at their indices along ``axis``.",
-                                {"reduction": "add"}, update="updates")  # fmt: skip
 
 
 def along(tensor: Any, axis: int, index: Any, values: Any, how: str, name: str) -> Tensor:
@@ -641,11 +587,6 @@ def _inplace(how: str, name: str, what: str) -> Callable[[Any, Any, Any], Tensor
         return along(x, 0, indices, v, how, name)
 
     return formula(f"the tensor with {what}", function)
-
-
-inplace_update = _inplace("none", "inplace_update", "the rows that ``indices`` names replaced by ``v``")
-inplace_add = _inplace("add", "inplace_add", "``v`` added to the rows that ``indices`` names")
-inplace_sub = _inplace("sub", "inplace_sub", "``v`` subtracted from the rows that ``indices`` names")
 
 
 def select_scatter(input: Any, src: Any, axis: int, index: int) -> Tensor:
@@ -695,11 +636,6 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: Any = False) ->
     return result
 
 
-segment_sum, segment_mean = segment("segment_sum", np.sum, 0), segment("segment_mean", np.mean, 0)
-segment_prod = segment("segment_prod", np.prod, 1)
-segment_max, segment_min = segment("segment_max", np.max, 0), segment("segment_min", np.min, 0)
-
-
 def _limit(dtype: str, greatest: bool) -> Any:
     kind = float_limits(dtype) if is_float(dtype) else np.iinfo(dtype)
     return kind.max if greatest else kind.min
@@ -722,6 +658,47 @@ def _unsorted(how: str, first: Callable[[str], Any], label: str) -> Callable[[An
     return named(function, label, doc)
 
 
+atleast_1d, atleast_2d, atleast_3d = (_each_at_least(rank) for rank in (1, 2, 3))
+vstack = spelled(row_stack, inputs="tensors")
+vsplit = spelled(tensor_split, "Return parts along axis 0.", {"axis": 0})
+dsplit = spelled(tensor_split, "Return parts along axis 2.", {"axis": 2})
+fliplr = spelled(shaping.flip, "Return the tensor with axis 1 reversed.", {"dims": (1,)})
+flipud = spelled(shaping.flip, "Return the tensor with axis 0 reversed.", {"dims": (0,)})
+reverse = spelled(shaping.flip, x="input", axis="dims")
+matrix_set_diag = formula(
+    "matrices with the diagonals ``k`` replaced",
+    on_data(lambda x, diagonal, k=0, align="RIGHT_LEFT": _filled(x.copy(), diagonal, k, align)),
+)  # fmt: skip
+nonzero = formula(
+    "the places of elements that are not 0: a row (int64) each, or with ``as_tuple`` a vector an axis",
+    on_data(lambda input, *, as_tuple=False: tuple(np.nonzero(input)) if as_tuple else np.argwhere(input)),
+)  # fmt: skip
+argwhere = formula("the places of elements that are not 0, a row (int64) each",
+                   on_data(lambda input: np.argwhere(input)))  # fmt: skip
+invert_permutation = formula("the permutation that undoes another, as a tuple",
+                             on_data(lambda input_x: tuple(int(place) for place in np.argsort(input_x))))  # fmt: skip
+scatter = formula("``tensor_scatter_elements(input, index, src, axis)``",
+                  lambda input, axis, index, src: tensor_scatter_elements(input, index, src, axis))  # fmt: skip
+tensor_scatter_add, tensor_scatter_sub = _tensor_scatter("add"), _tensor_scatter("sub")
+tensor_scatter_mul, tensor_scatter_div = _tensor_scatter("mul"), _tensor_scatter("div")
+tensor_scatter_max, tensor_scatter_min = _tensor_scatter("max"), _tensor_scatter("min")
+scatter_nd_update = _scatter_nd("none", "scatter_nd_update")
+scatter_nd_add, scatter_nd_sub = _scatter_nd("add", "scatter_nd_add"), _scatter_nd("sub", "scatter_nd_sub")
+scatter_nd_mul, scatter_nd_div = _scatter_nd("mul", "scatter_nd_mul"), _scatter_nd("div", "scatter_nd_div")
+scatter_nd_max, scatter_nd_min = _scatter_nd("max", "scatter_nd_max"), _scatter_nd("min", "scatter_nd_min")
+scatter_update = _scatter_rows("none", "scatter_update")
+scatter_add, scatter_sub = _scatter_rows("add", "scatter_add"), _scatter_rows("sub", "scatter_sub")
+scatter_mul, scatter_div = _scatter_rows("mul", "scatter_mul"), _scatter_rows("div", "scatter_div")
+scatter_max, scatter_min = _scatter_rows("max", "scatter_max"), _scatter_rows("min", "scatter_min")
+scatter_add_with_axis = spelled(tensor_scatter_elements,
+                                "Return the tensor with elements added at their indices along ``axis``.",
+                                {"reduction": "add"}, update="updates")  # fmt: skip
+inplace_update = _inplace("none", "inplace_update", "the rows that ``indices`` names replaced by ``v``")
+inplace_add = _inplace("add", "inplace_add", "``v`` added to the rows that ``indices`` names")
+inplace_sub = _inplace("sub", "inplace_sub", "``v`` subtracted from the rows that ``indices`` names")
+segment_sum, segment_mean = segment("segment_sum", np.sum, 0), segment("segment_mean", np.mean, 0)
+segment_prod = segment("segment_prod", np.prod, 1)
+segment_max, segment_min = segment("segment_max", np.max, 0), segment("segment_min", np.min, 0)
 unsorted_segment_sum = _unsorted("add", lambda dtype: 0, "unsorted_segment_sum")
 unsorted_segment_prod = _unsorted("mul", lambda dtype: 1, "unsorted_segment_prod")
 unsorted_segment_max = _unsorted("max", lambda dtype: _limit(dtype, False), "unsorted_segment_max")

@@ -157,9 +157,6 @@ def padding(x: Any, pad_dim_size: int = 8) -> Tensor:
     return pad(tensor, (0, pad_dim_size - 1))
 
 
-upsample = spelled(interpolate)
-
-
 def affine_grid(theta: Any, size: Any, align_corners: bool = False) -> Tensor:
     """Return the points, for ``grid_sample``, that an affine map of each sample takes the places of an image from."""
     matrix = need_tensor(theta, "affine_grid")
@@ -403,6 +400,7 @@ def _hsv_to_rgb(images: Any) -> Any:
     return np.stack([value * (1 - saturation * (1 - share)) for share in shares], -1).astype(images.dtype)
 
 
+upsample = spelled(interpolate)
 RGBToHSV, HSVToRGB = primitive(_rgb_to_hsv), primitive(_hsv_to_rgb)
 
 names.export(vars(), but="depth_to_space im2col nms_with_mask space_to_depth")

@@ -248,24 +248,8 @@ def matrix_power(input: Any, n: int) -> Tensor:
     return functools.reduce(matmul, [tensor] * n)
 
 
-det = formula("the determinants of matrices", in_floats(lambda input: np.linalg.det(input)))
-inverse = formula("the inverses of matrices", in_floats(lambda input: np.linalg.inv(input)))
-matrix_inverse = formula("the inverses of matrices, or of the transposed ones",
-                         in_floats(lambda x, adjoint=False: np.linalg.inv(_turned(x) if adjoint else x)))  # fmt: skip
-cond = formula("the condition numbers of matrices for a norm", in_floats(lambda A, p=None: np.linalg.cond(A, p)))
-matrix_solve = formula(
-    "X of ``matrix @ X = rhs``",
-    in_floats(lambda matrix, rhs, adjoint=False: np.linalg.solve(_turned(matrix) if adjoint else matrix, rhs)),
-)  # fmt: skip
-geqrf = formula("the reflectors of a QR decomposition below R, and their factors",
-                in_floats(lambda input: _stacked(_packed, input)))  # fmt: skip
-
-
 def _turned(matrix: Array) -> Array:
     return np.swapaxes(matrix, -1, -2)
-
-
-matrix_determinant = spelled(det)
 
 
 @in_floats
@@ -273,9 +257,6 @@ def slogdet(input: Any) -> Any:
     """Return the signs of the determinants of matrices, and the logarithms of their absolute values."""
     sign, log = np.linalg.slogdet(input)
     return np.asarray(sign), np.asarray(log)
-
-
-log_matrix_determinant = spelled(slogdet)
 
 
 @in_floats
@@ -455,17 +436,6 @@ _ANGLES = (np.arange(256) + 0.5) * math.pi / 256
 _STEPS = np.linspace(0, 1, 1025)
 _EULER_MACLAURIN = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 
-lgamma = formula("the logarithm of the absolute value of the gamma function of each element",
-                 in_floats(lambda input: _each(_lgamma, input)))  # fmt: skip
-zeta = formula("Hurwitz's zeta function: the sum of ``(k + other) ** -input`` over all k",
-               in_floats(lambda input, other: _zeta(input, np.asarray(other, np.float64))))  # fmt: skip
-igamma = formula("the regularized lower incomplete gamma function of shape ``input`` at ``other``",
-                 in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[0], input, other)))  # fmt: skip
-igammac = formula("the regularized upper incomplete gamma function of shape ``input`` at ``other``",
-                  in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[1], input, other)))  # fmt: skip
-betainc = formula("the regularized incomplete beta function of shapes ``a`` and ``b`` at ``x``",
-                  in_floats(lambda a, b, x: _each(_beta, a, b, x)))  # fmt: skip
-
 
 def _lgamma(value: float) -> float:
     if math.isnan(value):
@@ -629,12 +599,6 @@ def _neumann(order: int) -> Any:
     return in_floats(named(function, f"bessel_y{order}", doc))
 
 
-bessel_y0, bessel_y1 = _neumann(0), _neumann(1)
-bessel_j0, bessel_j1 = _first_kind(0, True), _first_kind(1, True)
-bessel_i0e, bessel_i1e = _first_kind(0, False), _first_kind(1, False)
-bessel_k0e, bessel_k1e = _second_kind(0), _second_kind(1)
-
-
 def _unscaled(scaled: Any, name: str, order: int) -> Any:
     def function(x: Any) -> Any:
         return (
@@ -647,21 +611,11 @@ def _unscaled(scaled: Any, name: str, order: int) -> Any:
     return named(function, f"bessel_{name}{order}", what)
 
 
-bessel_i0, bessel_i1 = _unscaled(bessel_i0e, "i", 0), _unscaled(bessel_i1e, "i", 1)
-bessel_k0, bessel_k1 = _unscaled(bessel_k0e, "k", 0), _unscaled(bessel_k1e, "k", 1)
-i0 = spelled(bessel_i0, input="x")
-
-
 def _of_two(name: str, what: str) -> Any:
     def function(input: Any, other: Any) -> Any:
         return getattr(np, name)(input, other)
 
     return on_data(named(function, name, f"Return {what}."))
-
-
-gcd = _of_two("gcd", "the greatest common divisors of integers")
-lcm = _of_two("lcm", "the least common multiples of integers")
-nextafter = _of_two("nextafter", "the next float after each element of ``input`` towards ``other``")
 
 
 @on_data
@@ -670,5 +624,39 @@ def population_count(input_x: Any) -> Any:
     octets = np.ascontiguousarray(input_x).view(np.uint8).reshape(*input_x.shape, input_x.itemsize)
     return np.unpackbits(octets, axis=-1).sum(-1).astype(np.uint8)
 
+
+det = formula("the determinants of matrices", in_floats(lambda input: np.linalg.det(input)))
+inverse = formula("the inverses of matrices", in_floats(lambda input: np.linalg.inv(input)))
+matrix_inverse = formula("the inverses of matrices, or of the transposed ones",
+                         in_floats(lambda x, adjoint=False: np.linalg.inv(_turned(x) if adjoint else x)))  # fmt: skip
+cond = formula("the condition numbers of matrices for a norm", in_floats(lambda A, p=None: np.linalg.cond(A, p)))
+matrix_solve = formula(
+    "X of ``matrix @ X = rhs``",
+    in_floats(lambda matrix, rhs, adjoint=False: np.linalg.solve(_turned(matrix) if adjoint else matrix, rhs)),
+)  # fmt: skip
+geqrf = formula("the reflectors of a QR decomposition below R, and their factors",
+                in_floats(lambda input: _stacked(_packed, input)))  # fmt: skip
+matrix_determinant = spelled(det)
+log_matrix_determinant = spelled(slogdet)
+lgamma = formula("the logarithm of the absolute value of the gamma function of each element",
+                 in_floats(lambda input: _each(_lgamma, input)))  # fmt: skip
+zeta = formula("Hurwitz's zeta function: the sum of ``(k + other) ** -input`` over all k",
+               in_floats(lambda input, other: _zeta(input, np.asarray(other, np.float64))))  # fmt: skip
+igamma = formula("the regularized lower incomplete gamma function of shape ``input`` at ``other``",
+                 in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[0], input, other)))  # fmt: skip
+igammac = formula("the regularized upper incomplete gamma function of shape ``input`` at ``other``",
+                  in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[1], input, other)))  # fmt: skip
+betainc = formula("the regularized incomplete beta function of shapes ``a`` and ``b`` at ``x``",
+                  in_floats(lambda a, b, x: _each(_beta, a, b, x)))  # fmt: skip
+bessel_y0, bessel_y1 = _neumann(0), _neumann(1)
+bessel_j0, bessel_j1 = _first_kind(0, True), _first_kind(1, True)
+bessel_i0e, bessel_i1e = _first_kind(0, False), _first_kind(1, False)
+bessel_k0e, bessel_k1e = _second_kind(0), _second_kind(1)
+bessel_i0, bessel_i1 = _unscaled(bessel_i0e, "i", 0), _unscaled(bessel_i1e, "i", 1)
+bessel_k0, bessel_k1 = _unscaled(bessel_k0e, "k", 0), _unscaled(bessel_k1e, "k", 1)
+i0 = spelled(bessel_i0, input="x")
+gcd = _of_two("gcd", "the greatest common divisors of integers")
+lcm = _of_two("lcm", "the least common multiples of integers")
+nextafter = _of_two("nextafter", "the next float after each element of ``input`` towards ``other``")
 
 names.export(vars(), but="betainc euclidean_norm matrix_inverse normalize nuclear_norm triangular_solve")

@@ -66,11 +66,6 @@ def _like(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return formula(f"``{function.__name__}`` in the shape (and type) of a tensor", like)
 
 
-rand = _sampler("rand", "random", "evenly from [0, 1)")
-randn = _sampler("randn", "standard_normal", "from the normal distribution of mean 0 and deviation 1")
-rand_like, randn_like = _like(rand), _like(randn)
-
-
 def randint(low: int, high: int, size: Any, seed: Any = None, *, dtype: Any = None) -> Tensor:
     """Return integers (int64) drawn evenly from ``low`` to below ``high``."""
     if low >= high:
@@ -150,12 +145,6 @@ def laplace(shape: Any, mean: Any, lambda_param: Any, seed: Any = None) -> Tenso
     centre, spread = _bound(mean), _bound(lambda_param)
     full = _full(shape, centre, spread)
     return drawn("laplace", lambda generator: generator.laplace(centre, spread, full), np.float32, seed)
-
-
-standard_laplace = spelled(laplace, "Return numbers drawn from the Laplace distribution of mean 0 and scale 1.",
-                           {"mean": 0.0, "lambda_param": 1.0})  # fmt: skip
-standard_normal = spelled(normal, "Return numbers drawn from the normal distribution of mean 0 and deviation 1.",
-                          {"mean": 0.0, "stddev": 1.0})  # fmt: skip
 
 
 def bernoulli(input: Any, p: Any = 0.5, seed: Any = None) -> Tensor:
@@ -263,9 +252,6 @@ def _of_channels(rank: int) -> Callable[..., Tensor]:
     return function
 
 
-dropout1d, dropout2d, dropout3d = map(_of_channels, (1, 2, 3))
-
-
 def dropped(x: Any, keep_prob: float, mask: str, rank: int = 0) -> tuple[Tensor, Tensor]:
     """Return the tensor with elements, or channels of ``rank`` dimensions, zeroed, and a mask of those kept."""
     tensor = need_tensor(x, "Dropout")
@@ -292,5 +278,14 @@ def _kept(tensor: Tensor, shape: Sequence[int], p: float, seed: int | None = Non
         return Tensor.of(need_states().draw(drawn))
     return Tensor.of(drawn.asnumpy())
 
+
+rand = _sampler("rand", "random", "evenly from [0, 1)")
+randn = _sampler("randn", "standard_normal", "from the normal distribution of mean 0 and deviation 1")
+rand_like, randn_like = _like(rand), _like(randn)
+standard_laplace = spelled(laplace, "Return numbers drawn from the Laplace distribution of mean 0 and scale 1.",
+                           {"mean": 0.0, "lambda_param": 1.0})  # fmt: skip
+standard_normal = spelled(normal, "Return numbers drawn from the normal distribution of mean 0 and deviation 1.",
+                          {"mean": 0.0, "stddev": 1.0})  # fmt: skip
+dropout1d, dropout2d, dropout3d = map(_of_channels, (1, 2, 3))
 
 names.export(vars(), but="drawn dropped shape_of")

@@ -61,9 +61,6 @@ def _swapped(tensor: Tensor) -> Tensor:
     return emit("Transpose", tensor, perm=perm)
 
 
-mv = spelled(matmul, mat="input", vec="other")
-
-
 def dot(input: Any, other: Any) -> Tensor:
     """Return the sums of products over the last axis of ``input`` and the last but one of ``other``."""
     first, second = need_tensor(input, "dot"), need_tensor(other, "dot")
@@ -105,9 +102,6 @@ def _matrix(tensor: Tensor, perm: tuple[int, ...], shape: tuple[int, int]) -> Te
     return emit("Reshape", ordered, np.array(shape, np.int64))
 
 
-ger = outer
-
-
 def scaled_sum(tensor: Any, result: Tensor, beta: float, alpha: float) -> Tensor:
     """Return ``beta * tensor + alpha * result``."""
     result = result if alpha == 1 else arithmetic.mul(result, alpha)
@@ -145,28 +139,6 @@ def bias_add(input_x: Any, bias: Any) -> Tensor:
     if tensor.ndim > 2:
         numbers = emit("Reshape", numbers, np.array([-1] + [1] * (tensor.ndim - 2), np.int64))
     return arithmetic.add(tensor, numbers)
-
-
-sum = formula(
-    "the sum over ``dim``; truth values and small integers are summed as int64",
-    lambda input, dim=None, keepdim=False, *, dtype=None: reduce("ReduceSum", _wide(input, "sum", dtype), dim, keepdim),
-)  # fmt: skip
-mean = formula("the mean over ``axis``",
-               of_tensor(lambda x, axis=None, keep_dims=False: reduce("ReduceMean", x, axis, keep_dims)))  # fmt: skip
-argmax = formula(
-    "the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None",
-    of_tensor(lambda input, dim=None, keepdim=False: index_of("ArgMax", input, dim, keepdim, "int64")),
-)  # fmt: skip
-argmin = formula(
-    "the index (int32) of the smallest element along ``axis``; in the flattened tensor if ``axis`` is None",
-    of_tensor(lambda input, axis=None, keepdims=False: index_of("ArgMin", input, axis, keepdims, "int32")),
-)  # fmt: skip
-std = formula(
-    "the standard deviation over ``axis``",
-    lambda input, axis=None, ddof=0, keepdims=False: arithmetic.sqrt(var(input, axis, ddof, keepdims)),
-)  # fmt: skip
-argsort = formula("the indices (int32) that sort the tensor along ``axis``",
-                  lambda input, axis=-1, descending=False: sort(input, axis, descending)[1])  # fmt: skip
 
 
 Axis = int | Sequence[int] | None
@@ -225,10 +197,6 @@ def _with_index(name: str, op_type: str, extreme: Callable[..., Tensor], what: s
     return named(function, name, f"{doc}Of the whole tensor (and index 0) if ``axis`` is None.\n")
 
 
-amax, amin = _extreme("amax", "ReduceMax", "greatest"), _extreme("amin", "ReduceMin", "smallest")
-max, min = _with_index("max", "ArgMax", amax, "greatest"), _with_index("min", "ArgMin", amin, "smallest")
-
-
 def index_of(op_type: str, tensor: Tensor, axis: int | None, keepdims: bool, dtype: str) -> Tensor:
     """Apply ONNX's ArgMax or ArgMin; the first of equal elements counts."""
     if axis is None:
@@ -244,12 +212,6 @@ def _logical(name: str, op_type: str, what: str) -> Callable[..., Tensor]:
         return cast(reduce(op_type, cast(truth, "int32"), axis, keep_dims), "bool")
 
     return formula(f"whether {what} true", function)
-
-
-all, any = (
-    _logical("all", "ReduceMin", "all elements over ``axis`` are"),
-    _logical("any", "ReduceMax", "any element over ``axis`` is"),
-)
 
 
 def var(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> Tensor:
@@ -319,29 +281,6 @@ def l2_normalize(x: Any, axis: int = 0, epsilon: float = 1e-4) -> Tensor:
     return arithmetic.div(tensor, arithmetic.sqrt(emit("Max", total, np.asarray(epsilon, tensor.type.dtype))))
 
 
-reduce_sum = formula("the sum over ``axis``, in the element type of the tensor",
-                     of_tensor(lambda x, axis=(): reduce("ReduceSum", x, axis, False)))  # fmt: skip
-aminmax = formula(
-    "the smallest and the greatest element over ``axis``",
-    lambda input, *, axis=0, keepdims=False: (amin(input, axis, keepdims), amax(input, axis, keepdims)),
-)  # fmt: skip
-ptp = formula(
-    "the greatest less the smallest element over ``axis``",
-    lambda input, axis=None, keepdims=False: arithmetic.sub(amax(input, axis, keepdims), amin(input, axis, keepdims)),
-)  # fmt: skip
-msort = formula("the elements in order along axis 0", lambda input: sort(input, 0)[0])
-top_k = formula("the ``k`` greatest elements along the last axis and their indices (int32)",
-                lambda input_x, k, sorted=True: topk(input_x, k, None, True, sorted))  # fmt: skip
-quantile = formula(
-    "the elements at the shares ``q`` of the order along ``axis``, interpolated",
-    in_floats(lambda input, q, axis=None, keepdims=False: np.quantile(input, q, axis, keepdims=keepdims)),
-)  # fmt: skip
-nanquantile = formula(
-    "``quantile`` of the elements that are not NaN",
-    in_floats(lambda input, q, axis=None, keepdims=False: np.nanquantile(input, q, axis, keepdims=keepdims)),
-)  # fmt: skip
-
-
 def _over(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., Tensor]:
     def reduced(x: Any, axis: Axis = ()) -> Tensor:
         return function(x, axis)
@@ -349,18 +288,11 @@ def _over(name: str, function: Callable[..., Tensor], what: str) -> Callable[...
     return formula(f"the {what} over ``axis``", reduced)
 
 
-reduce_mean, reduce_max = _over("reduce_mean", mean, "mean"), _over("reduce_max", amax, "greatest element")
-reduce_min = _over("reduce_min", amin, "smallest element")
-
-
 def _with_mean(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., tuple[Tensor, Tensor]]:
     def both(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> tuple[Tensor, Tensor]:
         return function(input, axis, ddof, keepdims), mean(floating(input, name), axis, keepdims)
 
     return formula(f"the {what} and the mean over ``axis``", both)
-
-
-std_mean, var_mean = _with_mean("std_mean", std, "standard deviation"), _with_mean("var_mean", var, "variance")
 
 
 def median(input: Any, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]:
@@ -415,9 +347,6 @@ def _running(name: str, first: Any, kind: type) -> Any:
 
     doc = f"Return the running {'greatest' if name == 'cummax' else 'smallest'} elements and their places."
     return named(function, name, doc)
-
-
-cummax, cummin = _running("cummax", np.maximum, np.int64), _running("cummin", np.minimum, np.int32)
 
 
 def cumprod(input: Any, dim: int, dtype: Any = None) -> Tensor:
@@ -496,5 +425,59 @@ def intopk(x1: Any, x2: Any, k: int) -> Tensor:
     found = topk(x1, k)[1]
     return any(arithmetic.equal(found, expand_dims(cast(x2, "int32"), -1)), -1)
 
+
+mv = spelled(matmul, mat="input", vec="other")
+ger = outer
+sum = formula(
+    "the sum over ``dim``; truth values and small integers are summed as int64",
+    lambda input, dim=None, keepdim=False, *, dtype=None: reduce("ReduceSum", _wide(input, "sum", dtype), dim, keepdim),
+)  # fmt: skip
+mean = formula("the mean over ``axis``",
+               of_tensor(lambda x, axis=None, keep_dims=False: reduce("ReduceMean", x, axis, keep_dims)))  # fmt: skip
+argmax = formula(
+    "the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None",
+    of_tensor(lambda input, dim=None, keepdim=False: index_of("ArgMax", input, dim, keepdim, "int64")),
+)  # fmt: skip
+argmin = formula(
+    "the index (int32) of the smallest element along ``axis``; in the flattened tensor if ``axis`` is None",
+    of_tensor(lambda input, axis=None, keepdims=False: index_of("ArgMin", input, axis, keepdims, "int32")),
+)  # fmt: skip
+std = formula(
+    "the standard deviation over ``axis``",
+    lambda input, axis=None, ddof=0, keepdims=False: arithmetic.sqrt(var(input, axis, ddof, keepdims)),
+)  # fmt: skip
+argsort = formula("the indices (int32) that sort the tensor along ``axis``",
+                  lambda input, axis=-1, descending=False: sort(input, axis, descending)[1])  # fmt: skip
+amax, amin = _extreme("amax", "ReduceMax", "greatest"), _extreme("amin", "ReduceMin", "smallest")
+max, min = _with_index("max", "ArgMax", amax, "greatest"), _with_index("min", "ArgMin", amin, "smallest")
+all, any = (
+    _logical("all", "ReduceMin", "all elements over ``axis`` are"),
+    _logical("any", "ReduceMax", "any element over ``axis`` is"),
+)
+reduce_sum = formula("the sum over ``axis``, in the element type of the tensor",
+                     of_tensor(lambda x, axis=(): reduce("ReduceSum", x, axis, False)))  # fmt: skip
+aminmax = formula(
+    "the smallest and the greatest element over ``axis``",
+    lambda input, *, axis=0, keepdims=False: (amin(input, axis, keepdims), amax(input, axis, keepdims)),
+)  # fmt: skip
+ptp = formula(
+    "the greatest less the smallest element over ``axis``",
+    lambda input, axis=None, keepdims=False: arithmetic.sub(amax(input, axis, keepdims), amin(input, axis, keepdims)),
+)  # fmt: skip
+msort = formula("the elements in order along axis 0", lambda input: sort(input, 0)[0])
+top_k = formula("the ``k`` greatest elements along the last axis and their indices (int32)",
+                lambda input_x, k, sorted=True: topk(input_x, k, None, True, sorted))  # fmt: skip
+quantile = formula(
+    "the elements at the shares ``q`` of the order along ``axis``, interpolated",
+    in_floats(lambda input, q, axis=None, keepdims=False: np.quantile(input, q, axis, keepdims=keepdims)),
+)  # fmt: skip
+nanquantile = formula(
+    "``quantile`` of the elements that are not NaN",
+    in_floats(lambda input, q, axis=None, keepdims=False: np.nanquantile(input, q, axis, keepdims=keepdims)),
+)  # fmt: skip
+reduce_mean, reduce_max = _over("reduce_mean", mean, "mean"), _over("reduce_max", amax, "greatest element")
+reduce_min = _over("reduce_min", amin, "smallest element")
+std_mean, var_mean = _with_mean("std_mean", std, "standard deviation"), _with_mean("var_mean", var, "variance")
+cummax, cummin = _running("cummax", np.maximum, np.int64), _running("cummin", np.minimum, np.int32)
 
 names.export(vars(), but="axes_of index_of l2_normalize product ptp reduce scaled_sum")
