@@ -314,11 +314,6 @@ class AvgPool3d(_AvgPool):
 _MEANS = "Means over windows chosen so that the output has ``output_size``; None keeps a dimension."
 _GREATEST = "The greatest elements of windows chosen so that the output has ``output_size``; None keeps a dimension."
 
-AdaptiveAvgPool2d = layer(ops.adaptive_avg_pool2d, _MEANS, output_size=...)
-AdaptiveAvgPool3d = layer(pooling.adaptive_avg_pool3d, _MEANS, output_size=...)
-AdaptiveMaxPool2d = layer(ops.adaptive_max_pool2d, _GREATEST, output_size=..., return_indices=False)
-AdaptiveMaxPool3d = layer(pooling.adaptive_max_pool3d, _GREATEST, output_size=..., return_indices=False)
-
 _UNPOOL = """The reverse of MaxPool over {}: zeros, and each element at its index in its channel.
 
 Args:
@@ -536,6 +531,10 @@ class GroupNorm(Cell):
         return ops.group_norm(x, self.num_groups, self.gamma, self.beta, self.eps)
 
 
+AdaptiveAvgPool2d = layer(ops.adaptive_avg_pool2d, _MEANS, output_size=...)
+AdaptiveAvgPool3d = layer(pooling.adaptive_avg_pool3d, _MEANS, output_size=...)
+AdaptiveMaxPool2d = layer(ops.adaptive_max_pool2d, _GREATEST, output_size=..., return_indices=False)
+AdaptiveMaxPool3d = layer(pooling.adaptive_max_pool3d, _GREATEST, output_size=..., return_indices=False)
 LPPool1d, LPPool2d = (
     layer(function, f"The norm of order ``norm_type`` of what is under a window of {axes}.",
           checks={"norm_type": allowed(bool, "give another number")},

@@ -283,30 +283,7 @@ class _ConstantPad(_Padding):
         self.value = value
 
 
-ConstantPad1d = derived(_ConstantPad, "A value around the last axis.", axes=1)
-ConstantPad2d = derived(_ConstantPad, "A value around the last two axes.", axes=2)
-ConstantPad3d = derived(_ConstantPad, "A value around the last three axes.", axes=3)
-ZeroPad2d = derived(_Padding, "Zeros around the last two axes.", axes=2)
-ReflectionPad1d = derived(_Padding, "The reflection at the edge around the last axis.", axes=1, mode="reflect")
-ReflectionPad2d = derived(_Padding, "The reflection at the edge around the last two axes.", axes=2, mode="reflect")
-ReflectionPad3d = derived(_Padding, "The reflection at the edge around the last three axes.", axes=3, mode="reflect")
-ReplicationPad1d = derived(_Padding, "The edge around the last axis.", axes=1, mode="replicate")
-ReplicationPad2d = derived(_Padding, "The edge around the last two axes.", axes=2, mode="replicate")
-ReplicationPad3d = derived(_Padding, "The edge around the last three axes.", axes=3, mode="replicate")
-
-
 _ABOVE_ZERO = allowed(lambda value: value > 0, "give a number above 0")
-
-Upsample = layer(
-    ops.interpolate, "A tensor resized to ``size`` or by ``scale_factor``: ``ops.interpolate``.", "x", size=None,
-    scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
-)  # fmt: skip
-PixelShuffle = layer(images.pixel_shuffle, "A tensor of shape (..., C * r**2, H, W) as (..., C, H * r, W * r).",
-                     checks={"upscale_factor": positive}, upscale_factor=...)  # fmt: skip
-PixelUnshuffle = layer(images.pixel_unshuffle, "A tensor of shape (..., C, H * r, W * r) as (..., C * r**2, H, W).",
-                       checks={"downscale_factor": positive}, downscale_factor=...)  # fmt: skip
-ChannelShuffle = layer(images.channel_shuffle, "Channels in the order of their places in ``groups``.",
-                       checks={"groups": positive}, groups=...)  # fmt: skip
 
 
 @cell(checks={"central_fraction": allowed(lambda share: 0 < share <= 1, "it is in (0, 1]")})
@@ -400,6 +377,26 @@ def _blurred(images: Tensor, window: Array) -> Tensor:
     return conv(images, Tensor.of(np.tile(window, (channels, 1, 1, 1))), groups=channels)
 
 
+ConstantPad1d = derived(_ConstantPad, "A value around the last axis.", axes=1)
+ConstantPad2d = derived(_ConstantPad, "A value around the last two axes.", axes=2)
+ConstantPad3d = derived(_ConstantPad, "A value around the last three axes.", axes=3)
+ZeroPad2d = derived(_Padding, "Zeros around the last two axes.", axes=2)
+ReflectionPad1d = derived(_Padding, "The reflection at the edge around the last axis.", axes=1, mode="reflect")
+ReflectionPad2d = derived(_Padding, "The reflection at the edge around the last two axes.", axes=2, mode="reflect")
+ReflectionPad3d = derived(_Padding, "The reflection at the edge around the last three axes.", axes=3, mode="reflect")
+ReplicationPad1d = derived(_Padding, "The edge around the last axis.", axes=1, mode="replicate")
+ReplicationPad2d = derived(_Padding, "The edge around the last two axes.", axes=2, mode="replicate")
+ReplicationPad3d = derived(_Padding, "The edge around the last three axes.", axes=3, mode="replicate")
+Upsample = layer(
+    ops.interpolate, "A tensor resized to ``size`` or by ``scale_factor``: ``ops.interpolate``.", "x", size=None,
+    scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
+)  # fmt: skip
+PixelShuffle = layer(images.pixel_shuffle, "A tensor of shape (..., C * r**2, H, W) as (..., C, H * r, W * r).",
+                     checks={"upscale_factor": positive}, upscale_factor=...)  # fmt: skip
+PixelUnshuffle = layer(images.pixel_unshuffle, "A tensor of shape (..., C, H * r, W * r) as (..., C * r**2, H, W).",
+                       checks={"downscale_factor": positive}, downscale_factor=...)  # fmt: skip
+ChannelShuffle = layer(images.channel_shuffle, "Channels in the order of their places in ``groups``.",
+                       checks={"groups": positive}, groups=...)  # fmt: skip
 Norm = layer(lambda x, *, axis=(), keep_dims=False: ops.sqrt(ops.sum(ops.square(x), axis, keep_dims)),
              "The Euclidean norm over ``axis``.")  # fmt: skip
 Roll = layer(lambda input_x, *, shift, axis: ops.roll(input_x, shift, axis),

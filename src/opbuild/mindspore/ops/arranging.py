@@ -23,39 +23,6 @@ from opbuild.mindspore.ops.declaration import formula, named, need_tensor, of_te
 from opbuild.mindspore.parameter import Parameter, need_states
 from opbuild.mindspore.tensor import Tensor
 
-t = formula("a matrix transposed; vectors as they are",
-            of_tensor(lambda input: shaping.transpose(input, (1, 0)) if input.ndim == 2 else input))  # fmt: skip
-numel = formula("the number of elements", of_tensor(lambda input: input.size))
-column_stack = formula(
-    "tensors joined along axis 1; vectors are columns",
-    lambda tensors: shaping.concat(
-        [shaping.reshaped(item, (item.size, 1)) if item.ndim < 2 else item for item in tensors], 1),
-)  # fmt: skip
-dstack = formula(
-    "tensors joined along axis 2", lambda tensors: shaping.concat([_at_least(item, 3) for item in tensors], 2)
-)
-row_stack = formula("tensors joined along axis 0; vectors are rows",
-                    lambda tensors: shaping.concat([_at_least(item, 2) for item in tensors], 0))  # fmt: skip
-expand_as = formula(
-    "the tensor repeated to the shape of another",
-    lambda input, other: shaping.broadcast_to(input, need_tensor(other, "expand_as").shape),
-)  # fmt: skip
-view_as = formula("the elements in the shape of another tensor",
-                  lambda input, other: shaping.reshape(input, need_tensor(other, "view_as").shape))  # fmt: skip
-diag = formula(
-    "zeros with a tensor on the diagonal: of a vector a matrix, in general twice the axes",
-    of_tensor(lambda input: shaping.reshaped(diag_embed(shaping.ravel(input)), input.shape * 2)),
-)  # fmt: skip
-diagflat = formula("a matrix with all elements on a diagonal",
-                   of_tensor(lambda input, offset=0: diag_embed(shaping.ravel(input), offset)))  # fmt: skip
-repeat_elements = formula("the tensor with each slice along ``axis`` repeated",
-                          lambda x, rep, axis=0: shaping.repeat_interleave(x, rep, axis))  # fmt: skip
-
-
-adjoint = spelled(shaping.swapaxes, "Return the tensor with its last two axes exchanged.", {"axis0": -1, "axis1": -2},
-                  x="input")  # fmt: skip
-swapdims = spelled(shaping.swapaxes, dim0="axis0", dim1="axis1")
-
 
 def _at_least(tensor: Tensor, rank: int) -> Tensor:
     tensor = need_tensor(tensor, f"atleast_{rank}d")
@@ -658,6 +625,41 @@ def _unsorted(how: str, first: Callable[[str], Any], label: str) -> Callable[[An
     return named(function, label, doc)
 
 
+segment_sum, segment_mean = segment("segment_sum", np.sum, 0), segment("segment_mean", np.mean, 0)
+segment_prod = segment("segment_prod", np.prod, 1)
+segment_max, segment_min = segment("segment_max", np.max, 0), segment("segment_min", np.min, 0)
+
+
+t = formula("a matrix transposed; vectors as they are",
+            of_tensor(lambda input: shaping.transpose(input, (1, 0)) if input.ndim == 2 else input))  # fmt: skip
+numel = formula("the number of elements", of_tensor(lambda input: input.size))
+column_stack = formula(
+    "tensors joined along axis 1; vectors are columns",
+    lambda tensors: shaping.concat(
+        [shaping.reshaped(item, (item.size, 1)) if item.ndim < 2 else item for item in tensors], 1),
+)  # fmt: skip
+dstack = formula(
+    "tensors joined along axis 2", lambda tensors: shaping.concat([_at_least(item, 3) for item in tensors], 2)
+)
+row_stack = formula("tensors joined along axis 0; vectors are rows",
+                    lambda tensors: shaping.concat([_at_least(item, 2) for item in tensors], 0))  # fmt: skip
+expand_as = formula(
+    "the tensor repeated to the shape of another",
+    lambda input, other: shaping.broadcast_to(input, need_tensor(other, "expand_as").shape),
+)  # fmt: skip
+view_as = formula("the elements in the shape of another tensor",
+                  lambda input, other: shaping.reshape(input, need_tensor(other, "view_as").shape))  # fmt: skip
+diag = formula(
+    "zeros with a tensor on the diagonal: of a vector a matrix, in general twice the axes",
+    of_tensor(lambda input: shaping.reshaped(diag_embed(shaping.ravel(input)), input.shape * 2)),
+)  # fmt: skip
+diagflat = formula("a matrix with all elements on a diagonal",
+                   of_tensor(lambda input, offset=0: diag_embed(shaping.ravel(input), offset)))  # fmt: skip
+repeat_elements = formula("the tensor with each slice along ``axis`` repeated",
+                          lambda x, rep, axis=0: shaping.repeat_interleave(x, rep, axis))  # fmt: skip
+adjoint = spelled(shaping.swapaxes, "Return the tensor with its last two axes exchanged.", {"axis0": -1, "axis1": -2},
+                  x="input")  # fmt: skip
+swapdims = spelled(shaping.swapaxes, dim0="axis0", dim1="axis1")
 atleast_1d, atleast_2d, atleast_3d = (_each_at_least(rank) for rank in (1, 2, 3))
 vstack = spelled(row_stack, inputs="tensors")
 vsplit = spelled(tensor_split, "Return parts along axis 0.", {"axis": 0})
@@ -696,9 +698,6 @@ scatter_add_with_axis = spelled(tensor_scatter_elements,
 inplace_update = _inplace("none", "inplace_update", "the rows that ``indices`` names replaced by ``v``")
 inplace_add = _inplace("add", "inplace_add", "``v`` added to the rows that ``indices`` names")
 inplace_sub = _inplace("sub", "inplace_sub", "``v`` subtracted from the rows that ``indices`` names")
-segment_sum, segment_mean = segment("segment_sum", np.sum, 0), segment("segment_mean", np.mean, 0)
-segment_prod = segment("segment_prod", np.prod, 1)
-segment_max, segment_min = segment("segment_max", np.max, 0), segment("segment_min", np.min, 0)
 unsorted_segment_sum = _unsorted("add", lambda dtype: 0, "unsorted_segment_sum")
 unsorted_segment_prod = _unsorted("mul", lambda dtype: 1, "unsorted_segment_prod")
 unsorted_segment_max = _unsorted("max", lambda dtype: _limit(dtype, False), "unsorted_segment_max")

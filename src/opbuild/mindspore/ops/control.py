@@ -23,12 +23,6 @@ from opbuild.mindspore.ops.declaration import Primitive, formula, need_tensor, o
 from opbuild.mindspore.ops.shaping import zeros_like
 from opbuild.mindspore.tensor import Tensor
 
-depend = formula("``value``; ``expr`` was computed before, since Python runs in order", lambda value, expr: value)
-stop_gradient = formula(
-    "the tensor, through which no gradient flows back",
-    of_tensor(lambda value: emit("Identity", value, stop_gradient=1) if current() is not None else value),
-)  # fmt: skip
-
 
 def assign(variable: Any, value: Any) -> Tensor:
     """Give a parameter new elements and return it."""
@@ -336,5 +330,11 @@ def _flowing(
 
     return flow
 
+
+depend = formula("``value``; ``expr`` was computed before, since Python runs in order", lambda value, expr: value)
+stop_gradient = formula(
+    "the tensor, through which no gradient flows back",
+    of_tensor(lambda value: emit("Identity", value, stop_gradient=1) if current() is not None else value),
+)  # fmt: skip
 
 names.export(vars(), but="with_own_gradient")

@@ -42,11 +42,6 @@ REDUCTIONS = ("mean", "sum", "none")
 LEAST = 1e-12
 """What logarithms of probabilities are taken of at least."""
 
-l1_loss = formula(
-    "``|input - target|``, reduced",
-    lambda input, target, reduction="mean": reduced(absolute(sub(input, target)), reduction, "l1_loss"),
-)  # fmt: skip
-
 
 def reduced(losses: Tensor, reduction: str, name: str) -> Tensor:
     """Return the mean or the sum of losses, or the losses; float16 and bfloat16 are summed as float32."""
@@ -293,6 +288,10 @@ def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
     return reduced(mean(losses, -1), reduction, "multilabel_soft_margin_loss")
 
 
+l1_loss = formula(
+    "``|input - target|``, reduced",
+    lambda input, target, reduction="mean": reduced(absolute(sub(input, target)), reduction, "l1_loss"),
+)  # fmt: skip
 margin_ranking_loss = formula(
     "``max(0, margin - target * (input1 - input2))``, reduced",
     lambda input1, input2, target, margin=0.0, reduction="mean": reduced(

@@ -22,29 +22,6 @@ from opbuild.mindspore.ops.reduction import Axis, axes_of, bmm, matmul, mv, oute
 from opbuild.mindspore.ops.reduction import sum as total
 from opbuild.mindspore.tensor import Tensor
 
-addbmm = formula(
-    "``beta * input + alpha * sum(batch1 @ batch2)``",
-    lambda input, batch1, batch2, *, beta=1, alpha=1: scaled_sum(input, total(bmm(batch1, batch2), 0), beta, alpha),
-)  # fmt: skip
-addmv = formula("``beta * input + alpha * (mat @ vec)``",
-                lambda input, mat, vec, *, beta=1, alpha=1: scaled_sum(input, mv(mat, vec), beta, alpha))  # fmt: skip
-addr = formula("``beta * x + alpha * outer(vec1, vec2)``",
-               lambda x, vec1, vec2, *, beta=1, alpha=1: scaled_sum(x, outer(vec1, vec2), beta, alpha))  # fmt: skip
-vecdot = formula("the sums of products along ``axis``", lambda x, y, *, axis=-1: total(arithmetic.mul(x, y), axis))
-trace = formula("the sum of the diagonal of a matrix",
-                of_tensor(lambda input: reduce("ReduceSum", diagonal(input), None, False)))  # fmt: skip
-nuclear_norm = formula(
-    "the sum of the singular values of matrices",
-    lambda x, dim=None, keepdim=False: matrix_norm(x, "nuc", (0, 1) if dim is None else dim, keepdim),
-)  # fmt: skip
-normalize = formula(
-    "the tensor divided by its norm of order ``p`` along ``dim``",
-    lambda input, p=2.0, dim=1, eps=1e-12: arithmetic.div(
-        input, arithmetic.maximum(vector_norm(input, p, dim, True), eps)),
-)  # fmt: skip
-dist = formula("the norm of order ``p`` of the difference",
-               lambda input, other, p=2: vector_norm(shaping.ravel(arithmetic.sub(input, other)), p))  # fmt: skip
-
 
 def einsum(equation: str, *operands: Any) -> Tensor:
     """Return the sum of products that an equation such as ``"ij,jk->ik"`` describes."""
@@ -625,6 +602,28 @@ def population_count(input_x: Any) -> Any:
     return np.unpackbits(octets, axis=-1).sum(-1).astype(np.uint8)
 
 
+addbmm = formula(
+    "``beta * input + alpha * sum(batch1 @ batch2)``",
+    lambda input, batch1, batch2, *, beta=1, alpha=1: scaled_sum(input, total(bmm(batch1, batch2), 0), beta, alpha),
+)  # fmt: skip
+addmv = formula("``beta * input + alpha * (mat @ vec)``",
+                lambda input, mat, vec, *, beta=1, alpha=1: scaled_sum(input, mv(mat, vec), beta, alpha))  # fmt: skip
+addr = formula("``beta * x + alpha * outer(vec1, vec2)``",
+               lambda x, vec1, vec2, *, beta=1, alpha=1: scaled_sum(x, outer(vec1, vec2), beta, alpha))  # fmt: skip
+vecdot = formula("the sums of products along ``axis``", lambda x, y, *, axis=-1: total(arithmetic.mul(x, y), axis))
+trace = formula("the sum of the diagonal of a matrix",
+                of_tensor(lambda input: reduce("ReduceSum", diagonal(input), None, False)))  # fmt: skip
+nuclear_norm = formula(
+    "the sum of the singular values of matrices",
+    lambda x, dim=None, keepdim=False: matrix_norm(x, "nuc", (0, 1) if dim is None else dim, keepdim),
+)  # fmt: skip
+normalize = formula(
+    "the tensor divided by its norm of order ``p`` along ``dim``",
+    lambda input, p=2.0, dim=1, eps=1e-12: arithmetic.div(
+        input, arithmetic.maximum(vector_norm(input, p, dim, True), eps)),
+)  # fmt: skip
+dist = formula("the norm of order ``p`` of the difference",
+               lambda input, other, p=2: vector_norm(shaping.ravel(arithmetic.sub(input, other)), p))  # fmt: skip
 det = formula("the determinants of matrices", in_floats(lambda input: np.linalg.det(input)))
 inverse = formula("the inverses of matrices", in_floats(lambda input: np.linalg.inv(input)))
 matrix_inverse = formula("the inverses of matrices, or of the transposed ones",
