@@ -195,9 +195,7 @@ class FixedLossScaleManager(LossScaleManager):
 class DynamicLossScaleManager(LossScaleManager):
     """A scale that is divided when gradients overflow, and grows when they have not for a while.
 
-    Args:
-        scale_factor: What it is divided and multiplied by.
-        scale_window: After how many steps without overflow it grows.
+    Arguments are those of ``DynamicLossScaler``.
     """
 
     def __init__(self, init_loss_scale: float = 2**24, scale_factor: int = 2, scale_window: int = 2000) -> None:

@@ -220,11 +220,7 @@ class Dataset:
                               output_numpy: bool = False, do_copy: bool = True) -> Rows:  # fmt: skip
         """Return an iterator over rows as lists; each loop over it is an epoch.
 
-        Args:
-            columns: The columns to give, in this order; None for all.
-            num_epochs: How many epochs there are at most; -1: any number.
-            output_numpy: Whether to give arrays instead of tensors.
-            do_copy: Kept for programs that give it.
+        It gives ``columns``, in this order, or all; other arguments are those of ``create_dict_iterator``.
         """
         return Rows(self if columns is None else self.project(columns), list, num_epochs, output_numpy)
 

@@ -18,7 +18,7 @@ from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, fans, initializer
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import layer
+from opbuild.mindspore.nn.declaration import derived, layer
 from opbuild.mindspore.ops import pooling
 from opbuild.mindspore.ops.normalization import batch_norm_of_ranks, instance_norm
 from opbuild.mindspore.ops.pooling import Padding
@@ -127,16 +127,6 @@ class _Conv1d(_Conv):
                          weight_init, bias_init, dtype=dtype)  # fmt: skip
 
 
-class Conv1d(_Conv1d):
-    """A convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
-
-
-class Conv1dTranspose(_Conv1d):
-    """A transposed convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
-
-    transposed = True
-
-
 class Conv2dTranspose(_Conv):
     """A transposed convolution over two spatial axes. Arguments as ``Conv2d``.
 
@@ -229,12 +219,6 @@ class _MaxPool(_Pool):
                             self.rank, dilation=self.dilation)  # fmt: skip
 
 
-class MaxPool1d(_MaxPool):
-    """The greatest element under a window of one axis. Arguments as ``MaxPool2d``'s."""
-
-    rank = 1
-
-
 class MaxPool2d(_MaxPool):
     """The greatest element under a window.
 
@@ -253,12 +237,6 @@ class MaxPool2d(_MaxPool):
                  data_format: str = "NCHW") -> None:  # fmt: skip
         pooling.only_nchw(data_format)
         super().__init__(kernel_size, stride, pad_mode, padding, dilation, return_indices, ceil_mode)
-
-
-class MaxPool3d(_MaxPool):
-    """The greatest element under a window of three axes. Arguments as ``MaxPool2d``'s."""
-
-    rank = 3
 
 
 class _AvgPool(_Pool):
@@ -288,12 +266,9 @@ class AvgPool1d(_AvgPool):
 class AvgPool2d(_AvgPool):
     """The mean under a window.
 
+    Arguments are those of ``MaxPool2d``, and these.
+
     Args:
-        kernel_size: An integer, or (height, width).
-        stride: An integer, or (height, width).
-        pad_mode: ``valid``, ``same`` or ``pad``.
-        padding: An integer, or (height, width); only with ``pad_mode`` ``pad``.
-        ceil_mode: Whether a window may end beyond the padded input; only with ``pad_mode`` ``pad``.
         count_include_pad: Whether padding counts in the mean; only with ``pad_mode`` ``pad``.
         divisor_override: Divide by this instead of the window's size; only with ``pad_mode`` ``pad``.
     """
@@ -303,12 +278,6 @@ class AvgPool2d(_AvgPool):
                  data_format: str = "NCHW") -> None:  # fmt: skip
         pooling.only_nchw(data_format)
         super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
-
-
-class AvgPool3d(_AvgPool):
-    """The mean under a window of three axes. Arguments as ``AvgPool2d``'s."""
-
-    rank = 3
 
 
 _MEANS = "Means over windows chosen so that the output has ``output_size``; None keeps a dimension."
@@ -457,24 +426,6 @@ class _InstanceNorm(_ChannelNorm):
         return instance_norm(x, self.gamma, self.beta, self.eps)
 
 
-class InstanceNorm1d(_InstanceNorm):
-    """Instance normalization of shape (N, C, L)."""
-
-    ranks = (3,)
-
-
-class InstanceNorm2d(_InstanceNorm):
-    """Instance normalization of shape (N, C, H, W)."""
-
-    ranks = (4,)
-
-
-class InstanceNorm3d(_InstanceNorm):
-    """Instance normalization of shape (N, C, D, H, W)."""
-
-    ranks = (5,)
-
-
 class LayerNorm(Cell):
     """Normalization over the axes from ``begin_norm_axis`` on.
 
@@ -535,6 +486,18 @@ AdaptiveAvgPool2d = layer(ops.adaptive_avg_pool2d, _MEANS, output_size=...)
 AdaptiveAvgPool3d = layer(pooling.adaptive_avg_pool3d, _MEANS, output_size=...)
 AdaptiveMaxPool2d = layer(ops.adaptive_max_pool2d, _GREATEST, output_size=..., return_indices=False)
 AdaptiveMaxPool3d = layer(pooling.adaptive_max_pool3d, _GREATEST, output_size=..., return_indices=False)
+Conv1d = derived(_Conv1d, "A convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``.")
+Conv1dTranspose = derived(
+    _Conv1d, "A transposed convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``.",
+    transposed=True,
+)  # fmt: skip
+MaxPool1d = derived(_MaxPool, "The greatest element under a window of one axis. Arguments as ``MaxPool2d``'s.", rank=1)
+MaxPool3d = derived(_MaxPool, "The greatest element under a window of three axes. Arguments as ``MaxPool2d``'s.",
+                    rank=3)  # fmt: skip
+AvgPool3d = derived(_AvgPool, "The mean under a window of three axes. Arguments as ``AvgPool2d``'s.", rank=3)
+InstanceNorm1d = derived(_InstanceNorm, "Instance normalization of shape (N, C, L).", ranks=(3,))
+InstanceNorm2d = derived(_InstanceNorm, "Instance normalization of shape (N, C, H, W).", ranks=(4,))
+InstanceNorm3d = derived(_InstanceNorm, "Instance normalization of shape (N, C, D, H, W).", ranks=(5,))
 LPPool1d, LPPool2d = (
     layer(function, f"The norm of order ``norm_type`` of what is under a window of {axes}.",
           checks={"norm_type": allowed(bool, "give another number")},

@@ -378,6 +378,10 @@ class Momentum(Optimizer):
         ops.assign_sub(parameter, ops.mul(step, rate))
 
 
+def _running(state: Parameter, value: Tensor, stays: float) -> Tensor:
+    return ops.assign(state, ops.add(ops.mul(state, stays), ops.mul(value, 1.0 - stays)))
+
+
 class _Moments(Optimizer):
     """The base of the Adams: running means of gradients and of their squares, whose names are each one's own."""
 
@@ -392,11 +396,14 @@ class _Moments(Optimizer):
         self.beta1, self.beta2, self.eps = float(beta1), float(beta2), float(eps)
         self.moment1, self.moment2 = (self.states(name) for name in self._means)
 
+    def _updated(self, index: int, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Take a gradient into the running means and return them."""
+        mean = _running(self.moment1[index], gradient, self.beta1)
+        return mean, _running(self.moment2[index], ops.square(gradient), self.beta2)
+
     def moved(self, index: int, gradient: Tensor) -> Tensor:
         """Take a gradient into the running means; return the one over the root of the other."""
-        one, two = self.moment1[index], self.moment2[index]
-        mean = ops.assign(one, ops.add(ops.mul(one, self.beta1), ops.mul(gradient, 1.0 - self.beta1)))
-        spread = ops.assign(two, ops.add(ops.mul(two, self.beta2), ops.mul(ops.square(gradient), 1.0 - self.beta2)))
+        mean, spread = self._updated(index, gradient)
         return ops.div(mean, ops.add(ops.sqrt(spread), self.eps))
 
 
@@ -428,7 +435,15 @@ class Adam(_Moments):
         ops.assign_sub(parameter, ops.mul(self.moved(index, gradient), factor))
 
 
-class AdamWeightDecay(_Moments):
+class _Decoupled(_Moments):
+    """The base of those whose decay of weights goes past the means."""
+
+    def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
+        """Return the gradient: the decay goes into the step."""
+        return gradient
+
+
+class AdamWeightDecay(_Decoupled):
     """Adam without correction of the means, whose decay of weights goes past them."""
 
     _means = ("adam_m", "adam_v")
@@ -437,17 +452,13 @@ class AdamWeightDecay(_Moments):
                  eps: float = 1e-6, weight_decay: float = 0.0) -> None:  # fmt: skip
         super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay)
 
-    def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
-        """Return the gradient: the decay goes into the step."""
-        return gradient
-
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
         step, decay = self.moved(index, gradient), self._decays[index]
         ops.assign_sub(parameter, ops.mul(ops.add(step, ops.mul(parameter, decay)) if decay else step, rate))
 
 
-class Lamb(_Moments):
+class Lamb(_Decoupled):
     """Adam with corrected means, whose step is as long as the parameter is: for large batches.
 
     The step of a parameter is scaled by the parameter's norm over the step's, at most by 10 (arXiv:1904.00962).
@@ -464,22 +475,15 @@ class Lamb(_Moments):
         step = cast(ops.add(self._step(), 1), "float32")
         return [ops.sub(1.0, ops.pow(Tensor(np.float32(beta)), step)) for beta in (self.beta1, self.beta2)]
 
-    def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
-        """Return the gradient: the decay goes into the step."""
-        return gradient
-
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
-        one, two = self.moment1[index], self.moment2[index]
-        mean = ops.assign(one, ops.add(ops.mul(one, self.beta1), ops.mul(gradient, 1.0 - self.beta1)))
-        spread = ops.assign(two, ops.add(ops.mul(two, self.beta2), ops.mul(ops.square(gradient), 1.0 - self.beta2)))
+        mean, spread = self._updated(index, gradient)
         first, second = (cast(each, parameter.type.dtype) for each in prepared)
         mean, spread = ops.div(mean, first), ops.div(spread, second)
         decay = self._decays[index]
         shrunk = ops.mul(parameter, decay)
-        inside = ops.div(
-            mean, ops.sqrt(ops.add(spread, self.eps))
-        )  # MindSpore has eps below the root here, and beside it below
+        # MindSpore has eps below the root here, and beside it below.
+        inside = ops.div(mean, ops.sqrt(ops.add(spread, self.eps)))
         lengths = [_norm(each) for each in (parameter, gradient, ops.add(inside, shrunk) if decay else inside)]
         some = ops.logical_and(ops.greater(lengths[0], 0), ops.greater(lengths[1], 0))
         trust = ops.minimum(ops.where(some, ops.div(lengths[0], lengths[2]), 1.0), 10.0)
@@ -515,15 +519,12 @@ class RMSProp(Optimizer):
 
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
-        spread: Tensor = self._mean(self.mean_square[index], ops.square(gradient))
+        spread: Tensor = _running(self.mean_square[index], ops.square(gradient), self.decay)
         if self.mean_grad is not None:
-            spread = ops.sub(spread, ops.square(self._mean(self.mean_grad[index], gradient)))
+            spread = ops.sub(spread, ops.square(_running(self.mean_grad[index], gradient, self.decay)))
         step = ops.div(ops.mul(gradient, rate), ops.sqrt(ops.add(spread, self.epsilon)))
         moved = ops.assign(self.moment[index], ops.add(ops.mul(self.moment[index], self.momentum), step))
         ops.assign_add(parameter, ops.neg(moved))
-
-    def _mean(self, state: Parameter, value: Tensor) -> Tensor:
-        return ops.assign(state, ops.add(ops.mul(state, self.decay), ops.mul(value, 1.0 - self.decay)))
 
 
 names.export(vars())
