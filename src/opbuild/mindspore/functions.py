@@ -22,6 +22,8 @@ from opbuild.version import __version__
 __all__ = [
     "get_grad", "grad", "jit", "jit_class", "ms_function", "mutable", "run_check", "value_and_grad",
 ]  # fmt: skip
+_MOST = 64
+"""Functions that one ``GradOperation`` remembers."""
 
 
 def state_of(function: Callable[..., Any]) -> Any:
@@ -46,10 +48,6 @@ def _is_set(cell: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-_MOST = 64
-"""Functions that one ``GradOperation`` remembers."""
 
 
 def value_and_grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | None = 0,

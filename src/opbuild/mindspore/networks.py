@@ -34,6 +34,7 @@ from opbuild.platform.records import dataclass
 
 _MARK = re.compile(r"Tensor\(shape=\[[\d, ]*\], dtype=\w+, value= <traced (\w+)>\)|<traced (\w+)(?::([^<>]*))?>")
 """What ``repr``, ``str`` and, with a quoted format, ``format`` give for a traced tensor."""
+_LIMIT = 64
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,6 @@ def marked(lines: Sequence[Line], symbols: Callable[[str], Symbol | None]) -> di
     """Return the symbols whose marks are printed, by name."""
     named = {name: symbols(name) for line in lines for name in line.marks()}
     return {name: symbol for name, symbol in named.items() if symbol is not None}
-
-
-_LIMIT = 64
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
 from opbuild.mindspore.tensor import Tensor
 
+_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
+
 
 class LearningRateSchedule(Cell):
     """A learning rate that follows from the number of steps before; subclasses have ``construct(global_step)``."""
@@ -304,9 +306,6 @@ class Optimizer(Cell):
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter; every optimizer has its own."""
         raise ArgumentTypeError(f"{type(self).__name__} has no update", "use nn.SGD or another optimizer")
-
-
-_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
 
 
 def _groups(given: Sequence[Any]) -> tuple[list[Any], list[Parameter] | None]:

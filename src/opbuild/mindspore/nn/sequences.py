@@ -27,6 +27,7 @@ GATES = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}
 """Where ONNX's gates are among MindSpore's: (update, reset, new) and (input, output, forget, cell)."""
 
 States = tuple[Tensor, ...]
+Mask = Tensor | None
 
 
 class _Recurrent(Cell):
@@ -438,9 +439,6 @@ def _added(mask: Tensor, dtype: str) -> Tensor:
         return mask
     never, zero = (Tensor.of(np.asarray(value, dtype)) for value in (NEVER, 0))
     return ops.where(mask, never, zero)
-
-
-Mask = Tensor | None
 
 
 class _Layer(Cell):

@@ -23,6 +23,8 @@ from opbuild.mindspore.ops.declaration import formula, named, need_tensor, of_te
 from opbuild.mindspore.parameter import Parameter, need_states
 from opbuild.mindspore.tensor import Tensor
 
+_ALIGNMENTS = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")
+
 
 def _at_least(tensor: Tensor, rank: int) -> Tensor:
     tensor = need_tensor(tensor, f"atleast_{rank}d")
@@ -224,9 +226,6 @@ def strided_slice(input_x: Any, begin: Any, end: Any, strides: Any, begin_mask: 
     result = shaping.cut(input_x, starts, ends, axes, steps)
     gone = tuple(index for index in axes if shrink_axis_mask >> index & 1)
     return shaping.squeeze(result, gone) if gone else result
-
-
-_ALIGNMENTS = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")
 
 
 def _bounds(k: Any) -> tuple[int, int]:

@@ -22,6 +22,9 @@ from opbuild.mindspore.tensor import Tensor
 
 Padding = int | tuple[int, ...] | list[int]
 PAD_MODES = ("valid", "same", "pad")
+_ONE = "of the last axis chosen so that ``output_size`` of them come out"
+_THREE = "of the last three axes; None keeps a dimension"
+_TWO = "chosen so that the output has ``output_size``; None keeps a dimension"
 
 
 def only_nchw(data_format: str) -> None:
@@ -228,11 +231,6 @@ def _adaptive_greatest(rank: int, what: str) -> Callable[..., Any]:
         return adaptive("ReduceMax", "MaxPool", input, output_size, rank)
 
     return formula(f"the greatest elements of windows {what}", function)
-
-
-_ONE = "of the last axis chosen so that ``output_size`` of them come out"
-_THREE = "of the last three axes; None keeps a dimension"
-_TWO = "chosen so that the output has ``output_size``; None keeps a dimension"
 
 
 def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",

@@ -33,6 +33,7 @@ baddbmm = formula(
     "``beta * input + alpha * (batch1 @ batch2)``",
     lambda input, batch1, batch2, beta=1, alpha=1: scaled_sum(input, bmm(batch1, batch2), beta, alpha),
 )  # fmt: skip
+Axis = int | Sequence[int] | None
 
 
 def matmul(input: Any, other: Any) -> Tensor:
@@ -139,9 +140,6 @@ def bias_add(input_x: Any, bias: Any) -> Tensor:
     if tensor.ndim > 2:
         numbers = emit("Reshape", numbers, np.array([-1] + [1] * (tensor.ndim - 2), np.int64))
     return arithmetic.add(tensor, numbers)
-
-
-Axis = int | Sequence[int] | None
 
 
 def reduce(op_type: str, tensor: Tensor, axis: Axis, keepdims: bool) -> Tensor:
