@@ -6,14 +6,7 @@ import math
 from typing import Any
 
 from opbuild.mindspore import names, ops
-from opbuild.mindspore.arguments import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    TensorShapeError,
-    allowed,
-    one_of,
-    positive,
-)
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, allowed, of_rank, one_of, positive
 from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, fans, initializer
@@ -312,11 +305,6 @@ class _ChannelNorm(Cell):
         self.gamma = Parameter(initializer(gamma, shape, dtype), "gamma", requires_grad=affine)
         self.beta = Parameter(initializer(beta, shape, dtype), "beta", requires_grad=affine)
 
-    def _check_rank(self, x: Tensor) -> None:
-        if x.ndim not in self.ranks:
-            listed = " or ".join(map(str, self.ranks))
-            raise TensorShapeError(f"{type(self).__name__} of shape {x.shape}", f"it needs {listed} dimensions")
-
 
 class _BatchNorm(_ChannelNorm):
     """Each channel normalized by its stored mean and variance; in training by the batch's, which move the stored ones.
@@ -342,7 +330,7 @@ class _BatchNorm(_ChannelNorm):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the normalized tensor."""
-        self._check_rank(x)
+        of_rank(x, self.ranks, type(self).__name__)
         training = self.training if self.use_batch_statistics is None else self.use_batch_statistics
         return self._normalized(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, training,
                                 self.momentum, self.eps)  # fmt: skip
@@ -373,8 +361,7 @@ class BatchNorm3d(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the normalized tensor."""
-        if x.ndim != 5:
-            raise TensorShapeError(f"BatchNorm3d of shape {x.shape}", "it needs 5 dimensions")
+        of_rank(x, (5,), "BatchNorm3d")
         batch, channels, depth, height, width = x.shape
         return reshaped(self.bn2d(reshaped(x, (batch, channels, depth * height, width))), x.shape)
 
@@ -422,7 +409,7 @@ class _InstanceNorm(_ChannelNorm):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the normalized tensor."""
-        self._check_rank(x)
+        of_rank(x, self.ranks, type(self).__name__)
         return instance_norm(x, self.gamma, self.beta, self.eps)
 
 

@@ -12,9 +12,9 @@ from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import (
     ArgumentTypeError,
     ArgumentValueError,
-    TensorShapeError,
     allowed,
     axis_in,
+    of_rank,
     one_of,
     positive,
 )
@@ -34,8 +34,7 @@ from opbuild.mindspore.tensor import Tensor
 @cell()
 def Softmax2d(x: Any) -> Tensor:
     """Softmax over the channels of a tensor of shape (N, C, H, W) or (C, H, W)."""
-    if x.ndim not in (3, 4):
-        raise TensorShapeError(f"Softmax2d of shape {x.shape}", "it needs 3 or 4 dimensions")
+    of_rank(x, (3, 4), "Softmax2d")
     return arithmetic.softmax(x, -3)
 
 
@@ -289,8 +288,7 @@ _ABOVE_ZERO = allowed(lambda value: value > 0, "give a number above 0")
 @cell(checks={"central_fraction": allowed(lambda share: 0 < share <= 1, "it is in (0, 1]")})
 def CentralCrop(image: Tensor, *, central_fraction: float) -> Tensor:
     """The middle of images of shape (..., H, W): ``central_fraction`` of each extent."""
-    if image.ndim not in (3, 4):
-        raise TensorShapeError(f"CentralCrop of shape {image.shape}", "it needs 3 or 4 dimensions")
+    of_rank(image, (3, 4), "CentralCrop")
     starts = [int((extent - extent * central_fraction) / 2) for extent in image.shape[-2:]]
     ends = [extent - start for extent, start in zip(image.shape[-2:], starts, strict=True)]
     return cut(image, starts, ends, (image.ndim - 2, image.ndim - 1), (1, 1))
