@@ -16,7 +16,7 @@ from opbuild.mindspore.initializer import HeUniform, Uniform, initializer
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.convolution import BatchNorm1d, BatchNorm2d, Conv2d
 from opbuild.mindspore.nn.declaration import cell as declared
-from opbuild.mindspore.nn.declaration import layer
+from opbuild.mindspore.nn.declaration import derived, layer
 from opbuild.mindspore.nn.layers import ClipByNorm, LeakyReLU, get_activation
 from opbuild.mindspore.ops.declaration import Primitive
 from opbuild.mindspore.ops.reduction import product
@@ -349,24 +349,6 @@ class _ChannelDropout(Cell):
         return self._dropout(x, self.p, self.training)
 
 
-class Dropout1d(_ChannelDropout):
-    """Dropout of channels of shape (N, C, L)."""
-
-    _dropout = staticmethod(ops.dropout1d)
-
-
-class Dropout2d(_ChannelDropout):
-    """Dropout of channels of shape (N, C, H, W)."""
-
-    _dropout = staticmethod(ops.dropout2d)
-
-
-class Dropout3d(_ChannelDropout):
-    """Dropout of channels of shape (N, C, D, H, W)."""
-
-    _dropout = staticmethod(ops.dropout3d)
-
-
 class Conv2dBnAct(Cell):
     """A convolution, batch normalization if ``has_bn``, and an activation if one is given."""
 
@@ -434,6 +416,11 @@ def _activation(name: Any, alpha: float) -> Any:
     return get_activation(name) if isinstance(name, str) else name
 
 
+Dropout1d = derived(_ChannelDropout, "Dropout of channels of shape (N, C, L).", _dropout=staticmethod(ops.dropout1d))
+Dropout2d = derived(_ChannelDropout, "Dropout of channels of shape (N, C, H, W).", _dropout=staticmethod(ops.dropout2d))
+Dropout3d = derived(
+    _ChannelDropout, "Dropout of channels of shape (N, C, D, H, W).", _dropout=staticmethod(ops.dropout3d)
+)
 Flatten = layer(ops.flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1)
 
 names.export(vars())

@@ -272,7 +272,7 @@ class Dropout(_Dropout):
         super().__init__(p=p)
 
 
-class Dropout2d(_Dropout2d):
+class Dropout2d(_Dropout2d):  # type: ignore[misc,valid-type]
     """Nothing, when a network runs; in training it would zero channels with probability ``p``."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
