@@ -548,13 +548,6 @@ def index_fill(x: Any, axis: Any, index: Any, value: Any) -> Tensor:
     return along(tensor, place, index, values, "none", "index_fill")
 
 
-def _inplace(how: str, name: str, what: str) -> Callable[[Any, Any, Any], Tensor]:
-    def function(x: Any, v: Any, indices: Any) -> Tensor:
-        return along(x, 0, indices, v, how, name)
-
-    return formula(f"the tensor with {what}", function)
-
-
 def select_scatter(input: Any, src: Any, axis: int, index: int) -> Tensor:
     """Return the tensor with the slice at ``index`` along ``axis`` replaced by ``src``."""
     tensor = need_tensor(input, "select_scatter")
@@ -694,9 +687,12 @@ scatter_max, scatter_min = _scatter_rows("max", "scatter_max"), _scatter_rows("m
 scatter_add_with_axis = spelled(tensor_scatter_elements,
                                 "Return the tensor with elements added at their indices along ``axis``.",
                                 {"reduction": "add"}, update="updates")  # fmt: skip
-inplace_update = _inplace("none", "inplace_update", "the rows that ``indices`` names replaced by ``v``")
-inplace_add = _inplace("add", "inplace_add", "``v`` added to the rows that ``indices`` names")
-inplace_sub = _inplace("sub", "inplace_sub", "``v`` subtracted from the rows that ``indices`` names")
+inplace_update = formula("the tensor with the rows that ``indices`` names replaced by ``v``",
+                         lambda x, v, indices: along(x, 0, indices, v, "none", "inplace_update"))  # fmt: skip
+inplace_add = formula("the tensor with ``v`` added to the rows that ``indices`` names",
+                      lambda x, v, indices: along(x, 0, indices, v, "add", "inplace_add"))  # fmt: skip
+inplace_sub = formula("the tensor with ``v`` subtracted from the rows that ``indices`` names",
+                      lambda x, v, indices: along(x, 0, indices, v, "sub", "inplace_sub"))  # fmt: skip
 unsorted_segment_sum = _unsorted("add", lambda dtype: 0, "unsorted_segment_sum")
 unsorted_segment_prod = _unsorted("mul", lambda dtype: 1, "unsorted_segment_prod")
 unsorted_segment_max = _unsorted("max", lambda dtype: _limit(dtype, False), "unsorted_segment_max")

@@ -588,13 +588,6 @@ def _unscaled(scaled: Any, name: str, order: int) -> Any:
     return named(function, f"bessel_{name}{order}", what)
 
 
-def _of_two(name: str, what: str) -> Any:
-    def function(input: Any, other: Any) -> Any:
-        return getattr(np, name)(input, other)
-
-    return on_data(named(function, name, f"Return {what}."))
-
-
 @on_data
 def population_count(input_x: Any) -> Any:
     """Return the number of set bits of each integer, as uint8."""
@@ -654,8 +647,9 @@ bessel_k0e, bessel_k1e = _second_kind(0), _second_kind(1)
 bessel_i0, bessel_i1 = _unscaled(bessel_i0e, "i", 0), _unscaled(bessel_i1e, "i", 1)
 bessel_k0, bessel_k1 = _unscaled(bessel_k0e, "k", 0), _unscaled(bessel_k1e, "k", 1)
 i0 = spelled(bessel_i0, input="x")
-gcd = _of_two("gcd", "the greatest common divisors of integers")
-lcm = _of_two("lcm", "the least common multiples of integers")
-nextafter = _of_two("nextafter", "the next float after each element of ``input`` towards ``other``")
+gcd = formula("the greatest common divisors of integers", on_data(lambda input, other: np.gcd(input, other)))
+lcm = formula("the least common multiples of integers", on_data(lambda input, other: np.lcm(input, other)))
+nextafter = formula("the next float after each element of ``input`` towards ``other``",
+                    on_data(lambda input, other: np.nextafter(input, other)))  # fmt: skip
 
 names.export(vars(), but="betainc euclidean_norm matrix_inverse normalize nuclear_norm triangular_solve")

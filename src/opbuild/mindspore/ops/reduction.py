@@ -178,13 +178,6 @@ def prod(input: Any, axis: Axis = None, keep_dims: bool = False, dtype: Any = No
     return reduce("ReduceProd", _wide(input, "prod", dtype), axis, keep_dims)
 
 
-def _extreme(name: str, op_type: str, what: str) -> Callable[..., Tensor]:
-    def function(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        return reduce(op_type, need_tensor(input, name), axis, keepdims)
-
-    return formula(f"the {what} element over ``axis``", function)
-
-
 def _with_index(name: str, op_type: str, extreme: Callable[..., Tensor], what: str) -> Callable[..., Any]:
     def function(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:
         if axis is None:
@@ -277,13 +270,6 @@ def l2_normalize(x: Any, axis: int = 0, epsilon: float = 1e-4) -> Tensor:
     tensor = need_tensor(x, "L2Normalize")
     total = reduce("ReduceSum", arithmetic.mul(tensor, tensor), axis, True)
     return arithmetic.div(tensor, arithmetic.sqrt(emit("Max", total, np.asarray(epsilon, tensor.type.dtype))))
-
-
-def _over(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., Tensor]:
-    def reduced(x: Any, axis: Axis = ()) -> Tensor:
-        return function(x, axis)
-
-    return formula(f"the {what} over ``axis``", reduced)
 
 
 def _with_mean(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -446,7 +432,14 @@ std = formula(
 )  # fmt: skip
 argsort = formula("the indices (int32) that sort the tensor along ``axis``",
                   lambda input, axis=-1, descending=False: sort(input, axis, descending)[1])  # fmt: skip
-amax, amin = _extreme("amax", "ReduceMax", "greatest"), _extreme("amin", "ReduceMin", "smallest")
+amax = formula(
+    "the greatest element over ``axis``",
+    of_tensor(lambda input, axis=None, keepdims=False: reduce("ReduceMax", input, axis, keepdims)),
+)  # fmt: skip
+amin = formula(
+    "the smallest element over ``axis``",
+    of_tensor(lambda input, axis=None, keepdims=False: reduce("ReduceMin", input, axis, keepdims)),
+)  # fmt: skip
 max, min = _with_index("max", "ArgMax", amax, "greatest"), _with_index("min", "ArgMin", amin, "smallest")
 all, any = (
     _logical("all", "ReduceMin", "all elements over ``axis`` are"),
@@ -473,8 +466,9 @@ nanquantile = formula(
     "``quantile`` of the elements that are not NaN",
     in_floats(lambda input, q, axis=None, keepdims=False: np.nanquantile(input, q, axis, keepdims=keepdims)),
 )  # fmt: skip
-reduce_mean, reduce_max = _over("reduce_mean", mean, "mean"), _over("reduce_max", amax, "greatest element")
-reduce_min = _over("reduce_min", amin, "smallest element")
+reduce_mean = formula("the mean over ``axis``", lambda x, axis=(): mean(x, axis))
+reduce_max = formula("the greatest element over ``axis``", lambda x, axis=(): amax(x, axis))
+reduce_min = formula("the smallest element over ``axis``", lambda x, axis=(): amin(x, axis))
 std_mean, var_mean = _with_mean("std_mean", std, "standard deviation"), _with_mean("var_mean", var, "variance")
 cummax, cummin = _running("cummax", np.maximum, np.int64), _running("cummin", np.minimum, np.int32)
 
