@@ -414,7 +414,7 @@ def _window(function: Any, length: Any, periodic: bool, dtype: Any) -> Tensor:
     return Tensor.of(np.ascontiguousarray(values.astype(_name(dtype))))
 
 
-def _window_of(name: str, values: Any, what: str, usual: Any = np.float32) -> Callable[..., Tensor]:
+def _window_of(values: Any, what: str, usual: Any = np.float32) -> Callable[..., Tensor]:
     def function(window_length: Any, periodic: bool = True, *, dtype: Any = None) -> Tensor:
         return _window(values, window_length, periodic, dtype or usual)
 
@@ -500,11 +500,9 @@ eye = formula("ones on the diagonal of an ``n`` by ``m`` matrix and zeros elsewh
               lambda n, m=None, dtype=None: Tensor.of(np.eye(n, m, dtype=_name(dtype))))  # fmt: skip
 scalar_to_tensor = formula("a tensor without dimensions",
                            lambda input_x, dtype=None: Tensor(input_x, dtype or np.float32))  # fmt: skip
-bartlett_window = _window_of(
-    "bartlett_window", np.bartlett, "a triangle that begins (and ends, if not periodic) with 0"
-)
-blackman_window = _window_of("blackman_window", np.blackman, "Blackman's window")
-hann_window = _window_of("hann_window", np.hanning, "Hann's window, in float64 by default", np.float64)
+bartlett_window = _window_of(np.bartlett, "a triangle that begins (and ends, if not periodic) with 0")
+blackman_window = _window_of(np.blackman, "Blackman's window")
+hann_window = _window_of(np.hanning, "Hann's window, in float64 by default", np.float64)
 fftfreq, rfftfreq = _frequencies("fftfreq", "samples ``d`` apart"), _frequencies("rfftfreq", "real samples ``d`` apart")
 fftshift = _shift("fftshift", 1, "frequency 0 moved to the middle")
 ifftshift = _shift("ifftshift", -1, "the middle moved to the front: what undoes ``fftshift``")
