@@ -130,7 +130,6 @@ class DynamicLossScaler(StaticLossScaler):
     """Scales by a number that is divided when gradients overflow, and grows when they have not for a while.
 
     Args:
-        scale_value: The first scale.
         scale_factor: What it is divided and multiplied by.
         scale_window: After how many steps without overflow it grows.
     """
@@ -171,7 +170,6 @@ class FixedLossScaleManager(LossScaleManager):
     """A scale that stays.
 
     Args:
-        loss_scale: The scale.
         drop_overflow_update: Whether steps whose gradients overflow are left out. If not, give the optimizer the
             ``loss_scale`` too, as in MindSpore.
     """
@@ -197,10 +195,7 @@ class FixedLossScaleManager(LossScaleManager):
 class DynamicLossScaleManager(LossScaleManager):
     """A scale that is divided when gradients overflow, and grows when they have not for a while.
 
-    Args:
-        init_loss_scale: The first scale.
-        scale_factor: What it is divided and multiplied by.
-        scale_window: After how many steps without overflow it grows.
+    Arguments are those of ``DynamicLossScaler``.
     """
 
     def __init__(self, init_loss_scale: float = 2**24, scale_factor: int = 2, scale_window: int = 2000) -> None:

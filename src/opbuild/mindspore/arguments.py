@@ -77,6 +77,12 @@ def axis_in(axis: Any, rank: int, what: str) -> int:
     return axis % least
 
 
+def of_rank(value: Any, ranks: Sequence[int], what: str) -> None:
+    """Refuse tensors of other numbers of dimensions."""
+    if value.ndim not in ranks:
+        raise TensorShapeError(f"{what} of shape {value.shape}", f"it needs {' or '.join(map(str, ranks))} dimensions")
+
+
 def defaults_of(function: Callable[..., Any], listed: str) -> dict[str, Any]:
     """Return arguments of a function with their defaults; ``...`` for one that has none."""
     taken = signature(function).parameters if listed else {}

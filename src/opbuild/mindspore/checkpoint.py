@@ -26,6 +26,9 @@ from opbuild.platform.paths import Path
 __all__ = ["load_checkpoint", "load_param_into_net", "save_checkpoint"]
 
 _FAMILIES = (("bfloat16", "float16", "float32", "float64"), ("int8", "int16", "int32", "int64"))
+Choice = Callable[[str], bool]
+_FORMATS = ("ckpt", "safetensors")
+_NO_KEYS = "opbuild neither encrypts nor decrypts checkpoints: save it in MindSpore without enc_key"
 
 
 class LoadError(ModelError, RuntimeError):
@@ -128,11 +131,6 @@ def _prefix(parameter_dict: Mapping[str, Any], missing: list[str]) -> str:
             if known.endswith(name) and known != name:
                 return known[: -len(name)]
     return ""
-
-
-Choice = Callable[[str], bool]
-_FORMATS = ("ckpt", "safetensors")
-_NO_KEYS = "opbuild neither encrypts nor decrypts checkpoints: save it in MindSpore without enc_key"
 
 
 def load_checkpoint(ckpt_file_name: str, net: Cell | None = None, strict_load: bool = False,

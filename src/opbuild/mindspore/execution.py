@@ -27,6 +27,9 @@ Operand = Tensor | Array | None
 """A tensor is data; an array is a value that the operator needs to know when it is built; None is an absent input."""
 
 _EAGER_LIMIT = 4096
+_SIGNED = ("int8", "int16", "int32", "int64")
+_FLOATS = ("bfloat16", "float16", "float32", "float64")
+_WIDE_UNSIGNED = ("uint16", "uint32", "uint64")
 
 
 class _EagerNetworks:
@@ -146,11 +149,6 @@ def _key(operand: Operand) -> Hashable:
         operand.asnumpy()  # a traced tensor outside its trace has no data: say so here
         return operand.type
     return None if operand is None else (operand.dtype.name, operand.shape, operand.tobytes())
-
-
-_SIGNED = ("int8", "int16", "int32", "int64")
-_FLOATS = ("bfloat16", "float16", "float32", "float64")
-_WIDE_UNSIGNED = ("uint16", "uint32", "uint64")
 
 
 def promote(first: str, second: str) -> str:

@@ -22,6 +22,8 @@ from opbuild.version import __version__
 __all__ = [
     "get_grad", "grad", "jit", "jit_class", "ms_function", "mutable", "run_check", "value_and_grad",
 ]  # fmt: skip
+_MOST = 64
+"""Functions that one ``GradOperation`` remembers."""
 
 
 def state_of(function: Callable[..., Any]) -> Any:
@@ -46,10 +48,6 @@ def _is_set(cell: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-_MOST = 64
-"""Functions that one ``GradOperation`` remembers."""
 
 
 def value_and_grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | None = 0,
@@ -89,15 +87,7 @@ def value_and_grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | 
 
 def grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | None = 0, weights: Any = None,
          has_aux: bool = False, return_ids: bool = False) -> Callable[..., Any]:  # fmt: skip
-    """Return ``value_and_grad`` without the value; with ``has_aux`` the results behind the first one stay.
-
-    Args:
-        fn: As of ``value_and_grad``, as the others.
-        grad_position: See there.
-        weights: See there.
-        has_aux: See there.
-        return_ids: See there.
-    """
+    """Return ``value_and_grad`` without the value; with ``has_aux`` the results behind the first one stay."""
     both = value_and_grad(fn, grad_position, weights, has_aux, return_ids)
 
     @functools.wraps(both)

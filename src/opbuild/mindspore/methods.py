@@ -171,49 +171,6 @@ class _Reader:
         return ops.gather_nd(tensor, ops.stack(columns, len(shape)))
 
 
-index_copy = formula(
-    "the tensor with the slices along ``dim`` that ``index`` names replaced",
-    lambda self, dim, index, tensor: arranging.along(self, dim, index, tensor, "none", "index_copy"),
-)  # fmt: skip
-bernoulli_of = formula("1 with probability ``p`` and 0 otherwise, in the shape and type of the tensor",
-                       lambda self, p=0.5, *, generator=None: ops.bernoulli(self, p))  # fmt: skip
-new_zeros = formula("zeros of a shape, in the tensor's element type by default",
-                    lambda self, *size, dtype=None: ops.zeros(shape_of(size), dtype or self.dtype))  # fmt: skip
-new_ones = formula("ones of a shape, in the tensor's element type by default",
-                   lambda self, *size, dtype=None: ops.ones(shape_of(size), dtype or self.dtype))  # fmt: skip
-new_full = formula(
-    "one number in every element of a shape, in the tensor's element type by default",
-    lambda self, size, fill_value, *, dtype=None: ops.full(size, fill_value, dtype=dtype or self.dtype),
-)  # fmt: skip
-new_empty = formula("a tensor of a shape, of zeros, in the tensor's element type by default",
-                    lambda self, *size, dtype=None, device=None: new_zeros(self, *size, dtype=dtype))  # fmt: skip
-fill = formula("one number in the shape and type of the tensor",
-               lambda self, value: ops.full_like(self, 0 if value is None else value))  # fmt: skip
-fill_diagonal = formula(
-    "the tensor with a number on its diagonal",
-    lambda self, fill_value, wrap=False: ops.FillDiagonal(float(fill_value), wrap)(self),
-)  # fmt: skip
-clone = formula("a copy", lambda self: self.copy())
-init_data = formula("the tensor: an initializer's numbers are drawn at once",
-                    lambda self, slice_index=None, shape=None, opt_shard_group=None: self)  # fmt: skip
-value = formula("the tensor", lambda self: self)
-is_signed = formula("whether the element type has a sign", lambda self: self.type.dtype.startswith(("int", "float")))
-get_bytes = formula("the data as bytes", lambda self: self.asnumpy().tobytes())
-storage_offset = formula("0: tensors are dense", lambda self: 0)
-qr = formula("an orthogonal and an upper triangular factor",
-             lambda self, some=True: matrices.qr(self, "reduced" if some else "complete"))  # fmt: skip
-permute = formula("the tensor with its axes in an order", lambda self, *dims: ops.transpose(self, shape_of(dims)))
-turned = formula("matrices transposed; vectors as they are", lambda self: ops.adjoint(self) if self.ndim > 1 else self)
-add = formula(
-    "``self + alpha * other``",
-    lambda self, other, *, alpha=1: ops.add(self, other if alpha == 1 else ops.mul(other, alpha)),
-)  # fmt: skip
-copy_from = formula(
-    "the elements of another tensor in the shape and type of the tensor",
-    lambda self, src, non_blocking=False: ops.broadcast_to(ops.cast(src, self.dtype), self.shape),
-)  # fmt: skip
-
-
 def scatter_add(self: Tensor, dim: Any, index: Any, src: Any = None) -> Tensor:
     """Return the tensor with ``src`` added: ``(dim, index, src)`` along an axis, ``(indices, updates)`` at places."""
     if isinstance(dim, int):
@@ -260,15 +217,6 @@ def uniform(self: Tensor, from_: Any = 0.0, to: Any = 1.0, generator: Any = None
     return drawn("uniform", lambda random: random.uniform(low, high, self.shape), self.dtype)
 
 
-normal = formula("numbers drawn from a normal distribution, in the shape and type of the tensor",
-                 lambda self, mean=0, std=1, *, generator=None: _drawn(self, "normal", mean, std))  # fmt: skip
-log_normal = formula("numbers drawn from a log-normal distribution, in the shape and type of the tensor",
-                     lambda self, mean=1.0, std=2.0: drawn(
-                         "log_normal", lambda random: random.lognormal(mean, std, self.shape), self.dtype))  # fmt: skip
-exponential = formula("numbers drawn from an exponential distribution, in the shape and type of the tensor",
-                      lambda self, lambd=1, *, generator=None: _drawn(self, "exponential", 1 / lambd))  # fmt: skip
-
-
 def _drawn(self: Tensor, distribution: str, *parameters: float, name: str = "") -> Tensor:
     return drawn(
         name or distribution, lambda random: getattr(random, distribution)(*parameters, self.shape), self.dtype
@@ -296,13 +244,6 @@ def choose(self: Any, choices: Any, mode: Any = "clip") -> Any:
     """Return, at each place, the element of the choice that the tensor names."""
     pool = np.stack([np.asarray(each) for each in choices]) if isinstance(choices, (list, tuple)) else choices
     return np.choose(self.astype(np.int64), list(pool), mode=mode)
-
-
-allclose = formula(
-    "whether all elements are close to those of another tensor",
-    lambda self, other, rtol=1e-05, atol=1e-08, equal_nan=False: bool(
-        ops.all(ops.isclose(self, other, rtol, atol, equal_nan))),
-)  # fmt: skip
 
 
 def stride(self: Tensor, dim: int | None = None) -> Any:
@@ -386,6 +327,59 @@ def device(self: Tensor) -> str:
     return "CPU"
 
 
+index_copy = formula(
+    "the tensor with the slices along ``dim`` that ``index`` names replaced",
+    lambda self, dim, index, tensor: arranging.along(self, dim, index, tensor, "none", "index_copy"),
+)  # fmt: skip
+bernoulli_of = formula("1 with probability ``p`` and 0 otherwise, in the shape and type of the tensor",
+                       lambda self, p=0.5, *, generator=None: ops.bernoulli(self, p))  # fmt: skip
+new_zeros = formula("zeros of a shape, in the tensor's element type by default",
+                    lambda self, *size, dtype=None: ops.zeros(shape_of(size), dtype or self.dtype))  # fmt: skip
+new_ones = formula("ones of a shape, in the tensor's element type by default",
+                   lambda self, *size, dtype=None: ops.ones(shape_of(size), dtype or self.dtype))  # fmt: skip
+new_full = formula(
+    "one number in every element of a shape, in the tensor's element type by default",
+    lambda self, size, fill_value, *, dtype=None: ops.full(size, fill_value, dtype=dtype or self.dtype),
+)  # fmt: skip
+new_empty = formula("a tensor of a shape, of zeros, in the tensor's element type by default",
+                    lambda self, *size, dtype=None, device=None: new_zeros(self, *size, dtype=dtype))  # fmt: skip
+fill = formula("one number in the shape and type of the tensor",
+               lambda self, value: ops.full_like(self, 0 if value is None else value))  # fmt: skip
+fill_diagonal = formula(
+    "the tensor with a number on its diagonal",
+    lambda self, fill_value, wrap=False: ops.FillDiagonal(float(fill_value), wrap)(self),
+)  # fmt: skip
+clone = formula("a copy", lambda self: self.copy())
+init_data = formula("the tensor: an initializer's numbers are drawn at once",
+                    lambda self, slice_index=None, shape=None, opt_shard_group=None: self)  # fmt: skip
+value = formula("the tensor", lambda self: self)
+is_signed = formula("whether the element type has a sign", lambda self: self.type.dtype.startswith(("int", "float")))
+get_bytes = formula("the data as bytes", lambda self: self.asnumpy().tobytes())
+storage_offset = formula("0: tensors are dense", lambda self: 0)
+qr = formula("an orthogonal and an upper triangular factor",
+             lambda self, some=True: matrices.qr(self, "reduced" if some else "complete"))  # fmt: skip
+permute = formula("the tensor with its axes in an order", lambda self, *dims: ops.transpose(self, shape_of(dims)))
+turned = formula("matrices transposed; vectors as they are", lambda self: ops.adjoint(self) if self.ndim > 1 else self)
+add = formula(
+    "``self + alpha * other``",
+    lambda self, other, *, alpha=1: ops.add(self, other if alpha == 1 else ops.mul(other, alpha)),
+)  # fmt: skip
+copy_from = formula(
+    "the elements of another tensor in the shape and type of the tensor",
+    lambda self, src, non_blocking=False: ops.broadcast_to(ops.cast(src, self.dtype), self.shape),
+)  # fmt: skip
+normal = formula("numbers drawn from a normal distribution, in the shape and type of the tensor",
+                 lambda self, mean=0, std=1, *, generator=None: _drawn(self, "normal", mean, std))  # fmt: skip
+log_normal = formula("numbers drawn from a log-normal distribution, in the shape and type of the tensor",
+                     lambda self, mean=1.0, std=2.0: drawn(
+                         "log_normal", lambda random: random.lognormal(mean, std, self.shape), self.dtype))  # fmt: skip
+exponential = formula("numbers drawn from an exponential distribution, in the shape and type of the tensor",
+                      lambda self, lambd=1, *, generator=None: _drawn(self, "exponential", 1 / lambd))  # fmt: skip
+allclose = formula(
+    "whether all elements are close to those of another tensor",
+    lambda self, other, rtol=1e-05, atol=1e-08, equal_nan=False: bool(
+        ops.all(ops.isclose(self, other, rtol, atol, equal_nan))),
+)  # fmt: skip
 reshape = formula("the elements in another shape, given as integers or as a tuple",
                   lambda self, *shape: ops.reshape(self, _variadic(shape[0], shape[1:]) if shape else ()))  # fmt: skip
 expand = formula("the tensor repeated to a shape",

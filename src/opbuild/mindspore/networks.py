@@ -34,6 +34,7 @@ from opbuild.platform.records import dataclass
 
 _MARK = re.compile(r"Tensor\(shape=\[[\d, ]*\], dtype=\w+, value= <traced (\w+)>\)|<traced (\w+)(?::([^<>]*))?>")
 """What ``repr``, ``str`` and, with a quoted format, ``format`` give for a traced tensor."""
+_LIMIT = 64
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,6 @@ def marked(lines: Sequence[Line], symbols: Callable[[str], Symbol | None]) -> di
     return {name: symbol for name, symbol in named.items() if symbol is not None}
 
 
-_LIMIT = 64
-
-
 @dataclass(frozen=True)
 class _Built:
     call: Call | None
@@ -169,8 +167,6 @@ class Networks:
     """The networks of one function, by input signature and the state of its parameters.
 
     Args:
-        name: The networks' name.
-        function: What is traced.
         has_states: Whether parameters are states from the start; else they become it when one is assigned.
     """
 

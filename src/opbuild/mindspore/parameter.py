@@ -231,7 +231,6 @@ class States:
     """The parameters of one trace.
 
     Args:
-        trace: The trace.
         are_constant: Whether parameters are constants.
     """
 

@@ -13,6 +13,7 @@ from opbuild.mindspore.tensor import Tensor
 __all__ = [
     "Generator", "default_generator", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state",
 ]  # fmt: skip
+_WORDS = ("state", "inc")
 
 
 def manual_seed(seed: int) -> Generator:
@@ -32,9 +33,6 @@ def initial_seed() -> int:
     """Return the seed that the generator began at: a random one, if none was set."""
     known = initializer.get_seed()
     return seed() if known is None else known
-
-
-_WORDS = ("state", "inc")
 
 
 def get_rng_state() -> Tensor:

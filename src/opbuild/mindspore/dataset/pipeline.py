@@ -167,11 +167,7 @@ def _counts(sizes: Sequence[int] | Sequence[float], whole: int) -> list[int]:
 
 
 class Dataset:
-    """Rows of named columns; each pass over them is an epoch.
-
-    Args:
-        columns: The columns' names.
-    """
+    """Rows of named columns; each pass over them is an epoch."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = tuple(columns)
@@ -224,11 +220,7 @@ class Dataset:
                               output_numpy: bool = False, do_copy: bool = True) -> Rows:  # fmt: skip
         """Return an iterator over rows as lists; each loop over it is an epoch.
 
-        Args:
-            columns: The columns to give, in this order; None for all.
-            num_epochs: How many epochs there are at most; -1: any number.
-            output_numpy: Whether to give arrays instead of tensors.
-            do_copy: Kept for programs that give it.
+        It gives ``columns``, in this order, or all; other arguments are those of ``create_dict_iterator``.
         """
         return Rows(self if columns is None else self.project(columns), list, num_epochs, output_numpy)
 
@@ -351,7 +343,6 @@ class Rows:
     """The rows of epochs, as an iterable.
 
     Args:
-        dataset: The data set.
         form: Makes a row what is given.
         epochs: How many epochs there are; -1: any number.
         as_arrays: Whether columns are arrays, not tensors.

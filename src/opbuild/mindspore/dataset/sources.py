@@ -138,8 +138,6 @@ class DistributedSampler(Sampler):
     All ranks draw one order, from the seed (0 without one) and the epoch, so no row is read by two.
 
     Args:
-        num_shards: The number of ranks.
-        shard_id: The rank.
         shuffle: Whether the order is random.
         num_samples: How many rows to read at most.
     """
@@ -179,7 +177,6 @@ class GeneratorDataset(Dataset):
         shuffle: Whether rows of a source that has ``__getitem__`` come in random order: by default they do.
         sampler: A sampler, or places, instead of ``shuffle``.
         num_shards: How many ranks share the rows; each takes its part.
-        shard_id: The rank.
         options: MindSpore's further options of workers; they change nothing here.
 
     Raises:
@@ -244,11 +241,6 @@ class NumpySlicesDataset(GeneratorDataset):
         data: A dictionary of columns, a tuple of columns, or one column.
         column_names: Their names; by default the dictionary's keys, else ``column_0`` and so on.
         num_samples: As of ``GeneratorDataset``, as the others.
-        num_parallel_workers: See there.
-        shuffle: See there.
-        sampler: See there.
-        num_shards: See there.
-        shard_id: See there.
 
     Raises:
         ArgumentValueError: If columns have different lengths.

@@ -16,7 +16,7 @@ from opbuild.mindspore.initializer import HeUniform, Uniform, initializer
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.convolution import BatchNorm1d, BatchNorm2d, Conv2d
 from opbuild.mindspore.nn.declaration import cell as declared
-from opbuild.mindspore.nn.declaration import layer
+from opbuild.mindspore.nn.declaration import derived, layer
 from opbuild.mindspore.nn.layers import ClipByNorm, LeakyReLU, get_activation
 from opbuild.mindspore.ops.declaration import Primitive
 from opbuild.mindspore.ops.reduction import product
@@ -123,11 +123,7 @@ class CellList(_Numbered):
 
 
 class CellDict(Cell):
-    """Cells by name.
-
-    Args:
-        cells: A mapping of names to cells, or None.
-    """
+    """Cells by name."""
 
     def __init__(self, cells: Mapping[str, Cell] | None = None) -> None:
         super().__init__()
@@ -173,9 +169,7 @@ class Dense(Cell):
         out_channels: Extent of the output's last axis.
         weight_init: Initial weight of shape (out_channels, in_channels); by default ``HeUniform(sqrt(5))``.
         bias_init: Initial bias of shape (out_channels,); by default uniform within ``1 / sqrt(in_channels)``.
-        has_bias: Whether there is a bias.
         activation: Name of an activation, a cell or a primitive; None for none.
-        dtype: Element type of the parameters.
     """
 
     def __init__(self, in_channels: int, out_channels: int, weight_init: Any = None, bias_init: Any = None,
@@ -230,9 +224,6 @@ class Linear(Cell):
         return ops.dense(x, self.weight, self.bias)
 
 
-Flatten = layer(ops.flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1)
-
-
 class Identity(Cell):
     """The input as it is; arguments are ignored."""
 
@@ -278,10 +269,7 @@ class Embedding(Cell):
     """Rows of a table, by index.
 
     Args:
-        vocab_size: Number of rows.
-        embedding_size: Extent of a row.
         use_one_hot: Multiply a one-hot matrix instead of gathering: an index that is out of range gives zeros.
-        embedding_table: Initial table.
         dtype: Kept for programs that give it; the table is float32 unless a tensor says otherwise.
         padding_idx: The row that starts as zeros, or None.
     """
@@ -318,15 +306,11 @@ class EmbeddingLookup(Cell):
     """Rows of a table, by index; an index that is out of range gives zeros.
 
     Args:
-        vocab_size: Number of rows.
-        embedding_size: Extent of a row.
-        param_init: Initial table.
         target: ``CPU`` or ``DEVICE``: there is one device.
         slice_mode: Kept for programs that give it.
         manual_shapes: Kept for programs that give it.
         max_norm: The greatest Euclidean norm of a row, or None.
         sparse: Kept for programs that give it.
-        dtype: Element type of the table.
     """
 
     def __init__(self, vocab_size: int, embedding_size: int, param_init: Any = "normal", target: str = "CPU",
@@ -363,24 +347,6 @@ class _ChannelDropout(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """Return ``x``, in training with zeros."""
         return self._dropout(x, self.p, self.training)
-
-
-class Dropout1d(_ChannelDropout):
-    """Dropout of channels of shape (N, C, L)."""
-
-    _dropout = staticmethod(ops.dropout1d)
-
-
-class Dropout2d(_ChannelDropout):
-    """Dropout of channels of shape (N, C, H, W)."""
-
-    _dropout = staticmethod(ops.dropout2d)
-
-
-class Dropout3d(_ChannelDropout):
-    """Dropout of channels of shape (N, C, D, H, W)."""
-
-    _dropout = staticmethod(ops.dropout3d)
 
 
 class Conv2dBnAct(Cell):
@@ -430,12 +396,7 @@ class DenseBnAct(Cell):
 def TimeDistributed(inputs: Tensor, *, layer: Any, time_axis: int, reshape_with_axis: int | None = None) -> Tensor:
     """A cell or a primitive applied to every step along ``time_axis``.
 
-    Args:
-        inputs: The steps.
-        layer: What is applied.
-        time_axis: The axis of steps.
-        reshape_with_axis: The axis that the steps are joined to while the layer is applied once; by default it is
-            applied to one step after another.
+    It is applied to one step after another, or once to all, which are joined to the axis ``reshape_with_axis``.
     """
     axis = time_axis % inputs.ndim
     if reshape_with_axis is None:
@@ -454,5 +415,12 @@ def _activation(name: Any, alpha: float) -> Any:
         return LeakyReLU(alpha)
     return get_activation(name) if isinstance(name, str) else name
 
+
+Dropout1d = derived(_ChannelDropout, "Dropout of channels of shape (N, C, L).", _dropout=staticmethod(ops.dropout1d))
+Dropout2d = derived(_ChannelDropout, "Dropout of channels of shape (N, C, H, W).", _dropout=staticmethod(ops.dropout2d))
+Dropout3d = derived(
+    _ChannelDropout, "Dropout of channels of shape (N, C, D, H, W).", _dropout=staticmethod(ops.dropout3d)
+)
+Flatten = layer(ops.flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1)
 
 names.export(vars())

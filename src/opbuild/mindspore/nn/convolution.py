@@ -6,19 +6,12 @@ import math
 from typing import Any
 
 from opbuild.mindspore import names, ops
-from opbuild.mindspore.arguments import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    TensorShapeError,
-    allowed,
-    one_of,
-    positive,
-)
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, allowed, of_rank, one_of, positive
 from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, fans, initializer
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import layer
+from opbuild.mindspore.nn.declaration import derived, layer
 from opbuild.mindspore.ops import pooling
 from opbuild.mindspore.ops.normalization import batch_norm_of_ranks, instance_norm
 from opbuild.mindspore.ops.pooling import Padding
@@ -94,19 +87,12 @@ class Conv2d(_Conv):
     """A convolution over two spatial axes.
 
     Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output.
         kernel_size: An integer, or (height, width).
         stride: An integer, or (height, width).
         pad_mode: ``same`` (as many outputs as inputs / stride), ``valid`` (none) or ``pad`` (as ``padding`` says).
         padding: An integer, or (top, bottom, left, right); only with ``pad_mode`` ``pad``.
         dilation: An integer, or (height, width).
-        group: Groups of channels.
-        has_bias: Whether there is a bias.
         weight_init: Initial weight of shape (out_channels, in_channels / group, height, width).
-        bias_init: Initial bias of shape (out_channels,).
-        data_format: ``NCHW``.
-        dtype: Element type of the parameters.
     """
 
 
@@ -132,16 +118,6 @@ class _Conv1d(_Conv):
                  bias_init: Any = None, dtype: Any = float32) -> None:  # fmt: skip
         super().__init__(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
                          weight_init, bias_init, dtype=dtype)  # fmt: skip
-
-
-class Conv1d(_Conv1d):
-    """A convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
-
-
-class Conv1dTranspose(_Conv1d):
-    """A transposed convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
-
-    transposed = True
 
 
 class Conv2dTranspose(_Conv):
@@ -236,12 +212,6 @@ class _MaxPool(_Pool):
                             self.rank, dilation=self.dilation)  # fmt: skip
 
 
-class MaxPool1d(_MaxPool):
-    """The greatest element under a window of one axis. Arguments as ``MaxPool2d``'s."""
-
-    rank = 1
-
-
 class MaxPool2d(_MaxPool):
     """The greatest element under a window.
 
@@ -253,7 +223,6 @@ class MaxPool2d(_MaxPool):
         dilation: An integer, or (height, width); only with ``pad_mode`` ``pad``.
         return_indices: Whether the places of the elements are returned too; only with ``pad_mode`` ``pad``.
         ceil_mode: Whether a window may end beyond the padded input; only with ``pad_mode`` ``pad``.
-        data_format: ``NCHW``.
     """
 
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
@@ -261,12 +230,6 @@ class MaxPool2d(_MaxPool):
                  data_format: str = "NCHW") -> None:  # fmt: skip
         pooling.only_nchw(data_format)
         super().__init__(kernel_size, stride, pad_mode, padding, dilation, return_indices, ceil_mode)
-
-
-class MaxPool3d(_MaxPool):
-    """The greatest element under a window of three axes. Arguments as ``MaxPool2d``'s."""
-
-    rank = 3
 
 
 class _AvgPool(_Pool):
@@ -296,15 +259,11 @@ class AvgPool1d(_AvgPool):
 class AvgPool2d(_AvgPool):
     """The mean under a window.
 
+    Arguments are those of ``MaxPool2d``, and these.
+
     Args:
-        kernel_size: An integer, or (height, width).
-        stride: An integer, or (height, width).
-        pad_mode: ``valid``, ``same`` or ``pad``.
-        padding: An integer, or (height, width); only with ``pad_mode`` ``pad``.
-        ceil_mode: Whether a window may end beyond the padded input; only with ``pad_mode`` ``pad``.
         count_include_pad: Whether padding counts in the mean; only with ``pad_mode`` ``pad``.
         divisor_override: Divide by this instead of the window's size; only with ``pad_mode`` ``pad``.
-        data_format: ``NCHW``.
     """
 
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
@@ -314,34 +273,8 @@ class AvgPool2d(_AvgPool):
         super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-class AvgPool3d(_AvgPool):
-    """The mean under a window of three axes. Arguments as ``AvgPool2d``'s."""
-
-    rank = 3
-
-
-LPPool1d, LPPool2d = (
-    layer(function, f"The norm of order ``norm_type`` of what is under a window of {axes}.",
-          checks={"norm_type": allowed(bool, "give another number")},
-          norm_type=..., kernel_size=..., stride=None, ceil_mode=False)
-    for rank, function, axes in ((1, pooling.lp_pool1d, "one axis"), (2, pooling.lp_pool2d, "two axes"))
-)  # fmt: skip
-AdaptiveAvgPool1d = layer(pooling.adaptive_avg_pool1d,
-                          "Means over windows of the last axis, chosen so that the output has ``output_size``.",
-                          checks={"output_size": positive}, output_size=...)  # fmt: skip
-AdaptiveMaxPool1d = layer(
-    pooling.adaptive_max_pool1d,
-    "The greatest elements of windows of the last axis, chosen so that the output has ``output_size``.", "x",
-    checks={"output_size": positive}, output_size=...,
-)  # fmt: skip
-
 _MEANS = "Means over windows chosen so that the output has ``output_size``; None keeps a dimension."
 _GREATEST = "The greatest elements of windows chosen so that the output has ``output_size``; None keeps a dimension."
-
-AdaptiveAvgPool2d = layer(ops.adaptive_avg_pool2d, _MEANS, output_size=...)
-AdaptiveAvgPool3d = layer(pooling.adaptive_avg_pool3d, _MEANS, output_size=...)
-AdaptiveMaxPool2d = layer(ops.adaptive_max_pool2d, _GREATEST, output_size=..., return_indices=False)
-AdaptiveMaxPool3d = layer(pooling.adaptive_max_pool3d, _GREATEST, output_size=..., return_indices=False)
 
 _UNPOOL = """The reverse of MaxPool over {}: zeros, and each element at its index in its channel.
 
@@ -350,12 +283,6 @@ Args:
     stride: Its stride; by default ``kernel_size``.
     padding: Its padding.
 """
-
-MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
-    layer(getattr(pooling, f"max_unpool{rank}d"), _UNPOOL.format(axes),
-          kernel_size=..., stride=None, padding=0)
-    for rank, axes in enumerate(("one axis", "two axes", "three axes"), 1)
-)  # fmt: skip
 
 
 class _ChannelNorm(Cell):
@@ -378,27 +305,14 @@ class _ChannelNorm(Cell):
         self.gamma = Parameter(initializer(gamma, shape, dtype), "gamma", requires_grad=affine)
         self.beta = Parameter(initializer(beta, shape, dtype), "beta", requires_grad=affine)
 
-    def _check_rank(self, x: Tensor) -> None:
-        if x.ndim not in self.ranks:
-            listed = " or ".join(map(str, self.ranks))
-            raise TensorShapeError(f"{type(self).__name__} of shape {x.shape}", f"it needs {listed} dimensions")
-
 
 class _BatchNorm(_ChannelNorm):
     """Each channel normalized by its stored mean and variance; in training by the batch's, which move the stored ones.
 
     Args:
-        num_features: Number of channels (axis 1).
-        eps: Added to the variance.
         momentum: What of the stored statistics stays in a step of training.
         affine: Whether ``gamma`` and ``beta`` have ``requires_grad``.
-        gamma_init: Initial scale.
-        beta_init: Initial shift.
-        moving_mean_init: Initial mean.
-        moving_var_init: Initial variance.
         use_batch_statistics: Whether to take the batch's statistics; None: while ``training`` is set.
-        data_format: ``NCHW``.
-        dtype: Element type of the parameters.
     """
 
     _normalized = staticmethod(ops.batch_norm)
@@ -416,7 +330,7 @@ class _BatchNorm(_ChannelNorm):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the normalized tensor."""
-        self._check_rank(x)
+        of_rank(x, self.ranks, type(self).__name__)
         training = self.training if self.use_batch_statistics is None else self.use_batch_statistics
         return self._normalized(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, training,
                                 self.momentum, self.eps)  # fmt: skip
@@ -447,8 +361,7 @@ class BatchNorm3d(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the normalized tensor."""
-        if x.ndim != 5:
-            raise TensorShapeError(f"BatchNorm3d of shape {x.shape}", "it needs 5 dimensions")
+        of_rank(x, (5,), "BatchNorm3d")
         batch, channels, depth, height, width = x.shape
         return reshaped(self.bn2d(reshaped(x, (batch, channels, depth * height, width))), x.shape)
 
@@ -484,13 +397,8 @@ class _InstanceNorm(_ChannelNorm):
     """Each channel of each sample normalized by its own mean and variance.
 
     Args:
-        num_features: Number of channels (axis 1).
-        eps: Added to the variance.
         momentum: Kept for programs that ask; the stored statistics do not change.
         affine: Whether ``gamma`` and ``beta`` have ``requires_grad``.
-        gamma_init: Initial scale.
-        beta_init: Initial shift.
-        dtype: Element type of the parameters.
     """
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
@@ -501,26 +409,8 @@ class _InstanceNorm(_ChannelNorm):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the normalized tensor."""
-        self._check_rank(x)
+        of_rank(x, self.ranks, type(self).__name__)
         return instance_norm(x, self.gamma, self.beta, self.eps)
-
-
-class InstanceNorm1d(_InstanceNorm):
-    """Instance normalization of shape (N, C, L)."""
-
-    ranks = (3,)
-
-
-class InstanceNorm2d(_InstanceNorm):
-    """Instance normalization of shape (N, C, H, W)."""
-
-    ranks = (4,)
-
-
-class InstanceNorm3d(_InstanceNorm):
-    """Instance normalization of shape (N, C, D, H, W)."""
-
-    ranks = (5,)
 
 
 class LayerNorm(Cell):
@@ -530,10 +420,6 @@ class LayerNorm(Cell):
         normalized_shape: Shape of ``gamma`` and ``beta``.
         begin_norm_axis: The first axis that is normalized.
         begin_params_axis: The first axis that ``gamma`` and ``beta`` cover.
-        gamma_init: Initial scale.
-        beta_init: Initial shift.
-        epsilon: Added to the variance.
-        dtype: Element type of the parameters.
     """
 
     _shown = "normalized_shape begin_norm_axis begin_params_axis gamma beta"
@@ -582,5 +468,41 @@ class GroupNorm(Cell):
         """Return the normalized tensor."""
         return ops.group_norm(x, self.num_groups, self.gamma, self.beta, self.eps)
 
+
+AdaptiveAvgPool2d = layer(ops.adaptive_avg_pool2d, _MEANS, output_size=...)
+AdaptiveAvgPool3d = layer(pooling.adaptive_avg_pool3d, _MEANS, output_size=...)
+AdaptiveMaxPool2d = layer(ops.adaptive_max_pool2d, _GREATEST, output_size=..., return_indices=False)
+AdaptiveMaxPool3d = layer(pooling.adaptive_max_pool3d, _GREATEST, output_size=..., return_indices=False)
+Conv1d = derived(_Conv1d, "A convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``.")
+Conv1dTranspose = derived(
+    _Conv1d, "A transposed convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``.",
+    transposed=True,
+)  # fmt: skip
+MaxPool1d = derived(_MaxPool, "The greatest element under a window of one axis. Arguments as ``MaxPool2d``'s.", rank=1)
+MaxPool3d = derived(_MaxPool, "The greatest element under a window of three axes. Arguments as ``MaxPool2d``'s.",
+                    rank=3)  # fmt: skip
+AvgPool3d = derived(_AvgPool, "The mean under a window of three axes. Arguments as ``AvgPool2d``'s.", rank=3)
+InstanceNorm1d = derived(_InstanceNorm, "Instance normalization of shape (N, C, L).", ranks=(3,))
+InstanceNorm2d = derived(_InstanceNorm, "Instance normalization of shape (N, C, H, W).", ranks=(4,))
+InstanceNorm3d = derived(_InstanceNorm, "Instance normalization of shape (N, C, D, H, W).", ranks=(5,))
+LPPool1d, LPPool2d = (
+    layer(function, f"The norm of order ``norm_type`` of what is under a window of {axes}.",
+          checks={"norm_type": allowed(bool, "give another number")},
+          norm_type=..., kernel_size=..., stride=None, ceil_mode=False)
+    for rank, function, axes in ((1, pooling.lp_pool1d, "one axis"), (2, pooling.lp_pool2d, "two axes"))
+)  # fmt: skip
+AdaptiveAvgPool1d = layer(pooling.adaptive_avg_pool1d,
+                          "Means over windows of the last axis, chosen so that the output has ``output_size``.",
+                          checks={"output_size": positive}, output_size=...)  # fmt: skip
+AdaptiveMaxPool1d = layer(
+    pooling.adaptive_max_pool1d,
+    "The greatest elements of windows of the last axis, chosen so that the output has ``output_size``.", "x",
+    checks={"output_size": positive}, output_size=...,
+)  # fmt: skip
+MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
+    layer(getattr(pooling, f"max_unpool{rank}d"), _UNPOOL.format(axes),
+          kernel_size=..., stride=None, padding=0)
+    for rank, axes in enumerate(("one axis", "two axes", "three axes"), 1)
+)  # fmt: skip
 
 names.export(vars())

@@ -12,9 +12,9 @@ from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import (
     ArgumentTypeError,
     ArgumentValueError,
-    TensorShapeError,
     allowed,
     axis_in,
+    of_rank,
     one_of,
     positive,
 )
@@ -34,8 +34,7 @@ from opbuild.mindspore.tensor import Tensor
 @cell()
 def Softmax2d(x: Any) -> Tensor:
     """Softmax over the channels of a tensor of shape (N, C, H, W) or (C, H, W)."""
-    if x.ndim not in (3, 4):
-        raise TensorShapeError(f"Softmax2d of shape {x.shape}", "it needs 3 or 4 dimensions")
+    of_rank(x, (3, 4), "Softmax2d")
     return arithmetic.softmax(x, -3)
 
 
@@ -120,9 +119,6 @@ class BiDense(Cell):
         in2_channels: Extent of the second input's last axis.
         out_channels: Extent of the output's last axis.
         weight_init: Initial weight of shape (out_channels, in1_channels, in2_channels).
-        bias_init: Initial bias.
-        has_bias: Whether there is a bias.
-        dtype: Element type of the parameters.
     """
 
     def __init__(self, in1_channels: int, in2_channels: int, out_channels: int, weight_init: Any = None,
@@ -196,16 +192,6 @@ def MatMul(x1: Tensor, x2: Tensor, *, transpose_x1: bool = False, transpose_x2: 
     return ops.matmul(x1, x2)
 
 
-Norm = layer(lambda x, *, axis=(), keep_dims=False: ops.sqrt(ops.sum(ops.square(x), axis, keep_dims)),
-             "The Euclidean norm over ``axis``.")  # fmt: skip
-Roll = layer(lambda input_x, *, shift, axis: ops.roll(input_x, shift, axis),
-             "Elements moved around by ``shift`` along ``axis``.")  # fmt: skip
-Tril = layer(lambda x, k=0: ops.tril(x, k), "The matrix with 0 above a diagonal.")
-Triu = layer(lambda x, k=0: ops.triu(x, k), "The matrix with 0 below a diagonal.")
-ReduceLogSumExp = layer(lambda x, *, axis, keep_dims=False: ops.logsumexp(x, axis, keep_dims),
-                        "The logarithm of the sum of exponentials over ``axis``.")  # fmt: skip
-
-
 def _a_tuple(value: Any, what: str) -> None:
     if not isinstance(value, (tuple, list)):
         raise ArgumentTypeError(f"{what} is {value!r}", "give a tuple")
@@ -236,20 +222,6 @@ def Range(*, start: Any, limit: Any = None, delta: Any = 1) -> Tensor:
     return numbers if numbers.is_floating_point() else cast(numbers, "int32")
 
 
-L1Regularizer = layer(
-    lambda weights, *, scale: ops.mul(ops.sum(emit("Abs", weights)), scale),
-    "``scale`` times the sum of the absolute values.",
-    checks={"scale": allowed(lambda scale: 0 < scale < math.inf, "give a number above 0")},
-)  # fmt: skip
-LBeta = layer(lambda x, y: ops.sub(ops.add(ops.lgamma(x), ops.lgamma(y)), ops.lgamma(ops.add(x, y))),
-              "The logarithm of the beta function.")  # fmt: skip
-LGamma = layer(ops.lgamma, "The logarithm of the absolute value of the gamma function.", "x")
-DiGamma = layer(ops.digamma, "The derivative of the logarithm of the gamma function.", "x")
-IGamma = layer(ops.igamma, "The lower regularized incomplete gamma function.", "a x")
-MatDet = layer(ops.det, "The determinant of symmetric, positive definite matrices.", "x")
-MatInverse = layer(ops.inverse, "The inverse of symmetric, positive definite matrices.", "x")
-
-
 def _pairs(paddings: Any, what: str) -> None:
     if not isinstance(paddings, tuple):
         raise ArgumentTypeError(f"{what} is a {type(paddings).__name__}", "give a tuple of pairs")
@@ -261,10 +233,8 @@ def _pairs(paddings: Any, what: str) -> None:
 def Pad(x: Tensor, *, paddings: tuple[tuple[int, int], ...], mode: str = "CONSTANT") -> Tensor:
     """Elements around a tensor.
 
-    Args:
-        x: The tensor.
-        paddings: A pair (before, after) for each axis, the first axis first.
-        mode: ``CONSTANT`` (zeros), ``REFLECT`` (without the edge) or ``SYMMETRIC`` (with it).
+    ``paddings`` has a pair (before, after) for each axis, the first axis first; ``mode`` is ``CONSTANT`` (zeros),
+    ``REFLECT`` (without the edge) or ``SYMMETRIC`` (with it).
     """
     if mode == "SYMMETRIC":
         return ops.mirror_pad(x, paddings, mode)
@@ -312,37 +282,13 @@ class _ConstantPad(_Padding):
         self.value = value
 
 
-ConstantPad1d = derived(_ConstantPad, "A value around the last axis.", axes=1)
-ConstantPad2d = derived(_ConstantPad, "A value around the last two axes.", axes=2)
-ConstantPad3d = derived(_ConstantPad, "A value around the last three axes.", axes=3)
-ZeroPad2d = derived(_Padding, "Zeros around the last two axes.", axes=2)
-ReflectionPad1d = derived(_Padding, "The reflection at the edge around the last axis.", axes=1, mode="reflect")
-ReflectionPad2d = derived(_Padding, "The reflection at the edge around the last two axes.", axes=2, mode="reflect")
-ReflectionPad3d = derived(_Padding, "The reflection at the edge around the last three axes.", axes=3, mode="reflect")
-ReplicationPad1d = derived(_Padding, "The edge around the last axis.", axes=1, mode="replicate")
-ReplicationPad2d = derived(_Padding, "The edge around the last two axes.", axes=2, mode="replicate")
-ReplicationPad3d = derived(_Padding, "The edge around the last three axes.", axes=3, mode="replicate")
-
-
 _ABOVE_ZERO = allowed(lambda value: value > 0, "give a number above 0")
-
-Upsample = layer(
-    ops.interpolate, "A tensor resized to ``size`` or by ``scale_factor``: ``ops.interpolate``.", "x", size=None,
-    scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
-)  # fmt: skip
-PixelShuffle = layer(images.pixel_shuffle, "A tensor of shape (..., C * r**2, H, W) as (..., C, H * r, W * r).",
-                     checks={"upscale_factor": positive}, upscale_factor=...)  # fmt: skip
-PixelUnshuffle = layer(images.pixel_unshuffle, "A tensor of shape (..., C, H * r, W * r) as (..., C * r**2, H, W).",
-                       checks={"downscale_factor": positive}, downscale_factor=...)  # fmt: skip
-ChannelShuffle = layer(images.channel_shuffle, "Channels in the order of their places in ``groups``.",
-                       checks={"groups": positive}, groups=...)  # fmt: skip
 
 
 @cell(checks={"central_fraction": allowed(lambda share: 0 < share <= 1, "it is in (0, 1]")})
 def CentralCrop(image: Tensor, *, central_fraction: float) -> Tensor:
     """The middle of images of shape (..., H, W): ``central_fraction`` of each extent."""
-    if image.ndim not in (3, 4):
-        raise TensorShapeError(f"CentralCrop of shape {image.shape}", "it needs 3 or 4 dimensions")
+    of_rank(image, (3, 4), "CentralCrop")
     starts = [int((extent - extent * central_fraction) / 2) for extent in image.shape[-2:]]
     ends = [extent - start for extent, start in zip(image.shape[-2:], starts, strict=True)]
     return cut(image, starts, ends, (image.ndim - 2, image.ndim - 1), (1, 1))
@@ -352,10 +298,6 @@ def _along(images: Tensor, axis: int) -> Tensor:
     extent = images.shape[axis]
     later, earlier = (cut(images, [start], [start + extent - 1], [axis], [1]) for start in (1, 0))
     return ops.pad(ops.sub(later, earlier), (0, 0, 0, 1) if axis == 2 else (0, 1))
-
-
-ImageGradients = layer(lambda images: (_along(images, 2), _along(images, 3)),
-                       "Differences to the next row and to the next column; 0 in the last.")  # fmt: skip
 
 
 def _of_plane(given: Any, what: str) -> None:
@@ -370,12 +312,8 @@ def _of_plane(given: Any, what: str) -> None:
 def Unfold(input_x: Tensor, *, ksizes: Any, strides: Any, rates: Any, padding: str = "valid") -> Tensor:
     """Patches of images: a tensor of shape (N, C, H, W) as (N, rows * columns * C, H', W').
 
-    Args:
-        input_x: The images.
-        ksizes: ``[1, rows, columns, 1]`` of a patch.
-        strides: ``[1, rows, columns, 1]`` from patch to patch.
-        rates: ``[1, rows, columns, 1]`` from element to element of a patch.
-        padding: ``valid`` or ``same``.
+    ``ksizes`` is ``[1, rows, columns, 1]`` of a patch, ``strides`` from patch to patch, ``rates`` from element to
+    element of a patch; ``padding`` is ``valid`` or ``same``.
     """
     kernel, stride, rate = (tuple(each[1:3]) for each in (ksizes, strides, rates))
     top, left, bottom, right = pads_of(padding.lower(), 0, input_x.shape[2:], kernel, stride, rate, "Unfold")
@@ -408,14 +346,8 @@ def SSIM(img1: Tensor, img2: Tensor, *, max_val: float = 1.0, filter_size: int =
          k1: float = 0.01, k2: float = 0.03) -> Tensor:  # fmt: skip
     """The structural similarity of two batches of images of shape (N, C, H, W).
 
-    Args:
-        img1: The first batch.
-        img2: The second batch.
-        max_val: The greatest value of a pixel.
-        filter_size: Extent of the Gaussian window.
-        filter_sigma: Its standard deviation.
-        k1: Constant of the luminance.
-        k2: Constant of the contrast.
+    A pixel is ``max_val`` at most; ``filter_size`` and ``filter_sigma`` are the Gaussian window's extent and standard
+    deviation; ``k1`` and ``k2`` are the constants of luminance and contrast.
     """
     first, second = (_scaled(image, float(max_val)) for image in (img1, img2))
     peak, window = min(float(max_val), 1.0), _window(filter_size, float(filter_sigma))
@@ -442,5 +374,48 @@ def _blurred(images: Tensor, window: Array) -> Tensor:
     channels = images.shape[1]
     return conv(images, Tensor.of(np.tile(window, (channels, 1, 1, 1))), groups=channels)
 
+
+ConstantPad1d = derived(_ConstantPad, "A value around the last axis.", axes=1)
+ConstantPad2d = derived(_ConstantPad, "A value around the last two axes.", axes=2)
+ConstantPad3d = derived(_ConstantPad, "A value around the last three axes.", axes=3)
+ZeroPad2d = derived(_Padding, "Zeros around the last two axes.", axes=2)
+ReflectionPad1d = derived(_Padding, "The reflection at the edge around the last axis.", axes=1, mode="reflect")
+ReflectionPad2d = derived(_Padding, "The reflection at the edge around the last two axes.", axes=2, mode="reflect")
+ReflectionPad3d = derived(_Padding, "The reflection at the edge around the last three axes.", axes=3, mode="reflect")
+ReplicationPad1d = derived(_Padding, "The edge around the last axis.", axes=1, mode="replicate")
+ReplicationPad2d = derived(_Padding, "The edge around the last two axes.", axes=2, mode="replicate")
+ReplicationPad3d = derived(_Padding, "The edge around the last three axes.", axes=3, mode="replicate")
+Upsample = layer(
+    ops.interpolate, "A tensor resized to ``size`` or by ``scale_factor``: ``ops.interpolate``.", "x", size=None,
+    scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
+)  # fmt: skip
+PixelShuffle = layer(images.pixel_shuffle, "A tensor of shape (..., C * r**2, H, W) as (..., C, H * r, W * r).",
+                     checks={"upscale_factor": positive}, upscale_factor=...)  # fmt: skip
+PixelUnshuffle = layer(images.pixel_unshuffle, "A tensor of shape (..., C, H * r, W * r) as (..., C * r**2, H, W).",
+                       checks={"downscale_factor": positive}, downscale_factor=...)  # fmt: skip
+ChannelShuffle = layer(images.channel_shuffle, "Channels in the order of their places in ``groups``.",
+                       checks={"groups": positive}, groups=...)  # fmt: skip
+Norm = layer(lambda x, *, axis=(), keep_dims=False: ops.sqrt(ops.sum(ops.square(x), axis, keep_dims)),
+             "The Euclidean norm over ``axis``.")  # fmt: skip
+Roll = layer(lambda input_x, *, shift, axis: ops.roll(input_x, shift, axis),
+             "Elements moved around by ``shift`` along ``axis``.")  # fmt: skip
+Tril = layer(lambda x, k=0: ops.tril(x, k), "The matrix with 0 above a diagonal.")
+Triu = layer(lambda x, k=0: ops.triu(x, k), "The matrix with 0 below a diagonal.")
+ReduceLogSumExp = layer(lambda x, *, axis, keep_dims=False: ops.logsumexp(x, axis, keep_dims),
+                        "The logarithm of the sum of exponentials over ``axis``.")  # fmt: skip
+L1Regularizer = layer(
+    lambda weights, *, scale: ops.mul(ops.sum(emit("Abs", weights)), scale),
+    "``scale`` times the sum of the absolute values.",
+    checks={"scale": allowed(lambda scale: 0 < scale < math.inf, "give a number above 0")},
+)  # fmt: skip
+LBeta = layer(lambda x, y: ops.sub(ops.add(ops.lgamma(x), ops.lgamma(y)), ops.lgamma(ops.add(x, y))),
+              "The logarithm of the beta function.")  # fmt: skip
+LGamma = layer(ops.lgamma, "The logarithm of the absolute value of the gamma function.", "x")
+DiGamma = layer(ops.digamma, "The derivative of the logarithm of the gamma function.", "x")
+IGamma = layer(ops.igamma, "The lower regularized incomplete gamma function.", "a x")
+MatDet = layer(ops.det, "The determinant of symmetric, positive definite matrices.", "x")
+MatInverse = layer(ops.inverse, "The inverse of symmetric, positive definite matrices.", "x")
+ImageGradients = layer(lambda images: (_along(images, 2), _along(images, 3)),
+                       "Differences to the next row and to the next column; 0 in the last.")  # fmt: skip
 
 names.export(vars())

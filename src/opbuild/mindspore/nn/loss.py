@@ -35,35 +35,6 @@ class LossBase(Cell):
         return cast(loss.reduced(weighted, self.reduction, type(self).__name__), x.type.dtype)
 
 
-L1Loss = layer(loss.l1_loss, "The absolute difference.", "logits labels", LossBase, reduction="mean")
-SmoothL1Loss = layer(loss.smooth_l1_loss, "The absolute difference, and a square of it where it is below ``beta``.",
-                     "logits labels", LossBase, beta=1.0, reduction="none")  # fmt: skip
-HuberLoss = layer(loss.huber_loss, "The absolute difference, and a square of it where it is below ``delta``.",
-                  "logits labels", LossBase, reduction="mean", delta=1.0)  # fmt: skip
-BCELoss = layer(loss.binary_cross_entropy, "The cross entropy of probabilities and labels.", base=LossBase, weight=None,
-                reduction="mean")  # fmt: skip
-NLLLoss = layer(loss.nll_loss, "The negative log-probability of the right class.", "logits labels", LossBase,
-                weight=None, ignore_index=-100, reduction="mean")  # fmt: skip
-CrossEntropyLoss = layer(loss.cross_entropy,
-                         "The cross entropy of logits and classes or probabilities: ``ops.cross_entropy``.",
-                         "logits labels", LossBase, weight=None, ignore_index=-100, reduction="mean",
-                         label_smoothing=0.0)  # fmt: skip
-KLDivLoss = layer(
-    loss.kl_div,
-    "The Kullback-Leibler divergence of log-probabilities from probabilities; ``batchmean`` is a reduction too.",
-    checks={"reduction": lambda value, what: one_of(value, (*loss.REDUCTIONS, "batchmean"), what)}, reduction="mean",
-)  # fmt: skip
-CosineEmbeddingLoss = layer(loss.cosine_embedding_loss,
-                            "How far vectors point apart, or together where the label is -1.",
-                            "logits_x1 logits_x2 labels", LossBase, margin=0.0, reduction="mean")  # fmt: skip
-
-
-MSELoss = layer(lambda self, logits, labels: self.get_loss(ops.square(ops.sub(logits, labels))),
-                "The square of the difference.", base=LossBase, reduction="mean")  # fmt: skip
-MAELoss = layer(lambda self, logits, label: self.get_loss(ops.abs(ops.sub(logits, label))), "The absolute difference.",
-                base=LossBase, reduction="mean")  # fmt: skip
-
-
 @cell(LossBase)
 def RMSELoss(self: Any, logits: Tensor, label: Tensor) -> Any:
     """The root of the mean square of the difference."""
@@ -82,11 +53,6 @@ def SoftmaxCrossEntropyWithLogits(self: Any, logits: Tensor, labels: Tensor, *, 
     if sparse:
         labels = cast(ops.one_hot(in_range(labels, logits.shape[-1]), logits.shape[-1], 1.0, 0.0), "float32")
     return self.get_loss(loss.softmax_cross_entropy(logits, labels)[0])
-
-
-BCEWithLogitsLoss = layer(loss.binary_cross_entropy_with_logits, "The cross entropy of logits and labels.",
-                          base=LossBase, checks={"weight pos_weight": _no_parameter}, reduction="mean", weight=None,
-                          pos_weight=None)  # fmt: skip
 
 
 class GaussianNLLLoss(LossBase):
@@ -164,36 +130,6 @@ def FocalLoss(self: Any, logits: Tensor, labels: Tensor, *, weight: Tensor | Non
     return self.get_loss(ops.mean(terms, 1) if sparse else ops.mean(ops.mul(terms, y), -1))
 
 
-MarginRankingLoss = layer(loss.margin_ranking_loss, "How much two inputs are in the wrong order.", base=LossBase,
-                          margin=0.0, reduction="mean")  # fmt: skip
-HingeEmbeddingLoss = layer(loss.hinge_embedding_loss,
-                           "Distances of what is alike, and what others are within a margin.", "logits labels",
-                           LossBase, margin=1.0, reduction="mean")  # fmt: skip
-SoftMarginLoss = layer(loss.soft_margin_loss, "The logistic loss.", "logits labels", LossBase, reduction="mean")
-MultiLabelSoftMarginLoss = layer(loss.multilabel_soft_margin_loss, "The logistic loss of several labels.", "x target",
-                                 LossBase, weight=None, reduction="mean")  # fmt: skip
-MultilabelMarginLoss = layer(
-    loss.multilabel_margin_loss,
-    "How much the other classes come within a margin of the right ones, which are listed and followed by -1.",
-    "x target", LossBase, reduction="mean",
-)  # fmt: skip
-
-
-MultiMarginLoss = layer(
-    lambda self, x, target, weight=None: loss.multi_margin_loss(
-        x, target, self.p, self.margin, self.weight if weight is None else weight, self.reduction),
-    "How much other classes come within a margin of the right one.", base=LossBase,
-    p=1, margin=1.0, reduction="mean", weight=None,
-)  # fmt: skip
-TripletMarginLoss = layer(
-    lambda self, x, positive, negative, margin=1.0: loss.triplet_margin_loss(
-        x, positive, negative, self.margin if self.margin != 1.0 else margin, self.p, self.eps, self.swap,
-        self.reduction),
-    "How much nearer the negative is than the positive.", base=LossBase,
-    p=2, swap=False, eps=1e-06, reduction="mean", margin=1.0,
-)  # fmt: skip
-
-
 @cell(LossBase, made={"distance_function": lambda self: self.distance_function or _distance})
 def TripletMarginWithDistanceLoss(
     x: Tensor, positive: Tensor, negative: Tensor, *,
@@ -209,5 +145,60 @@ def TripletMarginWithDistanceLoss(
 def _distance(first: Tensor, second: Tensor) -> Tensor:
     return ops.sqrt(ops.sum(ops.square(ops.sub(first, second)), 1))
 
+
+L1Loss = layer(loss.l1_loss, "The absolute difference.", "logits labels", LossBase, reduction="mean")
+SmoothL1Loss = layer(loss.smooth_l1_loss, "The absolute difference, and a square of it where it is below ``beta``.",
+                     "logits labels", LossBase, beta=1.0, reduction="none")  # fmt: skip
+HuberLoss = layer(loss.huber_loss, "The absolute difference, and a square of it where it is below ``delta``.",
+                  "logits labels", LossBase, reduction="mean", delta=1.0)  # fmt: skip
+BCELoss = layer(loss.binary_cross_entropy, "The cross entropy of probabilities and labels.", base=LossBase, weight=None,
+                reduction="mean")  # fmt: skip
+NLLLoss = layer(loss.nll_loss, "The negative log-probability of the right class.", "logits labels", LossBase,
+                weight=None, ignore_index=-100, reduction="mean")  # fmt: skip
+CrossEntropyLoss = layer(loss.cross_entropy,
+                         "The cross entropy of logits and classes or probabilities: ``ops.cross_entropy``.",
+                         "logits labels", LossBase, weight=None, ignore_index=-100, reduction="mean",
+                         label_smoothing=0.0)  # fmt: skip
+KLDivLoss = layer(
+    loss.kl_div,
+    "The Kullback-Leibler divergence of log-probabilities from probabilities; ``batchmean`` is a reduction too.",
+    checks={"reduction": lambda value, what: one_of(value, (*loss.REDUCTIONS, "batchmean"), what)}, reduction="mean",
+)  # fmt: skip
+CosineEmbeddingLoss = layer(loss.cosine_embedding_loss,
+                            "How far vectors point apart, or together where the label is -1.",
+                            "logits_x1 logits_x2 labels", LossBase, margin=0.0, reduction="mean")  # fmt: skip
+MSELoss = layer(lambda self, logits, labels: self.get_loss(ops.square(ops.sub(logits, labels))),
+                "The square of the difference.", base=LossBase, reduction="mean")  # fmt: skip
+MAELoss = layer(lambda self, logits, label: self.get_loss(ops.abs(ops.sub(logits, label))), "The absolute difference.",
+                base=LossBase, reduction="mean")  # fmt: skip
+BCEWithLogitsLoss = layer(loss.binary_cross_entropy_with_logits, "The cross entropy of logits and labels.",
+                          base=LossBase, checks={"weight pos_weight": _no_parameter}, reduction="mean", weight=None,
+                          pos_weight=None)  # fmt: skip
+MarginRankingLoss = layer(loss.margin_ranking_loss, "How much two inputs are in the wrong order.", base=LossBase,
+                          margin=0.0, reduction="mean")  # fmt: skip
+HingeEmbeddingLoss = layer(loss.hinge_embedding_loss,
+                           "Distances of what is alike, and what others are within a margin.", "logits labels",
+                           LossBase, margin=1.0, reduction="mean")  # fmt: skip
+SoftMarginLoss = layer(loss.soft_margin_loss, "The logistic loss.", "logits labels", LossBase, reduction="mean")
+MultiLabelSoftMarginLoss = layer(loss.multilabel_soft_margin_loss, "The logistic loss of several labels.", "x target",
+                                 LossBase, weight=None, reduction="mean")  # fmt: skip
+MultilabelMarginLoss = layer(
+    loss.multilabel_margin_loss,
+    "How much the other classes come within a margin of the right ones, which are listed and followed by -1.",
+    "x target", LossBase, reduction="mean",
+)  # fmt: skip
+MultiMarginLoss = layer(
+    lambda self, x, target, weight=None: loss.multi_margin_loss(
+        x, target, self.p, self.margin, self.weight if weight is None else weight, self.reduction),
+    "How much other classes come within a margin of the right one.", base=LossBase,
+    p=1, margin=1.0, reduction="mean", weight=None,
+)  # fmt: skip
+TripletMarginLoss = layer(
+    lambda self, x, positive, negative, margin=1.0: loss.triplet_margin_loss(
+        x, positive, negative, self.margin if self.margin != 1.0 else margin, self.p, self.eps, self.swap,
+        self.reduction),
+    "How much nearer the negative is than the positive.", base=LossBase,
+    p=2, swap=False, eps=1e-06, reduction="mean", margin=1.0,
+)  # fmt: skip
 
 names.export(vars())

@@ -19,6 +19,8 @@ from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
 from opbuild.mindspore.tensor import Tensor
 
+_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
+
 
 class LearningRateSchedule(Cell):
     """A learning rate that follows from the number of steps before; subclasses have ``construct(global_step)``."""
@@ -306,9 +308,6 @@ class Optimizer(Cell):
         raise ArgumentTypeError(f"{type(self).__name__} has no update", "use nn.SGD or another optimizer")
 
 
-_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
-
-
 def _groups(given: Sequence[Any]) -> tuple[list[Any], list[Parameter] | None]:
     """Return the groups among an optimizer's parameters, and the order of these if one says it."""
     groups, order = [], None
@@ -329,13 +328,9 @@ class SGD(Optimizer):
     """Stochastic gradient descent with momentum: ``v = momentum * v + (1 - dampening) * g``, at first ``v = g``.
 
     Args:
-        params: Parameters, or groups.
-        learning_rate: As of every optimizer.
         momentum: What of ``v`` stays.
         dampening: What of a gradient does not go into ``v``.
-        weight_decay: As of every optimizer.
         nesterov: Whether to step by ``g + momentum * v``.
-        loss_scale: As of every optimizer.
     """
 
     def __init__(self, params: Any, learning_rate: Any = 0.1, momentum: float = 0.0, dampening: float = 0.0,
@@ -382,6 +377,10 @@ class Momentum(Optimizer):
         ops.assign_sub(parameter, ops.mul(step, rate))
 
 
+def _running(state: Parameter, value: Tensor, stays: float) -> Tensor:
+    return ops.assign(state, ops.add(ops.mul(state, stays), ops.mul(value, 1.0 - stays)))
+
+
 class _Moments(Optimizer):
     """The base of the Adams: running means of gradients and of their squares, whose names are each one's own."""
 
@@ -396,11 +395,14 @@ class _Moments(Optimizer):
         self.beta1, self.beta2, self.eps = float(beta1), float(beta2), float(eps)
         self.moment1, self.moment2 = (self.states(name) for name in self._means)
 
+    def _updated(self, index: int, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Take a gradient into the running means and return them."""
+        mean = _running(self.moment1[index], gradient, self.beta1)
+        return mean, _running(self.moment2[index], ops.square(gradient), self.beta2)
+
     def moved(self, index: int, gradient: Tensor) -> Tensor:
         """Take a gradient into the running means; return the one over the root of the other."""
-        one, two = self.moment1[index], self.moment2[index]
-        mean = ops.assign(one, ops.add(ops.mul(one, self.beta1), ops.mul(gradient, 1.0 - self.beta1)))
-        spread = ops.assign(two, ops.add(ops.mul(two, self.beta2), ops.mul(ops.square(gradient), 1.0 - self.beta2)))
+        mean, spread = self._updated(index, gradient)
         return ops.div(mean, ops.add(ops.sqrt(spread), self.eps))
 
 
@@ -408,14 +410,10 @@ class Adam(_Moments):
     """Adam; means that begin with zeros are corrected by the learning rate, as in MindSpore.
 
     Args:
-        params: Parameters, or groups.
-        learning_rate: As of every optimizer.
         beta1: What of the mean of gradients stays.
         beta2: What of the mean of their squares stays.
         eps: Added to the root of the mean of squares, before it is corrected.
         use_locking: Kept for programs that give it.
-        weight_decay: As of every optimizer.
-        loss_scale: As of every optimizer.
     """
 
     def __init__(self, params: Any, learning_rate: Any = 1e-3, beta1: float = 0.9, beta2: float = 0.999,
@@ -436,7 +434,15 @@ class Adam(_Moments):
         ops.assign_sub(parameter, ops.mul(self.moved(index, gradient), factor))
 
 
-class AdamWeightDecay(_Moments):
+class _Decoupled(_Moments):
+    """The base of those whose decay of weights goes past the means."""
+
+    def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
+        """Return the gradient: the decay goes into the step."""
+        return gradient
+
+
+class AdamWeightDecay(_Decoupled):
     """Adam without correction of the means, whose decay of weights goes past them."""
 
     _means = ("adam_m", "adam_v")
@@ -445,17 +451,13 @@ class AdamWeightDecay(_Moments):
                  eps: float = 1e-6, weight_decay: float = 0.0) -> None:  # fmt: skip
         super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay)
 
-    def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
-        """Return the gradient: the decay goes into the step."""
-        return gradient
-
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
         step, decay = self.moved(index, gradient), self._decays[index]
         ops.assign_sub(parameter, ops.mul(ops.add(step, ops.mul(parameter, decay)) if decay else step, rate))
 
 
-class Lamb(_Moments):
+class Lamb(_Decoupled):
     """Adam with corrected means, whose step is as long as the parameter is: for large batches.
 
     The step of a parameter is scaled by the parameter's norm over the step's, at most by 10 (arXiv:1904.00962).
@@ -472,22 +474,15 @@ class Lamb(_Moments):
         step = cast(ops.add(self._step(), 1), "float32")
         return [ops.sub(1.0, ops.pow(Tensor(np.float32(beta)), step)) for beta in (self.beta1, self.beta2)]
 
-    def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
-        """Return the gradient: the decay goes into the step."""
-        return gradient
-
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
-        one, two = self.moment1[index], self.moment2[index]
-        mean = ops.assign(one, ops.add(ops.mul(one, self.beta1), ops.mul(gradient, 1.0 - self.beta1)))
-        spread = ops.assign(two, ops.add(ops.mul(two, self.beta2), ops.mul(ops.square(gradient), 1.0 - self.beta2)))
+        mean, spread = self._updated(index, gradient)
         first, second = (cast(each, parameter.type.dtype) for each in prepared)
         mean, spread = ops.div(mean, first), ops.div(spread, second)
         decay = self._decays[index]
         shrunk = ops.mul(parameter, decay)
-        inside = ops.div(
-            mean, ops.sqrt(ops.add(spread, self.eps))
-        )  # MindSpore has eps below the root here, and beside it below
+        # MindSpore has eps below the root here, and beside it below.
+        inside = ops.div(mean, ops.sqrt(ops.add(spread, self.eps)))
         lengths = [_norm(each) for each in (parameter, gradient, ops.add(inside, shrunk) if decay else inside)]
         some = ops.logical_and(ops.greater(lengths[0], 0), ops.greater(lengths[1], 0))
         trust = ops.minimum(ops.where(some, ops.div(lengths[0], lengths[2]), 1.0), 10.0)
@@ -503,15 +498,11 @@ class RMSProp(Optimizer):
     """Gradients over the root of the running mean of their squares.
 
     Args:
-        params: Parameters, or groups.
-        learning_rate: As of every optimizer.
         decay: What of the mean of squares stays.
         momentum: What of the last step stays.
         epsilon: Added to the mean below the root.
         use_locking: Kept for programs that give it.
         centered: Whether the square of the running mean of gradients is taken off.
-        loss_scale: As of every optimizer.
-        weight_decay: As of every optimizer.
     """
 
     def __init__(self, params: Any, learning_rate: Any = 0.1, decay: float = 0.9, momentum: float = 0.0,
@@ -527,15 +518,12 @@ class RMSProp(Optimizer):
 
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
-        spread: Tensor = self._mean(self.mean_square[index], ops.square(gradient))
+        spread: Tensor = _running(self.mean_square[index], ops.square(gradient), self.decay)
         if self.mean_grad is not None:
-            spread = ops.sub(spread, ops.square(self._mean(self.mean_grad[index], gradient)))
+            spread = ops.sub(spread, ops.square(_running(self.mean_grad[index], gradient, self.decay)))
         step = ops.div(ops.mul(gradient, rate), ops.sqrt(ops.add(spread, self.epsilon)))
         moved = ops.assign(self.moment[index], ops.add(ops.mul(self.moment[index], self.momentum), step))
         ops.assign_add(parameter, ops.neg(moved))
-
-    def _mean(self, state: Parameter, value: Tensor) -> Tensor:
-        return ops.assign(state, ops.add(ops.mul(state, self.decay), ops.mul(value, 1.0 - self.decay)))
 
 
 names.export(vars())

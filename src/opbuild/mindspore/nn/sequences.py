@@ -27,6 +27,7 @@ GATES = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}
 """Where ONNX's gates are among MindSpore's: (update, reset, new) and (input, output, forget, cell)."""
 
 States = tuple[Tensor, ...]
+Mask = Tensor | None
 
 
 class _Recurrent(Cell):
@@ -34,13 +35,9 @@ class _Recurrent(Cell):
 
     Args:
         input_size: Extent of the input's last axis.
-        hidden_size: Extent of the hidden state.
-        num_layers: Layers, one over the other.
-        has_bias: Whether there are biases.
         batch_first: Whether the input is (batch, steps, input_size) and not (steps, batch, input_size).
         dropout: What training drops between layers.
         bidirectional: Whether a second cell reads the sequence from its end.
-        dtype: Element type of the parameters.
     """
 
     kind = ""
@@ -193,14 +190,7 @@ class LSTM(_Recurrent):
 
 
 class _RecurrentCell(Cell):
-    """The base of the three cells.
-
-    Args:
-        input_size: Extent of the input's last axis.
-        hidden_size: Extent of the hidden state.
-        has_bias: Whether there are biases.
-        dtype: Element type of the parameters.
-    """
+    """The base of the three cells."""
 
     gates = 1
 
@@ -285,7 +275,6 @@ class MultiheadAttention(Cell):
         kdim: Extent of the keys' last axis; by default ``embed_dim``.
         vdim: Extent of the values' last axis; by default ``embed_dim``.
         batch_first: Whether tensors are (batch, steps, channels) and not (steps, batch, channels).
-        dtype: Element type of the parameters.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, has_bias: bool = True,
@@ -452,22 +441,14 @@ def _added(mask: Tensor, dtype: str) -> Tensor:
     return ops.where(mask, never, zero)
 
 
-Mask = Tensor | None
-
-
 class _Layer(Cell):
     """The base of encoder and decoder layers.
 
     Args:
-        d_model: Channels.
-        nhead: Heads of the attention.
         dim_feedforward: Channels between the two dense layers.
-        dropout: The probability that training drops an element.
         activation: ``relu`` or ``gelu``, the function or the cell of that name.
-        layer_norm_eps: Added to variances.
         batch_first: Whether tensors are (batch, steps, channels) and not (steps, batch, channels).
         norm_first: Whether normalization comes before each block and not after it.
-        dtype: Element type of the parameters.
     """
 
     attentions: tuple[str, ...] = ("self_attn",)
@@ -590,19 +571,12 @@ class Transformer(Cell):
     """An encoder and a decoder.
 
     Args:
-        d_model: Channels.
-        nhead: Heads of the attention.
-        num_encoder_layers: Layers of the encoder.
-        num_decoder_layers: Layers of the decoder.
         dim_feedforward: Channels between the two dense layers of each.
-        dropout: The probability that training drops an element.
         activation: ``relu`` or ``gelu``, the function or the cell of that name.
         custom_encoder: A cell to take instead of the encoder.
         custom_decoder: A cell to take instead of the decoder.
-        layer_norm_eps: Added to variances.
         batch_first: Whether tensors are (batch, steps, channels) and not (steps, batch, channels).
         norm_first: Whether normalization comes before each block and not after it.
-        dtype: Element type of the parameters.
     """
 
     def __init__(self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,

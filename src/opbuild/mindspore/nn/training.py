@@ -110,12 +110,7 @@ def _depths(grads: Sequence[Tensor]) -> list[int]:
 
 
 class WithLossCell(Cell):
-    """A network and its loss: ``construct(data, label)`` gives the loss.
-
-    Args:
-        backbone: The network.
-        loss_fn: The loss, of what the network gives and the label.
-    """
+    """A network and its loss: ``construct(data, label)`` gives the loss."""
 
     def __init__(self, backbone: Cell, loss_fn: Any) -> None:
         super().__init__(auto_prefix=False)
@@ -151,7 +146,6 @@ class ForwardValueAndGrad(Cell):
     """A network and its gradients: ``construct(*inputs)`` gives the network's outputs, and the gradients.
 
     Args:
-        network: A network that gives a loss.
         weights: The parameters to differentiate by, with ``get_by_list``; default: those of the network.
         get_all: Whether to differentiate by all inputs; else by the first one.
         get_by_list: Whether to differentiate by parameters: instead of the first input, or beside all.
@@ -190,7 +184,6 @@ class TrainOneStepCell(Cell):
 
     Args:
         network: A network that gives a loss, such as ``WithLossCell``.
-        optimizer: What changes the parameters.
         sens: What the loss is multiplied by before its gradients are taken.
         return_grad: Whether to return the gradients by name, behind the loss.
     """
@@ -226,12 +219,7 @@ class TrainOneStepCell(Cell):
 
 
 def all_finite(inputs: Any, status: Any = None) -> Tensor:
-    """Return whether no element of any tensor is infinite or no number.
-
-    Args:
-        inputs: Tensors.
-        status: Kept for programs that give it.
-    """
+    """Return whether no element of any tensor is infinite or no number."""
     tensors = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     return reduce(ops.logical_and, [ops.all(ops.isfinite(each)) for each in tensors])
 
@@ -245,13 +233,7 @@ def changed_scale(scale: Any, count: Any, finite: Any, factor: float, window: in
 
 
 class DynamicLossScaleUpdateCell(Cell):
-    """Changes a loss scale: divided at an overflow, multiplied after ``scale_window`` steps without one.
-
-    Args:
-        loss_scale_value: The first scale.
-        scale_factor: The factor.
-        scale_window: The number of steps.
-    """
+    """Changes a loss scale: divided at an overflow, multiplied after ``scale_window`` steps without one."""
 
     def __init__(self, loss_scale_value: float, scale_factor: float, scale_window: int) -> None:
         super().__init__()
@@ -297,8 +279,6 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
     """One step of training with a scaled loss; parameters and states stay as they are where gradients overflow.
 
     Args:
-        network: A network that gives a loss.
-        optimizer: What changes the parameters.
         scale_sense: A cell that changes the scale, such as ``DynamicLossScaleUpdateCell``; or a scale, a tensor.
     """
 

@@ -17,58 +17,13 @@ from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in, one_of
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit, on_data, symbol_of
+from opbuild.mindspore.ops import shaping
 from opbuild.mindspore.ops.arithmetic import as_operand, div, less, maximum, mul, neg, where
 from opbuild.mindspore.ops.declaration import formula, named, need_tensor, of_tensor, spelled
-from opbuild.mindspore.ops.shaping import (
-    arange,
-    broadcast_to,
-    concat,
-    cut,
-    expand_dims,
-    flip,
-    gather,
-    in_range,
-    ints,
-    meshgrid,
-    moveaxis,
-    pad,
-    ravel,
-    repeat_interleave,
-    reshape,
-    reshaped,
-    squeeze,
-    stack,
-    swapaxes,
-    transpose,
-)
 from opbuild.mindspore.parameter import Parameter, need_states
 from opbuild.mindspore.tensor import Tensor
 
-t = formula("a matrix transposed; vectors as they are",
-            of_tensor(lambda input: transpose(input, (1, 0)) if input.ndim == 2 else input))  # fmt: skip
-numel = formula("the number of elements", of_tensor(lambda input: input.size))
-column_stack = formula(
-    "tensors joined along axis 1; vectors are columns",
-    lambda tensors: concat([reshaped(item, (item.size, 1)) if item.ndim < 2 else item for item in tensors], 1),
-)  # fmt: skip
-dstack = formula("tensors joined along axis 2", lambda tensors: concat([_at_least(item, 3) for item in tensors], 2))
-row_stack = formula("tensors joined along axis 0; vectors are rows",
-                    lambda tensors: concat([_at_least(item, 2) for item in tensors], 0))  # fmt: skip
-expand_as = formula("the tensor repeated to the shape of another",
-                    lambda input, other: broadcast_to(input, need_tensor(other, "expand_as").shape))  # fmt: skip
-view_as = formula("the elements in the shape of another tensor",
-                  lambda input, other: reshape(input, need_tensor(other, "view_as").shape))  # fmt: skip
-diag = formula("zeros with a tensor on the diagonal: of a vector a matrix, in general twice the axes",
-               of_tensor(lambda input: reshaped(diag_embed(ravel(input)), input.shape * 2)))  # fmt: skip
-diagflat = formula("a matrix with all elements on a diagonal",
-                   of_tensor(lambda input, offset=0: diag_embed(ravel(input), offset)))  # fmt: skip
-repeat_elements = formula("the tensor with each slice along ``axis`` repeated",
-                          lambda x, rep, axis=0: repeat_interleave(x, rep, axis))  # fmt: skip
-
-
-adjoint = spelled(swapaxes, "Return the tensor with its last two axes exchanged.", {"axis0": -1, "axis1": -2},
-                  x="input")  # fmt: skip
-swapdims = spelled(swapaxes, dim0="axis0", dim1="axis1")
+_ALIGNMENTS = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")
 
 
 def _at_least(tensor: Tensor, rank: int) -> Tensor:
@@ -76,7 +31,7 @@ def _at_least(tensor: Tensor, rank: int) -> Tensor:
     if tensor.ndim >= rank:
         return tensor
     shapes = {0: (1,) * rank, 1: (1,) * (rank - 1) + tensor.shape, 2: (*tensor.shape, 1)}
-    return reshaped(tensor, (1, tensor.size, 1) if (tensor.ndim, rank) == (1, 3) else shapes[tensor.ndim])
+    return shaping.reshaped(tensor, (1, tensor.size, 1) if (tensor.ndim, rank) == (1, 3) else shapes[tensor.ndim])
 
 
 def _each_at_least(rank: int) -> Callable[[Any], Any]:
@@ -85,12 +40,6 @@ def _each_at_least(rank: int) -> Callable[[Any], Any]:
         return [_at_least(item, rank) for item in inputs] if several else _at_least(inputs, rank)
 
     return formula(f"tensors of at least {rank} dimension{'s'[: rank - 1]}", function)
-
-
-atleast_1d, atleast_2d, atleast_3d = (_each_at_least(rank) for rank in (1, 2, 3))
-
-
-vstack = spelled(row_stack, inputs="tensors")
 
 
 def tensor_split(input: Any, indices_or_sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
@@ -105,7 +54,7 @@ def tensor_split(input: Any, indices_or_sections: Any, axis: int = 0) -> tuple[T
     else:
         bounds = [0, *(min(item + extent * (item < 0), extent) for item in indices_or_sections), extent]
     pairs = itertools.pairwise(bounds)
-    return tuple(cut(tensor, [start], [max(start, end)], [place], [1]) for start, end in pairs)
+    return tuple(shaping.cut(tensor, [start], [max(start, end)], [place], [1]) for start, end in pairs)
 
 
 def hsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
@@ -113,22 +62,15 @@ def hsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return tensor_split(input, indices_or_sections, 1 if need_tensor(input, "hsplit").ndim > 1 else 0)
 
 
-vsplit = spelled(tensor_split, "Return parts along axis 0.", {"axis": 0})
-dsplit = spelled(tensor_split, "Return parts along axis 2.", {"axis": 2})
-fliplr = spelled(flip, "Return the tensor with axis 1 reversed.", {"dims": (1,)})
-flipud = spelled(flip, "Return the tensor with axis 0 reversed.", {"dims": (0,)})
-reverse = spelled(flip, x="input", axis="dims")
-
-
 def rot90(input: Any, k: int, dims: Any) -> Tensor:
     """Return the tensor turned ``k`` times by 90 degrees from one axis to another."""
-    first, second = ints(dims, "dims")
+    first, second = shaping.ints(dims, "dims")
     turns = k % 4
     if turns == 1:
-        return swapaxes(flip(input, (second,)), first, second)
+        return shaping.swapaxes(shaping.flip(input, (second,)), first, second)
     if turns == 3:
-        return flip(swapaxes(input, first, second), (second,))
-    return flip(input, (first, second)) if turns else need_tensor(input, "rot90")
+        return shaping.flip(shaping.swapaxes(input, first, second), (second,))
+    return shaping.flip(input, (first, second)) if turns else need_tensor(input, "rot90")
 
 
 def fills(x: Any, value: Any) -> Tensor:
@@ -140,7 +82,7 @@ def fills(x: Any, value: Any) -> Tensor:
 
 def range(start: Any, end: Any, step: Any, maxlen: int = 1000000) -> Tensor:
     """Return numbers from ``start`` to below ``end``."""
-    return arange(*(item.item() if isinstance(item, Tensor) else item for item in (start, end, step)))
+    return shaping.arange(*(item.item() if isinstance(item, Tensor) else item for item in (start, end, step)))
 
 
 def _mask(rows: int, columns: int, offset: int) -> Any:
@@ -152,21 +94,21 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tenso
     tensor = need_tensor(input, "diagonal")
     first, second = axis_in(dim1, tensor.ndim, "diagonal"), axis_in(dim2, tensor.ndim, "diagonal")
     rest = [axis for axis in np.arange(tensor.ndim).tolist() if axis not in (first, second)]
-    ordered = transpose(tensor, (*rest, first, second))
+    ordered = shaping.transpose(tensor, (*rest, first, second))
     rows, columns = ordered.shape[-2:]
     places = np.flatnonzero(_mask(rows, columns, offset))
-    flat = reshaped(ordered, (*ordered.shape[:-2], rows * columns))
+    flat = shaping.reshaped(ordered, (*ordered.shape[:-2], rows * columns))
     if not places.size:
-        return cut(flat, [0], [0], [flat.ndim - 1], [1])
-    return gather(flat, Tensor.of(places), flat.ndim - 1)
+        return shaping.cut(flat, [0], [0], [flat.ndim - 1], [1])
+    return shaping.gather(flat, Tensor.of(places), flat.ndim - 1)
 
 
 def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Return zeros with the last axis of the tensor on the diagonal of two new axes."""
     tensor = need_tensor(input, "diag_embed")
     rank, extent = tensor.ndim + 1, tensor.shape[-1]
-    square = broadcast_to(expand_dims(tensor, -2), (*tensor.shape[:-1], extent, extent))
-    spread = pad(square, (max(offset, 0), max(-offset, 0), max(-offset, 0), max(offset, 0)))
+    square = shaping.broadcast_to(shaping.expand_dims(tensor, -2), (*tensor.shape[:-1], extent, extent))
+    spread = shaping.pad(square, (max(offset, 0), max(-offset, 0), max(-offset, 0), max(offset, 0)))
     matrix = where(
         Tensor.of(_mask(spread.shape[-2], spread.shape[-1], offset)), spread, Tensor.of(np.zeros((), tensor.type.dtype))
     )
@@ -174,14 +116,14 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     order = np.arange(rank - 2).tolist()
     for place, axis in sorted([(first, rank - 2), (second, rank - 1)]):
         order.insert(place, axis)
-    return transpose(matrix, order)
+    return shaping.transpose(matrix, order)
 
 
 def diag_part(input: Any) -> Tensor:
     """Return the diagonal of a tensor whose first half of axes has the extents of the second."""
     tensor = need_tensor(input, "DiagPart")
     half = tensor.shape[: tensor.ndim // 2]
-    return reshaped(diagonal(reshaped(tensor, (prod(half), prod(half)))), half)
+    return shaping.reshaped(diagonal(shaping.reshaped(tensor, (prod(half), prod(half)))), half)
 
 
 def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -193,7 +135,7 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
     for axis in (first, second):
         amounts[2 * (tensor.ndim - 1 - axis) + 1] = tensor.shape[axis] - placed.shape[axis]
     inside = tuple(slice(extent) for extent in tensor.shape)
-    placed = pad(placed[inside], [max(amount, 0) for amount in amounts])  # type: ignore[index]
+    placed = shaping.pad(placed[inside], [max(amount, 0) for amount in amounts])  # type: ignore[index]
     shape = [1] * tensor.ndim
     shape[first], shape[second] = tensor.shape[first], tensor.shape[second]
     mask = _mask(tensor.shape[first], tensor.shape[second], offset)
@@ -207,16 +149,16 @@ def block_diag(*inputs: Any) -> Tensor:
     width = sum(item.shape[1] for item in blocks)
     rows, before = [], 0
     for item in blocks:
-        rows.append(pad(item, (before, width - before - item.shape[1])))
+        rows.append(shaping.pad(item, (before, width - before - item.shape[1])))
         before += item.shape[1]
-    return concat(rows, 0)
+    return shaping.concat(rows, 0)
 
 
 def cartesian_prod(*inputs: Any) -> Tensor:
     """Return all combinations of one element from each vector, a row each."""
     if len(inputs) == 1:
         return need_tensor(inputs[0], "cartesian_prod")
-    return stack([ravel(item) for item in meshgrid(*inputs, indexing="ij")], -1)
+    return shaping.stack([shaping.ravel(item) for item in shaping.meshgrid(*inputs, indexing="ij")], -1)
 
 
 def matrix_band_part(x: Any, lower: Any, upper: Any) -> Tensor:
@@ -245,14 +187,14 @@ def vander(x: Any, N: int | None = None) -> Tensor:
     powers = [Tensor.of(np.ones(tensor.shape, tensor.type.dtype))]
     for _ in np.arange(count - 1):
         powers.append(mul(powers[-1], tensor))
-    return stack(powers[:count][::-1], -1)
+    return shaping.stack(powers[:count][::-1], -1)
 
 
 def sequence_mask(lengths: Any, maxlen: int | None = None) -> Tensor:
     """Return, along a new last axis, whether each place is before the length."""
     tensor = need_tensor(lengths, "sequence_mask")
     count = int(tensor.asnumpy().max()) if maxlen is None else int(maxlen)
-    return less(Tensor.of(np.arange(count)), expand_dims(cast(tensor, "int64"), -1))
+    return less(Tensor.of(np.arange(count)), shaping.expand_dims(cast(tensor, "int64"), -1))
 
 
 def reverse_sequence(x: Any, seq_lengths: Any, seq_dim: int, batch_dim: int = 0) -> Tensor:
@@ -281,17 +223,9 @@ def strided_slice(input_x: Any, begin: Any, end: Any, strides: Any, begin_mask: 
             starts[index] = 0 if step > 0 else input_x.shape[index]
         if end_mask >> index & 1:
             ends[index] = input_x.shape[index] if step > 0 else -(2**31)
-    result = cut(input_x, starts, ends, axes, steps)
+    result = shaping.cut(input_x, starts, ends, axes, steps)
     gone = tuple(index for index in axes if shrink_axis_mask >> index & 1)
-    return squeeze(result, gone) if gone else result
-
-
-_ALIGNMENTS = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")
-
-matrix_set_diag = formula(
-    "matrices with the diagonals ``k`` replaced",
-    on_data(lambda x, diagonal, k=0, align="RIGHT_LEFT": _filled(x.copy(), diagonal, k, align)),
-)  # fmt: skip
+    return shaping.squeeze(result, gone) if gone else result
 
 
 def _bounds(k: Any) -> tuple[int, int]:
@@ -351,16 +285,6 @@ def matrix_diag(x: Any, k: Any = 0, num_rows: Any = -1, num_cols: Any = -1, padd
     return _filled(np.full((*front, rows, columns), padding_value, x.dtype), x, k, align)
 
 
-nonzero = formula(
-    "the places of elements that are not 0: a row (int64) each, or with ``as_tuple`` a vector an axis",
-    on_data(lambda input, *, as_tuple=False: tuple(np.nonzero(input)) if as_tuple else np.argwhere(input)),
-)  # fmt: skip
-argwhere = formula("the places of elements that are not 0, a row (int64) each",
-                   on_data(lambda input: np.argwhere(input)))  # fmt: skip
-invert_permutation = formula("the permutation that undoes another, as a tuple",
-                             on_data(lambda input_x: tuple(int(place) for place in np.argsort(input_x))))  # fmt: skip
-
-
 @on_data
 def masked_select(input: Any, mask: Any) -> Any:
     """Return the elements where ``mask`` is true, as a vector."""
@@ -408,11 +332,7 @@ def unique_consecutive(
 ) -> Any:
     """Return the elements (or slices along ``dim``) without those equal to the one before.
 
-    Args:
-        input: A tensor.
-        return_inverse: Return the place of each element among the results too.
-        return_counts: Return how often each result repeats too.
-        dim: None for the flattened tensor.
+    If asked, the place of each element among the results and how often each result repeats come too.
     """
     rows = np.moveaxis(input, dim, 0) if dim is not None else input.reshape(-1)
     flat = rows.reshape(len(rows), -1) if rows.size else rows.reshape(len(rows), 0)
@@ -513,10 +433,6 @@ def segment(name: str, function: Any, empty: float) -> Any:
     return reduced
 
 
-scatter = formula("``tensor_scatter_elements(input, index, src, axis)``",
-                  lambda input, axis, index, src: tensor_scatter_elements(input, index, src, axis))  # fmt: skip
-
-
 def _indices_of(value: Any, name: str) -> Tensor:
     tensor = Tensor(value) if isinstance(value, (int, list, tuple)) else need_tensor(value, name)
     return cast(tensor, "int64")
@@ -542,11 +458,6 @@ def _tensor_scatter(how: str) -> Callable[[Any, Any, Any], Tensor]:
 
     doc = f"Return the tensor with ``updates`` combined ({how}) at the places that ``indices`` names."
     return named(function, f"tensor_scatter_{how}", doc)
-
-
-tensor_scatter_add, tensor_scatter_sub = _tensor_scatter("add"), _tensor_scatter("sub")
-tensor_scatter_mul, tensor_scatter_div = _tensor_scatter("mul"), _tensor_scatter("div")
-tensor_scatter_max, tensor_scatter_min = _tensor_scatter("max"), _tensor_scatter("min")
 
 
 def replaced(target: Any, result: Tensor, name: str) -> Tensor:
@@ -583,25 +494,13 @@ def _scatter_nd(how: str, label: str) -> Callable[..., Tensor]:
     return named(function, label, doc)
 
 
-scatter_nd_update = _scatter_nd("none", "scatter_nd_update")
-scatter_nd_add, scatter_nd_sub = _scatter_nd("add", "scatter_nd_add"), _scatter_nd("sub", "scatter_nd_sub")
-scatter_nd_mul, scatter_nd_div = _scatter_nd("mul", "scatter_nd_mul"), _scatter_nd("div", "scatter_nd_div")
-scatter_nd_max, scatter_nd_min = _scatter_nd("max", "scatter_nd_max"), _scatter_nd("min", "scatter_nd_min")
-
-
 def _scatter_rows(how: str, label: str) -> Callable[..., Tensor]:
     def function(input_x: Any, indices: Any, updates: Any) -> Tensor:
-        rows = expand_dims(_indices_of(indices, label), -1)
+        rows = shaping.expand_dims(_indices_of(indices, label), -1)
         return replaced(input_x, at_vectors(input_x, rows, updates, how, label), label)
 
     doc = f"Combine ({label[8:]}) ``updates`` into the rows of a parameter that ``indices`` names."
     return named(function, label, doc)
-
-
-scatter_update = _scatter_rows("none", "scatter_update")
-scatter_add, scatter_sub = _scatter_rows("add", "scatter_add"), _scatter_rows("sub", "scatter_sub")
-scatter_mul, scatter_div = _scatter_rows("mul", "scatter_mul"), _scatter_rows("div", "scatter_div")
-scatter_max, scatter_min = _scatter_rows("max", "scatter_max"), _scatter_rows("min", "scatter_min")
 
 
 def tensor_scatter_elements(input_x: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "none") -> Tensor:
@@ -616,20 +515,15 @@ def tensor_scatter_elements(input_x: Any, indices: Any, updates: Any, axis: int 
     return emit("ScatterElements", tensor, places, cast(values, tensor.type.dtype), axis=place, reduction=reduction)
 
 
-scatter_add_with_axis = spelled(tensor_scatter_elements,
-                                "Return the tensor with elements added at their indices along ``axis``.",
-                                {"reduction": "add"}, update="updates")  # fmt: skip
-
-
 def along(tensor: Any, axis: int, index: Any, values: Any, how: str, name: str) -> Tensor:
     """Return the tensor with slices along ``axis`` replaced by, or combined with, those of ``values``."""
     target = need_tensor(tensor, name)
     place = axis_in(axis, target.ndim, name)
     places = _indices_of(index, name)
-    rows = reshaped(places, (places.size, 1))
-    front = moveaxis(target, place, 0)
-    updates = moveaxis(values, place, 0)
-    return moveaxis(at_vectors(front, rows, updates, how, name), 0, place)
+    rows = shaping.reshaped(places, (places.size, 1))
+    front = shaping.moveaxis(target, place, 0)
+    updates = shaping.moveaxis(values, place, 0)
+    return shaping.moveaxis(at_vectors(front, rows, updates, how, name), 0, place)
 
 
 def index_add(x: Any, indices: Any, y: Any, axis: int, use_lock: bool = True, check_index_bound: bool = True) -> Tensor:
@@ -650,27 +544,17 @@ def index_fill(x: Any, axis: Any, index: Any, value: Any) -> Tensor:
     shape = list(tensor.shape)
     shape[place] = _indices_of(index, "index_fill").size
     number = as_operand(value, tensor.type.dtype)
-    values = broadcast_to(number if isinstance(number, Tensor) else Tensor.of(number), shape)
+    values = shaping.broadcast_to(number if isinstance(number, Tensor) else Tensor.of(number), shape)
     return along(tensor, place, index, values, "none", "index_fill")
-
-
-def _inplace(how: str, name: str, what: str) -> Callable[[Any, Any, Any], Tensor]:
-    def function(x: Any, v: Any, indices: Any) -> Tensor:
-        return along(x, 0, indices, v, how, name)
-
-    return formula(f"the tensor with {what}", function)
-
-
-inplace_update = _inplace("none", "inplace_update", "the rows that ``indices`` names replaced by ``v``")
-inplace_add = _inplace("add", "inplace_add", "``v`` added to the rows that ``indices`` names")
-inplace_sub = _inplace("sub", "inplace_sub", "``v`` subtracted from the rows that ``indices`` names")
 
 
 def select_scatter(input: Any, src: Any, axis: int, index: int) -> Tensor:
     """Return the tensor with the slice at ``index`` along ``axis`` replaced by ``src``."""
     tensor = need_tensor(input, "select_scatter")
     place = axis_in(axis, tensor.ndim, "select_scatter")
-    return along(tensor, place, [index % tensor.shape[place]], expand_dims(src, place), "none", "select_scatter")
+    return along(
+        tensor, place, [index % tensor.shape[place]], shaping.expand_dims(src, place), "none", "select_scatter"
+    )
 
 
 def slice_scatter(input: Any, src: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
@@ -711,11 +595,6 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: Any = False) ->
     return result
 
 
-segment_sum, segment_mean = segment("segment_sum", np.sum, 0), segment("segment_mean", np.mean, 0)
-segment_prod = segment("segment_prod", np.prod, 1)
-segment_max, segment_min = segment("segment_max", np.max, 0), segment("segment_min", np.min, 0)
-
-
 def _limit(dtype: str, greatest: bool) -> Any:
     kind = float_limits(dtype) if is_float(dtype) else np.iinfo(dtype)
     return kind.max if greatest else kind.min
@@ -727,9 +606,9 @@ def _unsorted(how: str, first: Callable[[str], Any], label: str) -> Callable[[An
         rest, dtype = tensor.shape[ids.ndim :], tensor.type.dtype
         count = int(num_segments)
         empty = Tensor.of(np.full((count + 1, *rest), first(dtype), dtype))
-        rows = reshaped(tensor, (ids.size, *rest))
-        places = cast(reshaped(ids, (ids.size, 1)), "int64")
-        inside = in_range(maximum(places, 0), count)
+        rows = shaping.reshaped(tensor, (ids.size, *rest))
+        places = cast(shaping.reshaped(ids, (ids.size, 1)), "int64")
+        inside = shaping.in_range(maximum(places, 0), count)
         places = where(less(places, 0), count, inside)  # what is negative belongs to no segment
         found: Tensor = at_vectors(empty, places, rows, how, label)[:count]  # type: ignore[index]
         return found
@@ -738,6 +617,82 @@ def _unsorted(how: str, first: Callable[[str], Any], label: str) -> Callable[[An
     return named(function, label, doc)
 
 
+segment_sum, segment_mean = segment("segment_sum", np.sum, 0), segment("segment_mean", np.mean, 0)
+segment_prod = segment("segment_prod", np.prod, 1)
+segment_max, segment_min = segment("segment_max", np.max, 0), segment("segment_min", np.min, 0)
+
+
+t = formula("a matrix transposed; vectors as they are",
+            of_tensor(lambda input: shaping.transpose(input, (1, 0)) if input.ndim == 2 else input))  # fmt: skip
+numel = formula("the number of elements", of_tensor(lambda input: input.size))
+column_stack = formula(
+    "tensors joined along axis 1; vectors are columns",
+    lambda tensors: shaping.concat(
+        [shaping.reshaped(item, (item.size, 1)) if item.ndim < 2 else item for item in tensors], 1),
+)  # fmt: skip
+dstack = formula(
+    "tensors joined along axis 2", lambda tensors: shaping.concat([_at_least(item, 3) for item in tensors], 2)
+)
+row_stack = formula("tensors joined along axis 0; vectors are rows",
+                    lambda tensors: shaping.concat([_at_least(item, 2) for item in tensors], 0))  # fmt: skip
+expand_as = formula(
+    "the tensor repeated to the shape of another",
+    lambda input, other: shaping.broadcast_to(input, need_tensor(other, "expand_as").shape),
+)  # fmt: skip
+view_as = formula("the elements in the shape of another tensor",
+                  lambda input, other: shaping.reshape(input, need_tensor(other, "view_as").shape))  # fmt: skip
+diag = formula(
+    "zeros with a tensor on the diagonal: of a vector a matrix, in general twice the axes",
+    of_tensor(lambda input: shaping.reshaped(diag_embed(shaping.ravel(input)), input.shape * 2)),
+)  # fmt: skip
+diagflat = formula("a matrix with all elements on a diagonal",
+                   of_tensor(lambda input, offset=0: diag_embed(shaping.ravel(input), offset)))  # fmt: skip
+repeat_elements = formula("the tensor with each slice along ``axis`` repeated",
+                          lambda x, rep, axis=0: shaping.repeat_interleave(x, rep, axis))  # fmt: skip
+adjoint = spelled(shaping.swapaxes, "Return the tensor with its last two axes exchanged.", {"axis0": -1, "axis1": -2},
+                  x="input")  # fmt: skip
+swapdims = spelled(shaping.swapaxes, dim0="axis0", dim1="axis1")
+atleast_1d, atleast_2d, atleast_3d = (_each_at_least(rank) for rank in (1, 2, 3))
+vstack = spelled(row_stack, inputs="tensors")
+vsplit = spelled(tensor_split, "Return parts along axis 0.", {"axis": 0})
+dsplit = spelled(tensor_split, "Return parts along axis 2.", {"axis": 2})
+fliplr = spelled(shaping.flip, "Return the tensor with axis 1 reversed.", {"dims": (1,)})
+flipud = spelled(shaping.flip, "Return the tensor with axis 0 reversed.", {"dims": (0,)})
+reverse = spelled(shaping.flip, x="input", axis="dims")
+matrix_set_diag = formula(
+    "matrices with the diagonals ``k`` replaced",
+    on_data(lambda x, diagonal, k=0, align="RIGHT_LEFT": _filled(x.copy(), diagonal, k, align)),
+)  # fmt: skip
+nonzero = formula(
+    "the places of elements that are not 0: a row (int64) each, or with ``as_tuple`` a vector an axis",
+    on_data(lambda input, *, as_tuple=False: tuple(np.nonzero(input)) if as_tuple else np.argwhere(input)),
+)  # fmt: skip
+argwhere = formula("the places of elements that are not 0, a row (int64) each",
+                   on_data(lambda input: np.argwhere(input)))  # fmt: skip
+invert_permutation = formula("the permutation that undoes another, as a tuple",
+                             on_data(lambda input_x: tuple(int(place) for place in np.argsort(input_x))))  # fmt: skip
+scatter = formula("``tensor_scatter_elements(input, index, src, axis)``",
+                  lambda input, axis, index, src: tensor_scatter_elements(input, index, src, axis))  # fmt: skip
+tensor_scatter_add, tensor_scatter_sub = _tensor_scatter("add"), _tensor_scatter("sub")
+tensor_scatter_mul, tensor_scatter_div = _tensor_scatter("mul"), _tensor_scatter("div")
+tensor_scatter_max, tensor_scatter_min = _tensor_scatter("max"), _tensor_scatter("min")
+scatter_nd_update = _scatter_nd("none", "scatter_nd_update")
+scatter_nd_add, scatter_nd_sub = _scatter_nd("add", "scatter_nd_add"), _scatter_nd("sub", "scatter_nd_sub")
+scatter_nd_mul, scatter_nd_div = _scatter_nd("mul", "scatter_nd_mul"), _scatter_nd("div", "scatter_nd_div")
+scatter_nd_max, scatter_nd_min = _scatter_nd("max", "scatter_nd_max"), _scatter_nd("min", "scatter_nd_min")
+scatter_update = _scatter_rows("none", "scatter_update")
+scatter_add, scatter_sub = _scatter_rows("add", "scatter_add"), _scatter_rows("sub", "scatter_sub")
+scatter_mul, scatter_div = _scatter_rows("mul", "scatter_mul"), _scatter_rows("div", "scatter_div")
+scatter_max, scatter_min = _scatter_rows("max", "scatter_max"), _scatter_rows("min", "scatter_min")
+scatter_add_with_axis = spelled(tensor_scatter_elements,
+                                "Return the tensor with elements added at their indices along ``axis``.",
+                                {"reduction": "add"}, update="updates")  # fmt: skip
+inplace_update = formula("the tensor with the rows that ``indices`` names replaced by ``v``",
+                         lambda x, v, indices: along(x, 0, indices, v, "none", "inplace_update"))  # fmt: skip
+inplace_add = formula("the tensor with ``v`` added to the rows that ``indices`` names",
+                      lambda x, v, indices: along(x, 0, indices, v, "add", "inplace_add"))  # fmt: skip
+inplace_sub = formula("the tensor with ``v`` subtracted from the rows that ``indices`` names",
+                      lambda x, v, indices: along(x, 0, indices, v, "sub", "inplace_sub"))  # fmt: skip
 unsorted_segment_sum = _unsorted("add", lambda dtype: 0, "unsorted_segment_sum")
 unsorted_segment_prod = _unsorted("mul", lambda dtype: 1, "unsorted_segment_prod")
 unsorted_segment_max = _unsorted("max", lambda dtype: _limit(dtype, False), "unsorted_segment_max")

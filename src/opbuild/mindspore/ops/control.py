@@ -23,12 +23,6 @@ from opbuild.mindspore.ops.declaration import Primitive, formula, need_tensor, o
 from opbuild.mindspore.ops.shaping import zeros_like
 from opbuild.mindspore.tensor import Tensor
 
-depend = formula("``value``; ``expr`` was computed before, since Python runs in order", lambda value, expr: value)
-stop_gradient = formula(
-    "the tensor, through which no gradient flows back",
-    of_tensor(lambda value: emit("Identity", value, stop_gradient=1) if current() is not None else value),
-)  # fmt: skip
-
 
 def assign(variable: Any, value: Any) -> Tensor:
     """Give a parameter new elements and return it."""
@@ -176,22 +170,16 @@ class Broadcast(Primitive):
         return tuple(_together(self.name, tensor, root=self.root_rank) for tensor in input_x)
 
 
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    "tensor": lambda value: isinstance(value, Tensor),
-    "bool": lambda value: isinstance(value, bool),
-    "number": lambda value: isinstance(value, numbers.Number) and not isinstance(value, bool),
-    "int": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "float": lambda value: isinstance(value, float),
-    "string": lambda value: isinstance(value, str),
-    "none": lambda value: value is None,
-    "typenone": lambda value: value is None,
-    "tuple": lambda value: isinstance(value, tuple),
-    "list": lambda value: isinstance(value, list),
-    "dictionary": lambda value: isinstance(value, dict),
-    "function": callable,
-    "type": lambda value: isinstance(value, Type),
-}
+_KINDS: dict[str, Any] = {
+    "tensor": Tensor, "bool": bool, "number": numbers.Number, "int": int, "float": float, "string": str,
+    "none": type(None), "typenone": type(None), "tuple": tuple, "list": list, "dictionary": dict, "function": Callable,
+    "type": Type,
+}  # fmt: skip
 """Types as ``MultitypeFuncGraph.register`` is given them, in lower case."""
+
+
+def _is(value: Any, kind: str) -> bool:
+    return isinstance(value, _KINDS[kind]) and not (isinstance(value, bool) and kind in ("number", "int"))
 
 
 class MultitypeFuncGraph:
@@ -232,7 +220,7 @@ class MultitypeFuncGraph:
             ArgumentTypeError: If there is none.
         """
         for kinds, function in self._entries:
-            if len(kinds) == len(args) and all(_KINDS[kind](arg) for kind, arg in zip(kinds, args, strict=True)):
+            if len(kinds) == len(args) and all(map(_is, args, kinds)):
                 return function(*args)
         given = ", ".join(type(arg).__name__ for arg in args)
         raise ArgumentTypeError(f"{self.name} has no function for ({given})", "register one")
@@ -336,5 +324,11 @@ def _flowing(
 
     return flow
 
+
+depend = formula("``value``; ``expr`` was computed before, since Python runs in order", lambda value, expr: value)
+stop_gradient = formula(
+    "the tensor, through which no gradient flows back",
+    of_tensor(lambda value: emit("Identity", value, stop_gradient=1) if current() is not None else value),
+)  # fmt: skip
 
 names.export(vars(), but="with_own_gradient")

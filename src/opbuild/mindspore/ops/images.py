@@ -157,9 +157,6 @@ def padding(x: Any, pad_dim_size: int = 8) -> Tensor:
     return pad(tensor, (0, pad_dim_size - 1))
 
 
-upsample = spelled(interpolate)
-
-
 def affine_grid(theta: Any, size: Any, align_corners: bool = False) -> Tensor:
     """Return the points, for ``grid_sample``, that an affine map of each sample takes the places of an image from."""
     matrix = need_tensor(theta, "affine_grid")
@@ -308,10 +305,7 @@ def batch_to_space_nd(input_x: Any, block_shape: Any, crops: Any) -> Tensor:
 def iou(anchor_boxes: Any, gt_boxes: Any, mode: str = "iou") -> Tensor:
     """Return the overlap of each box of ``gt_boxes`` (rows) with each of ``anchor_boxes``.
 
-    Args:
-        anchor_boxes: Boxes (x0, y0, x1, y1).
-        gt_boxes: Boxes.
-        mode: ``iou``: divided by the union; ``iof``: by the area of the box of ``gt_boxes``.
+    Boxes are (x0, y0, x1, y1). It is divided by the union, or with mode ``iof`` by the area of the box of ``gt_boxes``.
     """
     one_of(mode, ("iou", "iof"), "the mode of iou")
     first = [expand_dims(item, 0) for item in unstack(need_tensor(anchor_boxes, "iou"), 1)]
@@ -406,6 +400,7 @@ def _hsv_to_rgb(images: Any) -> Any:
     return np.stack([value * (1 - saturation * (1 - share)) for share in shares], -1).astype(images.dtype)
 
 
+upsample = spelled(interpolate)
 RGBToHSV, HSVToRGB = primitive(_rgb_to_hsv), primitive(_hsv_to_rgb)
 
 names.export(vars(), but="depth_to_space im2col nms_with_mask space_to_depth")

@@ -42,11 +42,6 @@ REDUCTIONS = ("mean", "sum", "none")
 LEAST = 1e-12
 """What logarithms of probabilities are taken of at least."""
 
-l1_loss = formula(
-    "``|input - target|``, reduced",
-    lambda input, target, reduction="mean": reduced(absolute(sub(input, target)), reduction, "l1_loss"),
-)  # fmt: skip
-
 
 def reduced(losses: Tensor, reduction: str, name: str) -> Tensor:
     """Return the mean or the sum of losses, or the losses; float16 and bfloat16 are summed as float32."""
@@ -221,26 +216,12 @@ def cosine_embedding_loss(
     return reduced(add(same, other), reduction, "cosine_embedding_loss")
 
 
-margin_ranking_loss = formula(
-    "``max(0, margin - target * (input1 - input2))``, reduced",
-    lambda input1, input2, target, margin=0.0, reduction="mean": reduced(
-        clamp(add(mul(neg(target), sub(input1, input2)), margin), 0.0, None), reduction, "margin_ranking_loss"),
-)  # fmt: skip
-
-
 def hinge_embedding_loss(inputs: Any, targets: Any, margin: float = 1.0, reduction: str = "mean") -> Tensor:
     """Return ``inputs`` where the target is 1, and ``max(0, margin - inputs)`` where it is -1, reduced."""
     x = need_tensor(inputs, "hinge_embedding_loss")
     far = clamp(sub(float(margin), x), 0.0, None)
     losses = add(where(greater(targets, 0), x, 0.0), where(less(targets, 0), far, 0.0))
     return reduced(losses, reduction, "hinge_embedding_loss")
-
-
-soft_margin_loss = formula(
-    "``log(1 + exp(-target * input))``, reduced",
-    lambda input, target, reduction="mean": reduced(
-        emit("Softplus", neg(mul(target, input))), reduction, "soft_margin_loss"),
-)  # fmt: skip
 
 
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: Any = 1.0, p: int = 2, eps: float = 1e-06,
@@ -278,10 +259,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1, we
 def multilabel_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
     """Return the loss of the other classes that come within a margin of 1 of the right ones, reduced.
 
-    Args:
-        input: Scores, (N, C) or (C).
-        target: Of each row the right classes, followed by -1.
-        reduction: ``mean``, ``sum`` or ``none``.
+    Rows of ``target`` list the right classes, followed by -1.
     """
     return multilabel_margin(input, target, reduction)[0]
 
@@ -309,5 +287,20 @@ def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
     losses = losses if weight is None else mul(losses, weight)
     return reduced(mean(losses, -1), reduction, "multilabel_soft_margin_loss")
 
+
+l1_loss = formula(
+    "``|input - target|``, reduced",
+    lambda input, target, reduction="mean": reduced(absolute(sub(input, target)), reduction, "l1_loss"),
+)  # fmt: skip
+margin_ranking_loss = formula(
+    "``max(0, margin - target * (input1 - input2))``, reduced",
+    lambda input1, input2, target, margin=0.0, reduction="mean": reduced(
+        clamp(add(mul(neg(target), sub(input1, input2)), margin), 0.0, None), reduction, "margin_ranking_loss"),
+)  # fmt: skip
+soft_margin_loss = formula(
+    "``log(1 + exp(-target * input))``, reduced",
+    lambda input, target, reduction="mean": reduced(
+        emit("Softplus", neg(mul(target, input))), reduction, "soft_margin_loss"),
+)  # fmt: skip
 
 names.export(vars(), but="multilabel_margin reduced softmax_cross_entropy sparse_softmax_cross_entropy")

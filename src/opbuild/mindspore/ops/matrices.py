@@ -15,64 +15,12 @@ from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit, in_floats, on_data
-from opbuild.mindspore.ops.arithmetic import (
-    abs,
-    add,
-    addn,
-    div,
-    exp,
-    greater,
-    maximum,
-    minimum,
-    mul,
-    neg,
-    not_equal,
-    pow,
-    sqrt,
-    square,
-    sub,
-    where,
-)
+from opbuild.mindspore.ops import arithmetic, shaping
 from opbuild.mindspore.ops.arranging import diagonal
 from opbuild.mindspore.ops.declaration import floating, formula, named, need_tensor, of_tensor, spelled
 from opbuild.mindspore.ops.reduction import Axis, axes_of, bmm, matmul, mv, outer, reduce, scaled_sum
 from opbuild.mindspore.ops.reduction import sum as total
-from opbuild.mindspore.ops.shaping import (
-    broadcast_to,
-    concat,
-    expand_dims,
-    eye,
-    gather,
-    ones_like,
-    ravel,
-    reshaped,
-    roll,
-    swapaxes,
-    transpose,
-)
 from opbuild.mindspore.tensor import Tensor
-
-addbmm = formula(
-    "``beta * input + alpha * sum(batch1 @ batch2)``",
-    lambda input, batch1, batch2, *, beta=1, alpha=1: scaled_sum(input, total(bmm(batch1, batch2), 0), beta, alpha),
-)  # fmt: skip
-addmv = formula("``beta * input + alpha * (mat @ vec)``",
-                lambda input, mat, vec, *, beta=1, alpha=1: scaled_sum(input, mv(mat, vec), beta, alpha))  # fmt: skip
-addr = formula("``beta * x + alpha * outer(vec1, vec2)``",
-               lambda x, vec1, vec2, *, beta=1, alpha=1: scaled_sum(x, outer(vec1, vec2), beta, alpha))  # fmt: skip
-vecdot = formula("the sums of products along ``axis``", lambda x, y, *, axis=-1: total(mul(x, y), axis))
-trace = formula("the sum of the diagonal of a matrix",
-                of_tensor(lambda input: reduce("ReduceSum", diagonal(input), None, False)))  # fmt: skip
-nuclear_norm = formula(
-    "the sum of the singular values of matrices",
-    lambda x, dim=None, keepdim=False: matrix_norm(x, "nuc", (0, 1) if dim is None else dim, keepdim),
-)  # fmt: skip
-normalize = formula(
-    "the tensor divided by its norm of order ``p`` along ``dim``",
-    lambda input, p=2.0, dim=1, eps=1e-12: div(input, maximum(vector_norm(input, p, dim, True), eps)),
-)  # fmt: skip
-dist = formula("the norm of order ``p`` of the difference",
-               lambda input, other, p=2: vector_norm(ravel(sub(input, other)), p))  # fmt: skip
 
 
 def einsum(equation: str, *operands: Any) -> Tensor:
@@ -92,24 +40,26 @@ def batch_dot(x1: Any, x2: Any, axes: Any = None) -> Tensor:
     columns = _last(second, right)
     batch, depth = first.shape[0], first.shape[left]
     result = matmul(
-        reshaped(rows, (batch, rows.size // (batch * depth), depth)),
-        swapaxes(reshaped(columns, (batch, columns.size // (batch * depth), depth)), 1, 2),
+        shaping.reshaped(rows, (batch, rows.size // (batch * depth), depth)),
+        shaping.swapaxes(shaping.reshaped(columns, (batch, columns.size // (batch * depth), depth)), 1, 2),
     )
-    return reshaped(result, (*rows.shape[:-1], *columns.shape[1:-1]) if rows.ndim + columns.ndim > 4 else (batch, 1))
+    return shaping.reshaped(
+        result, (*rows.shape[:-1], *columns.shape[1:-1]) if rows.ndim + columns.ndim > 4 else (batch, 1)
+    )
 
 
 def _last(tensor: Tensor, axis: int) -> Tensor:
-    return transpose(tensor, (*(item for item in range(tensor.ndim) if item != axis), axis))
+    return shaping.transpose(tensor, (*(item for item in range(tensor.ndim) if item != axis), axis))
 
 
 def bidense(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Tensor:
     """Return ``input1 @ weight[k] @ input2`` for each k, plus the bias."""
     first, second = need_tensor(input1, "bidense"), need_tensor(input2, "bidense")
-    rows = reshaped(first, (first.size // first.shape[-1], first.shape[-1]))
-    columns = reshaped(second, (second.size // second.shape[-1], second.shape[-1]))
+    rows = shaping.reshaped(first, (first.size // first.shape[-1], first.shape[-1]))
+    columns = shaping.reshaped(second, (second.size // second.shape[-1], second.shape[-1]))
     result = einsum("bn,anm,bm->ba", rows, weight, columns)
-    result = result if bias is None else add(result, bias)
-    return reshaped(result, (*first.shape[:-1], weight.shape[0]))
+    result = result if bias is None else arithmetic.add(result, bias)
+    return shaping.reshaped(result, (*first.shape[:-1], weight.shape[0]))
 
 
 def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
@@ -119,8 +69,8 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
         dim = next((axis for axis, extent in enumerate(first.shape) if extent == 3), None)
         if dim is None:
             raise ArgumentValueError(f"cross of shape {first.shape}{location()}", "an axis must have size 3")
-    ahead = mul(roll(first, -1, dim), roll(second, -2, dim))
-    return sub(ahead, mul(roll(first, -2, dim), roll(second, -1, dim)))
+    ahead = arithmetic.mul(shaping.roll(first, -1, dim), shaping.roll(second, -2, dim))
+    return arithmetic.sub(ahead, arithmetic.mul(shaping.roll(first, -2, dim), shaping.roll(second, -1, dim)))
 
 
 def kron(input: Any, other: Any) -> Tensor:
@@ -128,11 +78,11 @@ def kron(input: Any, other: Any) -> Tensor:
     first, second = need_tensor(input, "kron"), need_tensor(other, "kron")
     rank = max(first.ndim, second.ndim)
     left, right = ((1,) * (rank - item.ndim) + item.shape for item in (first, second))
-    wide = mul(
-        reshaped(first, tuple(part for extent in left for part in (extent, 1))),
-        reshaped(second, tuple(part for extent in right for part in (1, extent))),
+    wide = arithmetic.mul(
+        shaping.reshaped(first, tuple(part for extent in left for part in (extent, 1))),
+        shaping.reshaped(second, tuple(part for extent in right for part in (1, extent))),
     )
-    return reshaped(wide, tuple(a * b for a, b in zip(left, right, strict=True)))
+    return shaping.reshaped(wide, tuple(a * b for a, b in zip(left, right, strict=True)))
 
 
 def norm(A: Any, ord: Any = None, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
@@ -167,15 +117,15 @@ def vector_norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False,
 
 def _power_norm(tensor: Tensor, order: float, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     if order == 2:
-        return reduce("ReduceL2", tensor, axes, keepdims) if tensor.ndim else abs(tensor)
-    size = abs(tensor)
+        return reduce("ReduceL2", tensor, axes, keepdims) if tensor.ndim else arithmetic.abs(tensor)
+    size = arithmetic.abs(tensor)
     if order in (np.inf, -np.inf):
         return reduce("ReduceMax" if order > 0 else "ReduceMin", size, axes, keepdims)
     if order == 0:
-        return reduce("ReduceSum", cast(not_equal(tensor, 0), tensor.type.dtype), axes, keepdims)
+        return reduce("ReduceSum", cast(arithmetic.not_equal(tensor, 0), tensor.type.dtype), axes, keepdims)
     if order == 1:
         return reduce("ReduceSum", size, axes, keepdims)
-    return pow(reduce("ReduceSum", pow(size, order), axes, keepdims), 1 / order)
+    return arithmetic.pow(reduce("ReduceSum", arithmetic.pow(size, order), axes, keepdims), 1 / order)
 
 
 def matrix_norm(A: Any, ord: Any = "fro", axis: Any = (-2, -1), keepdims: bool = False, *, dtype: Any = None) -> Tensor:
@@ -186,10 +136,10 @@ def matrix_norm(A: Any, ord: Any = "fro", axis: Any = (-2, -1), keepdims: bool =
         return _power_norm(tensor, 2.0, (row, column), keepdims)
     if ord in (1, -1, np.inf, -np.inf):
         first, second = (row, column) if ord in (1, -1) else (column, row)
-        sums = reduce("ReduceSum", abs(tensor), (first,), True)
+        sums = reduce("ReduceSum", arithmetic.abs(tensor), (first,), True)
         high = reduce("ReduceMax" if ord > 0 else "ReduceMin", sums, (second,), True)
         kept = (extent for place, extent in enumerate(tensor.shape) if place not in (row, column))
-        return high if keepdims else reshaped(high, tuple(kept))
+        return high if keepdims else shaping.reshaped(high, tuple(kept))
     if ord not in ("nuc", 2, -2):
         raise ArgumentValueError(f"a matrix norm of order {ord!r}", "use 'fro', 'nuc', 1, -1, 2, -2, inf or -inf")
     result: Tensor = _singular_norm(tensor, ord, (row, column), keepdims)
@@ -209,15 +159,15 @@ def euclidean_norm(x: Any, axes: Any, keep_dims: bool = False) -> Tensor:
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Return the cosines of the angles of vectors along ``dim``."""
     shape = np.broadcast_shapes(x1.shape, x2.shape)
-    first, second = broadcast_to(x1, shape), broadcast_to(x2, shape)
-    sizes = [maximum(vector_norm(item, 2, dim, True), eps) for item in (first, second)]
-    return total(mul(div(first, sizes[0]), div(second, sizes[1])), dim)
+    first, second = shaping.broadcast_to(x1, shape), shaping.broadcast_to(x2, shape)
+    sizes = [arithmetic.maximum(vector_norm(item, 2, dim, True), eps) for item in (first, second)]
+    return total(arithmetic.mul(arithmetic.div(first, sizes[0]), arithmetic.div(second, sizes[1])), dim)
 
 
 def cdist(x1: Any, x2: Any, p: float = 2.0) -> Tensor:
     """Return the distances of order ``p`` of each row of a matrix to each of another."""
     first, second = need_tensor(x1, "cdist"), need_tensor(x2, "cdist")
-    difference = sub(expand_dims(first, -2), expand_dims(second, -3))
+    difference = arithmetic.sub(shaping.expand_dims(first, -2), shaping.expand_dims(second, -3))
     return _power_norm(difference, float(p), (difference.ndim - 1,), False)
 
 
@@ -227,7 +177,9 @@ def pdist(input: Any, p: float = 2.0) -> Tensor:
     count = tensor.shape[-2]
     places = np.flatnonzero(np.triu(np.ones((count, count), bool), 1))
     table = cdist(tensor, tensor, p)
-    return gather(reshaped(table, (*table.shape[:-2], count * count)), Tensor.of(places), table.ndim - 2)
+    return shaping.gather(
+        shaping.reshaped(table, (*table.shape[:-2], count * count)), Tensor.of(places), table.ndim - 2
+    )
 
 
 def renorm(input: Any, p: float, axis: int, maxnorm: float) -> Tensor:
@@ -235,25 +187,32 @@ def renorm(input: Any, p: float, axis: int, maxnorm: float) -> Tensor:
     tensor = need_tensor(input, "renorm")
     place = axis_in(axis, tensor.ndim, "renorm")
     sizes = _power_norm(tensor, float(p), tuple(item for item in range(tensor.ndim) if item != place), True)
-    return mul(tensor, where(greater(sizes, maxnorm), div(maxnorm, add(sizes, 1e-7)), ones_like(sizes)))
+    return arithmetic.mul(
+        tensor,
+        arithmetic.where(
+            arithmetic.greater(sizes, maxnorm),
+            arithmetic.div(maxnorm, arithmetic.add(sizes, 1e-7)),
+            shaping.ones_like(sizes),
+        ),
+    )
 
 
 def clip_by_norm(x: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Any:
     """Return tensors scaled down together to a norm of at most ``max_norm``."""
     items = [x] if isinstance(x, Tensor) else list(x)
     order = float(norm_type)
-    sizes = [reshaped(vector_norm(ravel(item), order), (1,)) for item in items]
-    whole = vector_norm(concat(sizes), order)
-    scale = minimum(div(max_norm, add(whole, 1e-6)), 1.0)
-    scaled = [mul(item, scale) for item in items]
+    sizes = [shaping.reshaped(vector_norm(shaping.ravel(item), order), (1,)) for item in items]
+    whole = vector_norm(shaping.concat(sizes), order)
+    scale = arithmetic.minimum(arithmetic.div(max_norm, arithmetic.add(whole, 1e-6)), 1.0)
+    scaled = [arithmetic.mul(item, scale) for item in items]
     return scaled[0] if isinstance(x, Tensor) else type(x)(scaled)
 
 
 def clip_by_global_norm(x: Any, clip_norm: float = 1.0, use_norm: Any = None) -> Any:
     """Return tensors scaled down together to a Euclidean norm of at most ``clip_norm``."""
-    squares = [reduce("ReduceSum", square(item), None, False) for item in x]
-    size = sqrt(addn(squares))
-    return tuple(div(mul(item, clip_norm), maximum(size, clip_norm)) for item in x)
+    squares = [reduce("ReduceSum", arithmetic.square(item), None, False) for item in x]
+    size = arithmetic.sqrt(arithmetic.addn(squares))
+    return tuple(arithmetic.div(arithmetic.mul(item, clip_norm), arithmetic.maximum(size, clip_norm)) for item in x)
 
 
 def matrix_power(input: Any, n: int) -> Tensor:
@@ -262,28 +221,12 @@ def matrix_power(input: Any, n: int) -> Tensor:
     if n < 0:
         tensor, n = inverse(tensor), -n
     if n == 0:
-        return broadcast_to(eye(tensor.shape[-1], dtype=tensor.dtype), tensor.shape)
+        return shaping.broadcast_to(shaping.eye(tensor.shape[-1], dtype=tensor.dtype), tensor.shape)
     return functools.reduce(matmul, [tensor] * n)
-
-
-det = formula("the determinants of matrices", in_floats(lambda input: np.linalg.det(input)))
-inverse = formula("the inverses of matrices", in_floats(lambda input: np.linalg.inv(input)))
-matrix_inverse = formula("the inverses of matrices, or of the transposed ones",
-                         in_floats(lambda x, adjoint=False: np.linalg.inv(_turned(x) if adjoint else x)))  # fmt: skip
-cond = formula("the condition numbers of matrices for a norm", in_floats(lambda A, p=None: np.linalg.cond(A, p)))
-matrix_solve = formula(
-    "X of ``matrix @ X = rhs``",
-    in_floats(lambda matrix, rhs, adjoint=False: np.linalg.solve(_turned(matrix) if adjoint else matrix, rhs)),
-)  # fmt: skip
-geqrf = formula("the reflectors of a QR decomposition below R, and their factors",
-                in_floats(lambda input: _stacked(_packed, input)))  # fmt: skip
 
 
 def _turned(matrix: Array) -> Array:
     return np.swapaxes(matrix, -1, -2)
-
-
-matrix_determinant = spelled(det)
 
 
 @in_floats
@@ -291,9 +234,6 @@ def slogdet(input: Any) -> Any:
     """Return the signs of the determinants of matrices, and the logarithms of their absolute values."""
     sign, log = np.linalg.slogdet(input)
     return np.asarray(sign), np.asarray(log)
-
-
-log_matrix_determinant = spelled(slogdet)
 
 
 @in_floats
@@ -473,17 +413,6 @@ _ANGLES = (np.arange(256) + 0.5) * math.pi / 256
 _STEPS = np.linspace(0, 1, 1025)
 _EULER_MACLAURIN = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 
-lgamma = formula("the logarithm of the absolute value of the gamma function of each element",
-                 in_floats(lambda input: _each(_lgamma, input)))  # fmt: skip
-zeta = formula("Hurwitz's zeta function: the sum of ``(k + other) ** -input`` over all k",
-               in_floats(lambda input, other: _zeta(input, np.asarray(other, np.float64))))  # fmt: skip
-igamma = formula("the regularized lower incomplete gamma function of shape ``input`` at ``other``",
-                 in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[0], input, other)))  # fmt: skip
-igammac = formula("the regularized upper incomplete gamma function of shape ``input`` at ``other``",
-                  in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[1], input, other)))  # fmt: skip
-betainc = formula("the regularized incomplete beta function of shapes ``a`` and ``b`` at ``x``",
-                  in_floats(lambda a, b, x: _each(_beta, a, b, x)))  # fmt: skip
-
 
 def _lgamma(value: float) -> float:
     if math.isnan(value):
@@ -647,35 +576,16 @@ def _neumann(order: int) -> Any:
     return in_floats(named(function, f"bessel_y{order}", doc))
 
 
-bessel_y0, bessel_y1 = _neumann(0), _neumann(1)
-bessel_j0, bessel_j1 = _first_kind(0, True), _first_kind(1, True)
-bessel_i0e, bessel_i1e = _first_kind(0, False), _first_kind(1, False)
-bessel_k0e, bessel_k1e = _second_kind(0), _second_kind(1)
-
-
 def _unscaled(scaled: Any, name: str, order: int) -> Any:
     def function(x: Any) -> Any:
-        return mul(scaled(x), exp(where(x > 0, x, neg(x)))) if name == "i" else div(scaled(x), exp(x))
+        return (
+            arithmetic.mul(scaled(x), arithmetic.exp(arithmetic.where(x > 0, x, arithmetic.neg(x))))
+            if name == "i"
+            else arithmetic.div(scaled(x), arithmetic.exp(x))
+        )
 
     what = f"Return the modified Bessel function {name.upper()} of order {order} of each element."
     return named(function, f"bessel_{name}{order}", what)
-
-
-bessel_i0, bessel_i1 = _unscaled(bessel_i0e, "i", 0), _unscaled(bessel_i1e, "i", 1)
-bessel_k0, bessel_k1 = _unscaled(bessel_k0e, "k", 0), _unscaled(bessel_k1e, "k", 1)
-i0 = spelled(bessel_i0, input="x")
-
-
-def _of_two(name: str, what: str) -> Any:
-    def function(input: Any, other: Any) -> Any:
-        return getattr(np, name)(input, other)
-
-    return on_data(named(function, name, f"Return {what}."))
-
-
-gcd = _of_two("gcd", "the greatest common divisors of integers")
-lcm = _of_two("lcm", "the least common multiples of integers")
-nextafter = _of_two("nextafter", "the next float after each element of ``input`` towards ``other``")
 
 
 @on_data
@@ -684,5 +594,62 @@ def population_count(input_x: Any) -> Any:
     octets = np.ascontiguousarray(input_x).view(np.uint8).reshape(*input_x.shape, input_x.itemsize)
     return np.unpackbits(octets, axis=-1).sum(-1).astype(np.uint8)
 
+
+addbmm = formula(
+    "``beta * input + alpha * sum(batch1 @ batch2)``",
+    lambda input, batch1, batch2, *, beta=1, alpha=1: scaled_sum(input, total(bmm(batch1, batch2), 0), beta, alpha),
+)  # fmt: skip
+addmv = formula("``beta * input + alpha * (mat @ vec)``",
+                lambda input, mat, vec, *, beta=1, alpha=1: scaled_sum(input, mv(mat, vec), beta, alpha))  # fmt: skip
+addr = formula("``beta * x + alpha * outer(vec1, vec2)``",
+               lambda x, vec1, vec2, *, beta=1, alpha=1: scaled_sum(x, outer(vec1, vec2), beta, alpha))  # fmt: skip
+vecdot = formula("the sums of products along ``axis``", lambda x, y, *, axis=-1: total(arithmetic.mul(x, y), axis))
+trace = formula("the sum of the diagonal of a matrix",
+                of_tensor(lambda input: reduce("ReduceSum", diagonal(input), None, False)))  # fmt: skip
+nuclear_norm = formula(
+    "the sum of the singular values of matrices",
+    lambda x, dim=None, keepdim=False: matrix_norm(x, "nuc", (0, 1) if dim is None else dim, keepdim),
+)  # fmt: skip
+normalize = formula(
+    "the tensor divided by its norm of order ``p`` along ``dim``",
+    lambda input, p=2.0, dim=1, eps=1e-12: arithmetic.div(
+        input, arithmetic.maximum(vector_norm(input, p, dim, True), eps)),
+)  # fmt: skip
+dist = formula("the norm of order ``p`` of the difference",
+               lambda input, other, p=2: vector_norm(shaping.ravel(arithmetic.sub(input, other)), p))  # fmt: skip
+det = formula("the determinants of matrices", in_floats(lambda input: np.linalg.det(input)))
+inverse = formula("the inverses of matrices", in_floats(lambda input: np.linalg.inv(input)))
+matrix_inverse = formula("the inverses of matrices, or of the transposed ones",
+                         in_floats(lambda x, adjoint=False: np.linalg.inv(_turned(x) if adjoint else x)))  # fmt: skip
+cond = formula("the condition numbers of matrices for a norm", in_floats(lambda A, p=None: np.linalg.cond(A, p)))
+matrix_solve = formula(
+    "X of ``matrix @ X = rhs``",
+    in_floats(lambda matrix, rhs, adjoint=False: np.linalg.solve(_turned(matrix) if adjoint else matrix, rhs)),
+)  # fmt: skip
+geqrf = formula("the reflectors of a QR decomposition below R, and their factors",
+                in_floats(lambda input: _stacked(_packed, input)))  # fmt: skip
+matrix_determinant = spelled(det)
+log_matrix_determinant = spelled(slogdet)
+lgamma = formula("the logarithm of the absolute value of the gamma function of each element",
+                 in_floats(lambda input: _each(_lgamma, input)))  # fmt: skip
+zeta = formula("Hurwitz's zeta function: the sum of ``(k + other) ** -input`` over all k",
+               in_floats(lambda input, other: _zeta(input, np.asarray(other, np.float64))))  # fmt: skip
+igamma = formula("the regularized lower incomplete gamma function of shape ``input`` at ``other``",
+                 in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[0], input, other)))  # fmt: skip
+igammac = formula("the regularized upper incomplete gamma function of shape ``input`` at ``other``",
+                  in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[1], input, other)))  # fmt: skip
+betainc = formula("the regularized incomplete beta function of shapes ``a`` and ``b`` at ``x``",
+                  in_floats(lambda a, b, x: _each(_beta, a, b, x)))  # fmt: skip
+bessel_y0, bessel_y1 = _neumann(0), _neumann(1)
+bessel_j0, bessel_j1 = _first_kind(0, True), _first_kind(1, True)
+bessel_i0e, bessel_i1e = _first_kind(0, False), _first_kind(1, False)
+bessel_k0e, bessel_k1e = _second_kind(0), _second_kind(1)
+bessel_i0, bessel_i1 = _unscaled(bessel_i0e, "i", 0), _unscaled(bessel_i1e, "i", 1)
+bessel_k0, bessel_k1 = _unscaled(bessel_k0e, "k", 0), _unscaled(bessel_k1e, "k", 1)
+i0 = spelled(bessel_i0, input="x")
+gcd = formula("the greatest common divisors of integers", on_data(lambda input, other: np.gcd(input, other)))
+lcm = formula("the least common multiples of integers", on_data(lambda input, other: np.lcm(input, other)))
+nextafter = formula("the next float after each element of ``input`` towards ``other``",
+                    on_data(lambda input, other: np.nextafter(input, other)))  # fmt: skip
 
 names.export(vars(), but="betainc euclidean_norm matrix_inverse normalize nuclear_norm triangular_solve")

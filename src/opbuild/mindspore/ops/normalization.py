@@ -19,6 +19,9 @@ from opbuild.mindspore.ops.shaping import concat, reshaped, split
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
+_Statistics = tuple[Tensor, Tensor, Tensor, Any]
+"""Each channel's mean, the tensor less it, the variance, and by what that is multiplied to have no bias."""
+
 
 def batch_norm(input_x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool = False,
                momentum: float = 0.1, eps: float = 1e-5) -> Tensor:  # fmt: skip
@@ -50,10 +53,6 @@ def batch_norm_of_ranks(input_x: Any, running_mean: Any, running_var: Any, weigh
     operands = [cast(need_tensor(each, "batch_norm"), "float32") for each in (input_x, weight, bias)]
     normalized = _by_batch(operands, (running_mean, running_var), momentum, eps, _statistics_of_all)
     return cast(normalized, input_x.type.dtype)
-
-
-_Statistics = tuple[Tensor, Tensor, Tensor, Any]
-"""Each channel's mean, the tensor less it, the variance, and by what that is multiplied to have no bias."""
 
 
 def _by_batch(operands: Sequence[Tensor], running: Sequence[Any], momentum: float, eps: float,

@@ -22,6 +22,9 @@ from opbuild.mindspore.tensor import Tensor
 
 Padding = int | tuple[int, ...] | list[int]
 PAD_MODES = ("valid", "same", "pad")
+_ONE = "of the last axis chosen so that ``output_size`` of them come out"
+_THREE = "of the last three axes; None keeps a dimension"
+_TWO = "chosen so that the output has ``output_size``; None keeps a dimension"
 
 
 def only_nchw(data_format: str) -> None:
@@ -82,16 +85,8 @@ def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: s
          dilation: Any = 1, groups: int = 1, rank: int = 2) -> Tensor:  # fmt: skip
     """Return a convolution over ``rank`` spatial axes.
 
-    Args:
-        input: Shape (N, C, ...).
-        weight: Shape (O, C / groups, ...).
-        bias: Shape (O,), or None.
-        stride: An integer, or one for each spatial axis.
-        pad_mode: ``valid`` (none), ``same`` (as many outputs as inputs / stride) or ``pad`` (as ``padding`` says).
-        padding: An integer, or one for each side.
-        dilation: An integer, or one for each spatial axis.
-        groups: Groups of channels.
-        rank: Number of spatial axes.
+    The weight has the shape (O, C / groups, ...); ``pad_mode`` is ``valid`` (none), ``same`` (as many outputs as inputs
+    / stride) or ``pad``: as ``padding`` says, for all sides or for each.
     """
     tensor, kernel = need_tensor(input, "conv"), need_tensor(weight, "conv")
     what = f"conv{rank}d"
@@ -113,9 +108,6 @@ def _conv(rank: int, axes: str) -> Callable[..., Tensor]:
         return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, rank)
 
     return formula(f"a convolution over {axes}; see ``conv``", function)
-
-
-conv1d, conv2d, conv3d = _conv(1, "one spatial axis"), _conv(2, "two spatial axes"), _conv(3, "three spatial axes")
 
 
 def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid",
@@ -196,10 +188,6 @@ def _avg_pool(rank: int, axes: str) -> Callable[..., Tensor]:
     return formula(f"the mean under a window{axes}", function)
 
 
-avg_pool2d, avg_pool3d = _avg_pool(2, ""), _avg_pool(3, " of three axes")
-avg_pool1d = spelled(_avg_pool(1, ""), "Return the mean under a window of one axis.", {"divisor_override": 0})
-
-
 def adaptive(reduction: str, pooling: str, value: Any, output_size: Any, rank: int) -> Tensor:
     """Reduce windows of the last ``rank`` axes that are chosen so that the output has ``output_size``."""
     tensor = need_tensor(value, "adaptive pooling")
@@ -243,16 +231,6 @@ def _adaptive_greatest(rank: int, what: str) -> Callable[..., Any]:
         return adaptive("ReduceMax", "MaxPool", input, output_size, rank)
 
     return formula(f"the greatest elements of windows {what}", function)
-
-
-_ONE = "of the last axis chosen so that ``output_size`` of them come out"
-_THREE = "of the last three axes; None keeps a dimension"
-_TWO = "chosen so that the output has ``output_size``; None keeps a dimension"
-adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive_mean(1, _ONE), _adaptive_mean(2, _TWO)
-adaptive_avg_pool3d, adaptive_max_pool3d = _adaptive_mean(3, _THREE), _adaptive_greatest(3, _THREE)
-adaptive_max_pool2d = _adaptive_greatest(2, _TWO)
-adaptive_max_pool1d = spelled(_adaptive_greatest(1, _ONE), f"Return the greatest elements of windows {_ONE}.",
-                              {"return_indices": False})  # fmt: skip
 
 
 def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
@@ -393,9 +371,6 @@ def _unpool(rank: int) -> Callable[..., Tensor]:
     return named(function, f"max_unpool{rank}d", doc)
 
 
-max_unpool1d, max_unpool2d, max_unpool3d = (_unpool(rank) for rank in (1, 2, 3))
-
-
 def _lp_pool(rank: int, axes: str) -> Callable[..., Tensor]:
     def function(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
         step = kernel_size if stride is None else stride
@@ -405,14 +380,22 @@ def _lp_pool(rank: int, axes: str) -> Callable[..., Tensor]:
     return formula(f"the norm of order ``norm_type`` under a window of {axes}", function)
 
 
-lp_pool1d, lp_pool2d = _lp_pool(1, "one axis"), _lp_pool(2, "two axes")
-
-
 def conv3d_transpose(inputs: Any, weight: Any, pad_mode: str = "valid", padding: Padding = 0, stride: Any = 1,
                      dilation: Any = 1, group: int = 1, output_padding: Any = 0) -> Tensor:  # fmt: skip
     """Return a transposed convolution over three spatial axes."""
     return conv_transpose(inputs, weight, None, stride, pad_mode, padding, output_padding, dilation, group, 3)
 
+
+conv1d, conv2d, conv3d = _conv(1, "one spatial axis"), _conv(2, "two spatial axes"), _conv(3, "three spatial axes")
+avg_pool2d, avg_pool3d = _avg_pool(2, ""), _avg_pool(3, " of three axes")
+avg_pool1d = spelled(_avg_pool(1, ""), "Return the mean under a window of one axis.", {"divisor_override": 0})
+adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive_mean(1, _ONE), _adaptive_mean(2, _TWO)
+adaptive_avg_pool3d, adaptive_max_pool3d = _adaptive_mean(3, _THREE), _adaptive_greatest(3, _THREE)
+adaptive_max_pool2d = _adaptive_greatest(2, _TWO)
+adaptive_max_pool1d = spelled(_adaptive_greatest(1, _ONE), f"Return the greatest elements of windows {_ONE}.",
+                              {"return_indices": False})  # fmt: skip
+max_unpool1d, max_unpool2d, max_unpool3d = (_unpool(rank) for rank in (1, 2, 3))
+lp_pool1d, lp_pool2d = _lp_pool(1, "one axis"), _lp_pool(2, "two axes")
 
 names.export(vars(), but="""
     adaptive adaptive_with_indices averaged conv conv_transpose greatest only_nchw pads_of per_axis pool resized

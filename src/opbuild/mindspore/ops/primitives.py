@@ -32,10 +32,8 @@ from opbuild.mindspore.ops.reduction import sum as total
 from opbuild.mindspore.ops.shaping import gather, reshaped
 from opbuild.mindspore.tensor import Tensor
 
+
 # Activations
-HShrink = primitive(arithmetic.hardshrink, lambd=0.5)
-
-
 @operator
 def Softmax(logits: Any, *, axis: int | tuple[int, ...] = -1) -> Tensor:
     """Return the softmax along one axis."""
@@ -44,10 +42,6 @@ def Softmax(logits: Any, *, axis: int | tuple[int, ...] = -1) -> Tensor:
             raise ArgumentValueError(f"Softmax along the axes {axis}", "give one axis; flatten the others first")
         axis = axis[0]
     return arithmetic.softmax(logits, axis)
-
-
-GeLU = Gelu = primitive(lambda x: arithmetic.gelu(x, "tanh"),
-                        "Return the GELU with tanh, which is MindSpore's primitive.")  # fmt: skip
 
 
 # Reductions
@@ -96,18 +90,6 @@ def CumSum(x: Any, axis: Any, *, exclusive: bool = False, reverse: bool = False)
     return emit("CumSum", tensor, np.asarray(int(axis), np.int64), exclusive=int(exclusive), reverse=int(reverse))
 
 
-ReduceAll = primitive(lambda x, axis=(), *, keep_dims=False: reduction.all(x, axis, keep_dims))
-ReduceAny = primitive(lambda x, axis=(), *, keep_dims=False: reduction.any(x, axis, keep_dims))
-ReduceMax = primitive(_reduction("ReduceMax"), keep_dims=False)
-ReduceMean = primitive(_reduction("ReduceMean"), keep_dims=False)
-ReduceMin = primitive(_reduction("ReduceMin"), keep_dims=False)
-ReduceProd = primitive(_reduction("ReduceProd"), keep_dims=False)
-Argmax = primitive(_index_of("ArgMax", "greatest"), axis=-1, output_type=int32)
-Argmin = primitive(_index_of("ArgMin", "smallest"), axis=-1, output_type=int32)
-ArgMaxWithValue = primitive(_with_value("ArgMax", "ReduceMax"), axis=0, keep_dims=False)
-ArgMinWithValue = primitive(_with_value("ArgMin", "ReduceMin"), axis=0, keep_dims=False)
-
-
 # Products
 @operator
 def BiasAdd(x: Any, bias: Any, *, data_format: str = "NCHW") -> Tensor:
@@ -116,41 +98,11 @@ def BiasAdd(x: Any, bias: Any, *, data_format: str = "NCHW") -> Tensor:
     return bias_add(x, bias)
 
 
-MatMul = primitive(
-    lambda a, b, *, transpose_a=False, transpose_b=False: product(a, b, transpose_a, transpose_b, "MatMul", 2),
-    "Return the product of two matrices, each transposed first if asked.",
-)  # fmt: skip
-BatchMatMul = primitive(
-    lambda a, b, *, transpose_a=False, transpose_b=False: product(a, b, transpose_a, transpose_b, "BatchMatMul", None),
-    "Return the products of two stacks of matrices, each matrix transposed first if asked.",
-)  # fmt: skip
-
-
 @operator
 def NLLLoss(x: Any, y: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100) -> tuple[Tensor, Tensor]:
     """Return the loss and the weights that count."""
     used = gather(weight, y, 0)
     return loss.nll_loss(x, y, weight, ignore_index, reduction), total(used)
-
-
-BCEWithLogitsLoss = primitive(
-    lambda x, y, weight=None, pos_weight=None, *, reduction="mean":
-        loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction),
-    "Return the cross entropy of ``sigmoid(x)`` and labels, reduced.",
-)  # fmt: skip
-KLDivLoss = primitive(loss.kl_div, reduction="mean")
-MultiMarginLoss = primitive(
-    lambda x, target, weight=None, *, p=1, margin=1.0, reduction="mean":
-        loss.multi_margin_loss(x, target, p, margin, weight, reduction),
-)  # fmt: skip
-MultilabelMarginLoss = primitive(loss.multilabel_margin, reduction="mean")
-SigmoidCrossEntropyWithLogits = primitive(lambda x, y: loss.binary_cross_entropy_with_logits(x, y, reduction="none"))
-SoftmaxCrossEntropyWithLogits = primitive(loss.softmax_cross_entropy)
-SparseSoftmaxCrossEntropyWithLogits = primitive(loss.sparse_softmax_cross_entropy, "", "", is_grad=False)
-
-
-# Arithmetic
-Logit = primitive(arithmetic.logit, eps=-1.0)
 
 
 @operator
@@ -198,29 +150,6 @@ def Median(x: Any, *, global_median: bool = False, axis: int = 0, keep_dims: boo
     return (reduction.nanmedian if ignore_nan else reduction.median)(x, axis, keep_dims)
 
 
-CountNonZero = primitive(lambda x, *, dims=None: reduction.count_nonzero(x, () if dims is None else dims, False, int64),
-                         "Return how many elements over ``dims`` are not zero, as int64.")  # fmt: skip
-Histogram = primitive(arranging.histc, bins=100, min=0.0, max=0.0)
-HistogramFixedWidth = primitive(arranging.histogram_fixed_width, "", "nbins", nbins=..., dtype="int32")
-ReduceStd = primitive(
-    lambda x, *, axis=(), unbiased=True, keep_dims=False: reduction.std_mean(x, axis or None, int(unbiased), keep_dims),
-    "Return the standard deviation and the mean.",
-)  # fmt: skip
-
-
-LpNorm = primitive(matrices.vector_norm, "Return the norm of order ``p`` over axes.", "p axis keep_dims", axis=..., p=2,
-                   keep_dims=False, epsilon=1e-12)  # fmt: skip
-Quantile = primitive(
-    lambda x, q, *, dim=None, keep_dims=False, ignore_nan=False:
-        (reduction.nanquantile if ignore_nan else reduction.quantile)(x, q, dim, keep_dims),
-    "Return the elements at the shares ``q`` of the order.",
-)  # fmt: skip
-
-# Linear algebra
-Cross = primitive(matrices.cross, dim=-65530)
-Renorm = primitive(matrices.renorm, "", "p dim maxnorm", p=..., dim=..., maxnorm=...)
-
-
 @operator
 def Svd(x: Any, *, full_matrices: bool = False, compute_uv: bool = True) -> Any:
     """Return the singular values and vectors; zeros for the vectors if they are not asked for."""
@@ -246,14 +175,6 @@ def TridiagonalMatMul(superdiag: Any, maindiag: Any, subdiag: Any, rhs: Any) -> 
     result[..., :-1, :] += superdiag[..., 0, :-1, None] * rhs[..., 1:, :]
     result[..., 1:, :] += subdiag[..., 0, 1:, None] * rhs[..., :-1, :]
     return result
-
-
-Einsum = primitive(lambda tensors, *, equation: matrices.einsum(equation, *tensors),
-                   "Return the sum of products that the equation describes.")  # fmt: skip
-Lstsq = primitive(matrices.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "", fast=True,
-                  l2_regularizer=0.0)  # fmt: skip
-Qr = primitive(lambda x, *, full_matrices=False: matrices.qr(x, "complete" if full_matrices else "reduced"),
-               "Return an orthogonal and an upper triangular factor.")  # fmt: skip
 
 
 # Random numbers
@@ -284,33 +205,6 @@ def TruncatedNormal(shape: Any, *, dtype: Any = float32, seed: int = 0, seed2: i
     return random.drawn("TruncatedNormal", values, dtype, _seed(seed, seed2))
 
 
-RandomCategorical = primitive(random.random_categorical, dtype=int64)
-RandomChoiceWithMask = primitive(_seeded(random.choice_with_mask), count=256, seed=0, seed2=0)
-RandomShuffle = primitive(_seeded(random.shuffle), seed=0, seed2=0)
-RandpermV2 = primitive(random.randperm, seed=0, offset=0, dtype=int64)
-Gamma = primitive(_seeded(random.gamma), seed=0, seed2=0)
-Multinomial = primitive(
-    lambda x, num_samples, *, seed=0, seed2=0, dtype=int32:
-        cast(random.multinomial(x, int(num_samples), True, _seed(seed, seed2)), dtype.name),
-    "Return indices drawn with the probabilities of each row.",
-)  # fmt: skip
-Poisson = primitive(
-    lambda shape, mean, *, seed=0, seed2=0: cast(random.poisson(shape, mean, _seed(seed, seed2)), "int32"),
-    "Return integers (int32) drawn from Poisson distributions.",
-)  # fmt: skip
-StandardLaplace = primitive(_seeded(random.standard_laplace), seed=0, seed2=0)
-StandardNormal = primitive(_seeded(random.standard_normal), seed=0, seed2=0)
-UniformInt = primitive(
-    _seeded(lambda shape, low, high, seed: random.uniform(shape, low, high, seed, int32),
-                          "Return integers (int32) drawn evenly from the first number to below the second."),
-    seed=0, seed2=0,
-)  # fmt: skip
-UniformReal = primitive(
-    _seeded(lambda shape, seed: random.uniform(shape, 0.0, 1.0, seed), "Return numbers drawn evenly from [0, 1)."),
-    seed=0, seed2=0,
-)  # fmt: skip
-
-
 @operator
 @on_data
 def CheckNumerics(x: Any) -> Any:
@@ -330,13 +224,6 @@ def CumulativeLogsumexp(x: Any, axis: Any, *, exclusive: bool = False, reverse: 
     turned = shaping.flip(x, (place,)) if reverse else x
     result = reduction.logcumsumexp(turned, place)
     return shaping.flip(result, (place,)) if reverse else result
-
-
-# Windows, assignment, marks
-BartlettWindow = primitive(shaping.bartlett_window, periodic=True, dtype=float32)
-BlackmanWindow = primitive(shaping.blackman_window, periodic=True, dtype=float32)
-HammingWindow = primitive(shaping.hamming_window, periodic=True, alpha=0.54, beta=0.46, dtype=float32)
-LogSpace = primitive(shaping.logspace, steps=10, base=10, dtype=float32)
 
 
 # Convolution and pooling
@@ -414,9 +301,6 @@ def LayerNorm(x: Any, gamma: Any, beta: Any, *, begin_norm_axis: int = 1, begin_
     return arithmetic.add(arithmetic.mul(plain, gamma), beta), mean, variance
 
 
-Dropout = primitive(lambda x, *, keep_prob=0.5, Seed0=0, Seed1=0: dropped(x, keep_prob, x.type.dtype))
-
-
 # Shapes
 @operator
 def Split(x: Any, *, axis: int = 0, output_num: int = 1) -> tuple[Tensor, ...]:
@@ -431,41 +315,6 @@ def Split(x: Any, *, axis: int = 0, output_num: int = 1) -> tuple[Tensor, ...]:
 def TensorShape(x: Any) -> Tensor:
     """Return the extents as a tensor."""
     return Tensor.of(np.array(shaping.shape(x), np.int64))
-
-
-Meshgrid = primitive(lambda inputs, *, indexing="xy": shaping.meshgrid(*inputs, indexing=indexing))
-Pad = primitive(
-    lambda x, *, paddings: shaping.pad(x, [amount for pair in reversed(tuple(paddings)) for amount in pair]),
-    "Return the tensor with zeros around it, a pair of amounts for each axis.",
-)  # fmt: skip
-ReverseV2 = primitive(shaping.flip, "", "axis", axis=...)
-Squeeze = primitive(shaping.squeeze, axis=())
-Unstack = Unpack = primitive(shaping.unstack, "", "axis", axis=0, num=None)
-
-
-# Gather, scatter, creation
-Range = primitive(shaping.arange, "", "", maxlen=1000000)
-
-
-# Shapes
-BatchToSpace = primitive(images.batch_to_space_nd, "", "block_size crops", block_size=..., crops=...)
-BatchToSpaceNDV2 = primitive(
-    lambda x, block, crops: images.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops))
-)  # fmt: skip
-ChannelShuffle = primitive(images.channel_shuffle, "", "group", group=...)
-FillV2 = primitive(lambda shape, value: shaping.full(shape, value, dtype=value.dtype))
-MatrixDiagPartV3 = primitive(arranging.matrix_diag_part, align="RIGHT_LEFT")
-MatrixDiagV3 = primitive(arranging.matrix_diag, align="RIGHT_LEFT")
-MatrixSetDiagV3 = primitive(arranging.matrix_set_diag, align="RIGHT_LEFT")
-SpaceToBatch = primitive(images.space_to_batch_nd, block_size=..., paddings=...)
-SpaceToBatchND = primitive(images.space_to_batch_nd, "", "block_shape paddings", block_shape=..., paddings=...)
-SplitV = primitive(
-    lambda x, *, size_splits, split_dim, num_split:
-        shaping.split(x, _filled_up(size_splits, x.shape[split_dim]), split_dim),
-)  # fmt: skip
-TrilIndices = primitive(arranging.tril_indices, row=..., col=..., offset=0, dtype=int32)
-TriuIndices = primitive(arranging.triu_indices, row=..., col=..., offset=0, dtype=int32)
-IdentityN = primitive(lambda x: tuple(x))
 
 
 def _pairs(value: Any) -> Any:
@@ -523,29 +372,6 @@ def EmbeddingLookup(input_params: Any, input_indices: Any, offset: int = 0) -> T
     return gather(input_params, input_indices - offset if offset else input_indices, 0)
 
 
-IndexPut = primitive(lambda x, v, indices, *, accumulate=0: arranging.index_put(x, indices, v, bool(accumulate)))
-InplaceUpdateV2 = primitive(lambda x, indices, v: arranging.inplace_update(x, v, indices))
-globals().update({
-    f"Scatter{places}{how}": primitive(
-        getattr(arranging, f"scatter_{nd}{how.lower()}"), "", "", use_locking=how == "Update")
-    for places, nd in (("", ""), ("Nd", "nd_")) for how in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")
-})  # fmt: skip
-
-# Selection and segments
-Bucketize = primitive(lambda x, *, boundaries: arranging.bucketize(x, np.asarray(boundaries, np.float64), right=True))
-ListDiff = primitive(arranging.list_diff, out_idx=int32)
-LowerBound = primitive(lambda x, values, *, out_type=int32: _bound(x, values, out_type, False))
-SearchSorted = primitive(
-    lambda sequence, values, sorter=None, *, dtype=int64, right=False:
-        cast(arranging.searchsorted(sequence, values, right=right, sorter=sorter), to_type(dtype).name),
-)  # fmt: skip
-UniqueConsecutive = primitive(
-    lambda x, *, return_inverse=False, return_counts=False, dim=None:
-        _consecutive(x, return_inverse, return_counts, dim),
-)  # fmt: skip
-UpperBound = primitive(lambda x, values, *, out_type=int32: _bound(x, values, out_type, True))
-
-
 def _bound(sequence: Any, values: Any, out_type: Any, right: bool) -> Tensor:
     return cast(arranging.searchsorted(sequence, values, right=right), to_type(out_type).name)
 
@@ -578,6 +404,149 @@ def AdaptiveMaxPool3D(x: Any, output_size: Any) -> tuple[Tensor, Tensor]:
     return found, cast(places, "int32")
 
 
+def _resized(mode: str) -> Any:
+    def resized(image: Any, size: Any, align_corners: bool = False, half_pixel_centers: bool = False) -> Tensor:
+        """Return images of another size."""
+        return pooling.resized(image, shaping.ints(size, "the size"), mode, align_corners, half_pixel_centers)
+
+    return resized
+
+
+HShrink = primitive(arithmetic.hardshrink, lambd=0.5)
+GeLU = Gelu = primitive(lambda x: arithmetic.gelu(x, "tanh"),
+                        "Return the GELU with tanh, which is MindSpore's primitive.")  # fmt: skip
+ReduceAll = primitive(lambda x, axis=(), *, keep_dims=False: reduction.all(x, axis, keep_dims))
+ReduceAny = primitive(lambda x, axis=(), *, keep_dims=False: reduction.any(x, axis, keep_dims))
+ReduceMax = primitive(_reduction("ReduceMax"), keep_dims=False)
+ReduceMean = primitive(_reduction("ReduceMean"), keep_dims=False)
+ReduceMin = primitive(_reduction("ReduceMin"), keep_dims=False)
+ReduceProd = primitive(_reduction("ReduceProd"), keep_dims=False)
+Argmax = primitive(_index_of("ArgMax", "greatest"), axis=-1, output_type=int32)
+Argmin = primitive(_index_of("ArgMin", "smallest"), axis=-1, output_type=int32)
+ArgMaxWithValue = primitive(_with_value("ArgMax", "ReduceMax"), axis=0, keep_dims=False)
+ArgMinWithValue = primitive(_with_value("ArgMin", "ReduceMin"), axis=0, keep_dims=False)
+MatMul = primitive(
+    lambda a, b, *, transpose_a=False, transpose_b=False: product(a, b, transpose_a, transpose_b, "MatMul", 2),
+    "Return the product of two matrices, each transposed first if asked.",
+)  # fmt: skip
+BatchMatMul = primitive(
+    lambda a, b, *, transpose_a=False, transpose_b=False: product(a, b, transpose_a, transpose_b, "BatchMatMul", None),
+    "Return the products of two stacks of matrices, each matrix transposed first if asked.",
+)  # fmt: skip
+BCEWithLogitsLoss = primitive(
+    lambda x, y, weight=None, pos_weight=None, *, reduction="mean":
+        loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction),
+    "Return the cross entropy of ``sigmoid(x)`` and labels, reduced.",
+)  # fmt: skip
+KLDivLoss = primitive(loss.kl_div, reduction="mean")
+MultiMarginLoss = primitive(
+    lambda x, target, weight=None, *, p=1, margin=1.0, reduction="mean":
+        loss.multi_margin_loss(x, target, p, margin, weight, reduction),
+)  # fmt: skip
+MultilabelMarginLoss = primitive(loss.multilabel_margin, reduction="mean")
+SigmoidCrossEntropyWithLogits = primitive(lambda x, y: loss.binary_cross_entropy_with_logits(x, y, reduction="none"))
+SoftmaxCrossEntropyWithLogits = primitive(loss.softmax_cross_entropy)
+SparseSoftmaxCrossEntropyWithLogits = primitive(loss.sparse_softmax_cross_entropy, "", "", is_grad=False)
+Logit = primitive(arithmetic.logit, eps=-1.0)
+CountNonZero = primitive(lambda x, *, dims=None: reduction.count_nonzero(x, () if dims is None else dims, False, int64),
+                         "Return how many elements over ``dims`` are not zero, as int64.")  # fmt: skip
+Histogram = primitive(arranging.histc, bins=100, min=0.0, max=0.0)
+HistogramFixedWidth = primitive(arranging.histogram_fixed_width, "", "nbins", nbins=..., dtype="int32")
+ReduceStd = primitive(
+    lambda x, *, axis=(), unbiased=True, keep_dims=False: reduction.std_mean(x, axis or None, int(unbiased), keep_dims),
+    "Return the standard deviation and the mean.",
+)  # fmt: skip
+LpNorm = primitive(matrices.vector_norm, "Return the norm of order ``p`` over axes.", "p axis keep_dims", axis=..., p=2,
+                   keep_dims=False, epsilon=1e-12)  # fmt: skip
+Quantile = primitive(
+    lambda x, q, *, dim=None, keep_dims=False, ignore_nan=False:
+        (reduction.nanquantile if ignore_nan else reduction.quantile)(x, q, dim, keep_dims),
+    "Return the elements at the shares ``q`` of the order.",
+)  # fmt: skip
+Cross = primitive(matrices.cross, dim=-65530)
+Renorm = primitive(matrices.renorm, "", "p dim maxnorm", p=..., dim=..., maxnorm=...)
+Einsum = primitive(lambda tensors, *, equation: matrices.einsum(equation, *tensors),
+                   "Return the sum of products that the equation describes.")  # fmt: skip
+Lstsq = primitive(matrices.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "", fast=True,
+                  l2_regularizer=0.0)  # fmt: skip
+Qr = primitive(lambda x, *, full_matrices=False: matrices.qr(x, "complete" if full_matrices else "reduced"),
+               "Return an orthogonal and an upper triangular factor.")  # fmt: skip
+RandomCategorical = primitive(random.random_categorical, dtype=int64)
+RandomChoiceWithMask = primitive(_seeded(random.choice_with_mask), count=256, seed=0, seed2=0)
+RandomShuffle = primitive(_seeded(random.shuffle), seed=0, seed2=0)
+RandpermV2 = primitive(random.randperm, seed=0, offset=0, dtype=int64)
+Gamma = primitive(_seeded(random.gamma), seed=0, seed2=0)
+Multinomial = primitive(
+    lambda x, num_samples, *, seed=0, seed2=0, dtype=int32:
+        cast(random.multinomial(x, int(num_samples), True, _seed(seed, seed2)), dtype.name),
+    "Return indices drawn with the probabilities of each row.",
+)  # fmt: skip
+Poisson = primitive(
+    lambda shape, mean, *, seed=0, seed2=0: cast(random.poisson(shape, mean, _seed(seed, seed2)), "int32"),
+    "Return integers (int32) drawn from Poisson distributions.",
+)  # fmt: skip
+StandardLaplace = primitive(_seeded(random.standard_laplace), seed=0, seed2=0)
+StandardNormal = primitive(_seeded(random.standard_normal), seed=0, seed2=0)
+UniformInt = primitive(
+    _seeded(lambda shape, low, high, seed: random.uniform(shape, low, high, seed, int32),
+                          "Return integers (int32) drawn evenly from the first number to below the second."),
+    seed=0, seed2=0,
+)  # fmt: skip
+UniformReal = primitive(
+    _seeded(lambda shape, seed: random.uniform(shape, 0.0, 1.0, seed), "Return numbers drawn evenly from [0, 1)."),
+    seed=0, seed2=0,
+)  # fmt: skip
+BartlettWindow = primitive(shaping.bartlett_window, periodic=True, dtype=float32)
+BlackmanWindow = primitive(shaping.blackman_window, periodic=True, dtype=float32)
+HammingWindow = primitive(shaping.hamming_window, periodic=True, alpha=0.54, beta=0.46, dtype=float32)
+LogSpace = primitive(shaping.logspace, steps=10, base=10, dtype=float32)
+Dropout = primitive(lambda x, *, keep_prob=0.5, Seed0=0, Seed1=0: dropped(x, keep_prob, x.type.dtype))
+Meshgrid = primitive(lambda inputs, *, indexing="xy": shaping.meshgrid(*inputs, indexing=indexing))
+Pad = primitive(
+    lambda x, *, paddings: shaping.pad(x, [amount for pair in reversed(tuple(paddings)) for amount in pair]),
+    "Return the tensor with zeros around it, a pair of amounts for each axis.",
+)  # fmt: skip
+ReverseV2 = primitive(shaping.flip, "", "axis", axis=...)
+Squeeze = primitive(shaping.squeeze, axis=())
+Unstack = Unpack = primitive(shaping.unstack, "", "axis", axis=0, num=None)
+Range = primitive(shaping.arange, "", "", maxlen=1000000)
+BatchToSpace = primitive(images.batch_to_space_nd, "", "block_size crops", block_size=..., crops=...)
+BatchToSpaceNDV2 = primitive(
+    lambda x, block, crops: images.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops))
+)  # fmt: skip
+ChannelShuffle = primitive(images.channel_shuffle, "", "group", group=...)
+FillV2 = primitive(lambda shape, value: shaping.full(shape, value, dtype=value.dtype))
+MatrixDiagPartV3 = primitive(arranging.matrix_diag_part, align="RIGHT_LEFT")
+MatrixDiagV3 = primitive(arranging.matrix_diag, align="RIGHT_LEFT")
+MatrixSetDiagV3 = primitive(arranging.matrix_set_diag, align="RIGHT_LEFT")
+SpaceToBatch = primitive(images.space_to_batch_nd, block_size=..., paddings=...)
+SpaceToBatchND = primitive(images.space_to_batch_nd, "", "block_shape paddings", block_shape=..., paddings=...)
+SplitV = primitive(
+    lambda x, *, size_splits, split_dim, num_split:
+        shaping.split(x, _filled_up(size_splits, x.shape[split_dim]), split_dim),
+)  # fmt: skip
+TrilIndices = primitive(arranging.tril_indices, row=..., col=..., offset=0, dtype=int32)
+TriuIndices = primitive(arranging.triu_indices, row=..., col=..., offset=0, dtype=int32)
+IdentityN = primitive(lambda x: tuple(x))
+IndexPut = primitive(lambda x, v, indices, *, accumulate=0: arranging.index_put(x, indices, v, bool(accumulate)))
+InplaceUpdateV2 = primitive(lambda x, indices, v: arranging.inplace_update(x, v, indices))
+globals().update({
+    f"Scatter{places}{how}": primitive(
+        getattr(arranging, f"scatter_{nd}{how.lower()}"), "", "", use_locking=how == "Update")
+    for places, nd in (("", ""), ("Nd", "nd_")) for how in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")
+})  # fmt: skip
+Bucketize = primitive(lambda x, *, boundaries: arranging.bucketize(x, np.asarray(boundaries, np.float64), right=True))
+ListDiff = primitive(arranging.list_diff, out_idx=int32)
+LowerBound = primitive(lambda x, values, *, out_type=int32: _bound(x, values, out_type, False))
+SearchSorted = primitive(
+    lambda sequence, values, sorter=None, *, dtype=int64, right=False:
+        cast(arranging.searchsorted(sequence, values, right=right, sorter=sorter), to_type(dtype).name),
+)  # fmt: skip
+UniqueConsecutive = primitive(
+    lambda x, *, return_inverse=False, return_counts=False, dim=None:
+        _consecutive(x, return_inverse, return_counts, dim),
+)  # fmt: skip
+UpperBound = primitive(lambda x, values, *, out_type=int32: _bound(x, values, out_type, True))
 AdaptiveMaxPool2D = primitive(lambda x, *, output_size: pooling.adaptive_with_indices(x, output_size, 2))
 Col2Im = primitive(images.col2im, "", "kernel_size dilation padding stride", kernel_size=..., dilation=1, padding=0,
                    stride=1)  # fmt: skip
@@ -614,20 +583,8 @@ Conv3DTranspose = primitive(
         dilation=1, group=1, output_padding=0, data_format="NCDHW":
         conv_transpose(x, weight, None, stride, pad_mode, pad, output_padding, dilation, group, 3),
 )  # fmt: skip
-
-
 Dropout2D = primitive(lambda x, *, keep_prob=0.5: dropped(x, keep_prob, "bool", 2))
 Dropout3D = primitive(lambda x, *, keep_prob=0.5: dropped(x, keep_prob, "bool", 3))
-
-
-def _resized(mode: str) -> Any:
-    def resized(image: Any, size: Any, align_corners: bool = False, half_pixel_centers: bool = False) -> Tensor:
-        """Return images of another size."""
-        return pooling.resized(image, shaping.ints(size, "the size"), mode, align_corners, half_pixel_centers)
-
-    return resized
-
-
 ResizeBilinearV2 = primitive(_resized("linear"), align_corners=False, half_pixel_centers=False)
 ResizeBicubic = primitive(_resized("cubic"), align_corners=False, half_pixel_centers=False)
 ResizeNearestNeighborV2 = primitive(_resized("nearest"), align_corners=False, half_pixel_centers=False)
@@ -637,7 +594,6 @@ ResizeLinear1D = primitive(
         coordinate_transformation_mode == "half_pixel"),
     coordinate_transformation_mode="align_corners",
 )  # fmt: skip
-
 
 _PLAIN = """
     ACos Abs Acosh Add AddN Addcdiv Addcmul Angle Asin Asinh Assign AssignAdd AssignSub Atan Atan2 Atanh BesselI0

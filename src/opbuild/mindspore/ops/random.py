@@ -66,11 +66,6 @@ def _like(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return formula(f"``{function.__name__}`` in the shape (and type) of a tensor", like)
 
 
-rand = _sampler("rand", "random", "evenly from [0, 1)")
-randn = _sampler("randn", "standard_normal", "from the normal distribution of mean 0 and deviation 1")
-rand_like, randn_like = _like(rand), _like(randn)
-
-
 def randint(low: int, high: int, size: Any, seed: Any = None, *, dtype: Any = None) -> Tensor:
     """Return integers (int64) drawn evenly from ``low`` to below ``high``."""
     if low >= high:
@@ -152,12 +147,6 @@ def laplace(shape: Any, mean: Any, lambda_param: Any, seed: Any = None) -> Tenso
     return drawn("laplace", lambda generator: generator.laplace(centre, spread, full), np.float32, seed)
 
 
-standard_laplace = spelled(laplace, "Return numbers drawn from the Laplace distribution of mean 0 and scale 1.",
-                           {"mean": 0.0, "lambda_param": 1.0})  # fmt: skip
-standard_normal = spelled(normal, "Return numbers drawn from the normal distribution of mean 0 and deviation 1.",
-                          {"mean": 0.0, "stddev": 1.0})  # fmt: skip
-
-
 def bernoulli(input: Any, p: Any = 0.5, seed: Any = None) -> Tensor:
     """Return 1 with probability ``p`` and 0 otherwise, in the shape and type of a tensor."""
     tensor, chance = need_tensor(input, "bernoulli"), _bound(p)
@@ -195,11 +184,7 @@ def random_categorical(logits: Any, num_sample: int, seed: int = 0, dtype: Any =
 def gumbel_softmax(logits: Any, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
     """Return random weights that sum to 1 along ``dim``, the greater where ``logits`` are.
 
-    Args:
-        logits: A tensor of floats.
-        tau: The temperature: near 0, one weight is near 1.
-        hard: Whether the greatest weight is 1 and the others 0.
-        dim: The axis.
+    Near a temperature ``tau`` of 0 one weight is near 1; with ``hard`` it is 1 and the others are 0.
     """
     tensor = need_tensor(logits, "gumbel_softmax")
     if not isinstance(tau, float) or tau <= 0:
@@ -267,9 +252,6 @@ def _of_channels(rank: int) -> Callable[..., Tensor]:
     return function
 
 
-dropout1d, dropout2d, dropout3d = map(_of_channels, (1, 2, 3))
-
-
 def dropped(x: Any, keep_prob: float, mask: str, rank: int = 0) -> tuple[Tensor, Tensor]:
     """Return the tensor with elements, or channels of ``rank`` dimensions, zeroed, and a mask of those kept."""
     tensor = need_tensor(x, "Dropout")
@@ -296,5 +278,14 @@ def _kept(tensor: Tensor, shape: Sequence[int], p: float, seed: int | None = Non
         return Tensor.of(need_states().draw(drawn))
     return Tensor.of(drawn.asnumpy())
 
+
+rand = _sampler("rand", "random", "evenly from [0, 1)")
+randn = _sampler("randn", "standard_normal", "from the normal distribution of mean 0 and deviation 1")
+rand_like, randn_like = _like(rand), _like(randn)
+standard_laplace = spelled(laplace, "Return numbers drawn from the Laplace distribution of mean 0 and scale 1.",
+                           {"mean": 0.0, "lambda_param": 1.0})  # fmt: skip
+standard_normal = spelled(normal, "Return numbers drawn from the normal distribution of mean 0 and deviation 1.",
+                          {"mean": 0.0, "stddev": 1.0})  # fmt: skip
+dropout1d, dropout2d, dropout3d = map(_of_channels, (1, 2, 3))
 
 names.export(vars(), but="drawn dropped shape_of")

@@ -13,22 +13,7 @@ from opbuild.mindspore import execution, names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, axis_in
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit, emit_many, in_floats, on_data
-from opbuild.mindspore.ops.arithmetic import (
-    OWN,
-    add,
-    div,
-    equal,
-    exp,
-    isnan,
-    log,
-    logical_not,
-    mul,
-    not_equal,
-    sqrt,
-    square,
-    sub,
-    where,
-)
+from opbuild.mindspore.ops import arithmetic
 from opbuild.mindspore.ops.declaration import floating, formula, named, need_tensor, of_tensor, of_tensors, spelled
 from opbuild.mindspore.ops.shaping import concat, cut, expand_dims, reshaped, squeeze, swapaxes
 from opbuild.mindspore.tensor import Tensor
@@ -38,7 +23,7 @@ bmm = formula("the products of two stacks of matrices",
 mm = formula("the product of two matrices", lambda input, mat2: product(input, mat2, False, False, "mm", 2))
 outer = formula(
     "the products of each element of a vector with each of another",
-    of_tensors(lambda input, vec2: mul(emit("Reshape", input, np.array([-1, 1], np.int64)), vec2)),
+    of_tensors(lambda input, vec2: arithmetic.mul(emit("Reshape", input, np.array([-1, 1], np.int64)), vec2)),
 )  # fmt: skip
 addmm = formula(
     "``beta * input + alpha * (mat1 @ mat2)``",
@@ -48,6 +33,7 @@ baddbmm = formula(
     "``beta * input + alpha * (batch1 @ batch2)``",
     lambda input, batch1, batch2, beta=1, alpha=1: scaled_sum(input, bmm(batch1, batch2), beta, alpha),
 )  # fmt: skip
+Axis = int | Sequence[int] | None
 
 
 def matmul(input: Any, other: Any) -> Tensor:
@@ -76,9 +62,6 @@ def _swapped(tensor: Tensor) -> Tensor:
     return emit("Transpose", tensor, perm=perm)
 
 
-mv = spelled(matmul, mat="input", vec="other")
-
-
 def dot(input: Any, other: Any) -> Tensor:
     """Return the sums of products over the last axis of ``input`` and the last but one of ``other``."""
     first, second = need_tensor(input, "dot"), need_tensor(other, "dot")
@@ -91,7 +74,7 @@ def inner(input: Any, other: Any) -> Tensor:
     """Return the sums of products over the last axes."""
     first, second = need_tensor(input, "inner"), need_tensor(other, "inner")
     if 0 in (first.ndim, second.ndim):
-        return mul(first, second)
+        return arithmetic.mul(first, second)
     return tensor_dot(first, second, ((first.ndim - 1,), (second.ndim - 1,)))
 
 
@@ -120,20 +103,17 @@ def _matrix(tensor: Tensor, perm: tuple[int, ...], shape: tuple[int, int]) -> Te
     return emit("Reshape", ordered, np.array(shape, np.int64))
 
 
-ger = outer
-
-
 def scaled_sum(tensor: Any, result: Tensor, beta: float, alpha: float) -> Tensor:
     """Return ``beta * tensor + alpha * result``."""
-    result = result if alpha == 1 else mul(result, alpha)
-    return add(tensor if beta == 1 else mul(tensor, beta), result)
+    result = result if alpha == 1 else arithmetic.mul(result, alpha)
+    return arithmetic.add(tensor if beta == 1 else arithmetic.mul(tensor, beta), result)
 
 
 def dense(input: Any, weight: Any, bias: Any = None) -> Tensor:
     """Return ``input @ weight.T + bias``, the weight of shape (out, in)."""
     tensor, matrix = need_tensor(input, "dense"), need_tensor(weight, "dense")
     result = product(_rows(tensor), matrix, False, True, "dense", 2)
-    result = result if bias is None else add(result, bias)
+    result = result if bias is None else arithmetic.add(result, bias)
     return (
         emit("Reshape", result, np.array((*tensor.shape[:-1], matrix.shape[0]), np.int64))
         if tensor.ndim != 2
@@ -159,30 +139,7 @@ def bias_add(input_x: Any, bias: Any) -> Tensor:
         )
     if tensor.ndim > 2:
         numbers = emit("Reshape", numbers, np.array([-1] + [1] * (tensor.ndim - 2), np.int64))
-    return add(tensor, numbers)
-
-
-sum = formula(
-    "the sum over ``dim``; truth values and small integers are summed as int64",
-    lambda input, dim=None, keepdim=False, *, dtype=None: reduce("ReduceSum", _wide(input, "sum", dtype), dim, keepdim),
-)  # fmt: skip
-mean = formula("the mean over ``axis``",
-               of_tensor(lambda x, axis=None, keep_dims=False: reduce("ReduceMean", x, axis, keep_dims)))  # fmt: skip
-argmax = formula(
-    "the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None",
-    of_tensor(lambda input, dim=None, keepdim=False: index_of("ArgMax", input, dim, keepdim, "int64")),
-)  # fmt: skip
-argmin = formula(
-    "the index (int32) of the smallest element along ``axis``; in the flattened tensor if ``axis`` is None",
-    of_tensor(lambda input, axis=None, keepdims=False: index_of("ArgMin", input, axis, keepdims, "int32")),
-)  # fmt: skip
-std = formula("the standard deviation over ``axis``",
-              lambda input, axis=None, ddof=0, keepdims=False: sqrt(var(input, axis, ddof, keepdims)))  # fmt: skip
-argsort = formula("the indices (int32) that sort the tensor along ``axis``",
-                  lambda input, axis=-1, descending=False: sort(input, axis, descending)[1])  # fmt: skip
-
-
-Axis = int | Sequence[int] | None
+    return arithmetic.add(tensor, numbers)
 
 
 def reduce(op_type: str, tensor: Tensor, axis: Axis, keepdims: bool) -> Tensor:
@@ -221,13 +178,6 @@ def prod(input: Any, axis: Axis = None, keep_dims: bool = False, dtype: Any = No
     return reduce("ReduceProd", _wide(input, "prod", dtype), axis, keep_dims)
 
 
-def _extreme(name: str, op_type: str, what: str) -> Callable[..., Tensor]:
-    def function(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        return reduce(op_type, need_tensor(input, name), axis, keepdims)
-
-    return formula(f"the {what} element over ``axis``", function)
-
-
 def _with_index(name: str, op_type: str, extreme: Callable[..., Tensor], what: str) -> Callable[..., Any]:
     def function(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:
         if axis is None:
@@ -236,10 +186,6 @@ def _with_index(name: str, op_type: str, extreme: Callable[..., Tensor], what: s
 
     doc = f"Return the {what} element along ``axis`` and its index.\n\n"
     return named(function, name, f"{doc}Of the whole tensor (and index 0) if ``axis`` is None.\n")
-
-
-amax, amin = _extreme("amax", "ReduceMax", "greatest"), _extreme("amin", "ReduceMin", "smallest")
-max, min = _with_index("max", "ArgMax", amax, "greatest"), _with_index("min", "ArgMin", amin, "smallest")
 
 
 def index_of(op_type: str, tensor: Tensor, axis: int | None, keepdims: bool, dtype: str) -> Tensor:
@@ -259,21 +205,15 @@ def _logical(name: str, op_type: str, what: str) -> Callable[..., Tensor]:
     return formula(f"whether {what} true", function)
 
 
-all, any = (
-    _logical("all", "ReduceMin", "all elements over ``axis`` are"),
-    _logical("any", "ReduceMax", "any element over ``axis`` is"),
-)
-
-
 def var(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> Tensor:
     """Return the variance over ``axis``; the divisor is the number of elements less ``ddof``."""
     tensor = floating(input, "var")
     axes = axes_of(axis, tensor.ndim, "var")
-    spread = square(sub(tensor, reduce("ReduceMean", tensor, axes, True)))
+    spread = arithmetic.square(arithmetic.sub(tensor, reduce("ReduceMean", tensor, axes, True)))
     count = math.prod(tensor.shape[item] for item in axes)
     if not ddof:
         return reduce("ReduceMean", spread, axes, keepdims)
-    return div(reduce("ReduceSum", spread, axes, keepdims), float(count - int(ddof)))
+    return arithmetic.div(reduce("ReduceSum", spread, axes, keepdims), float(count - int(ddof)))
 
 
 def logsumexp(input: Any, dim: Axis, keepdim: bool = False) -> Tensor:
@@ -281,9 +221,9 @@ def logsumexp(input: Any, dim: Axis, keepdim: bool = False) -> Tensor:
     tensor = floating(input, "logsumexp")
     high = reduce("ReduceMax", tensor, dim, True)
     # An infinite maximum less itself is NaN: move by 0 there.
-    high = where(emit("IsFinite", high, domain=OWN), high, 0.0)
-    total = log(reduce("ReduceSum", exp(sub(tensor, high)), dim, True))
-    kept = add(total, high)
+    high = arithmetic.where(emit("IsFinite", high, domain=arithmetic.OWN), high, 0.0)
+    total = arithmetic.log(reduce("ReduceSum", arithmetic.exp(arithmetic.sub(tensor, high)), dim, True))
+    kept = arithmetic.add(total, high)
     if keepdim:
         return kept
     shape = [extent for index, extent in enumerate(kept.shape) if index not in axes_of(dim, tensor.ndim, "logsumexp")]
@@ -299,7 +239,7 @@ def cumsum(x: Any, axis: int, dtype: Any = None) -> Tensor:
 
 def count_nonzero(x: Any, axis: Axis = (), keep_dims: bool = False, dtype: Any = None) -> Tensor:
     """Return the number of elements over ``axis`` that are not zero, as int32 or ``dtype``."""
-    counted = cast(not_equal(need_tensor(x, "count_nonzero"), 0), "int32")
+    counted = cast(arithmetic.not_equal(need_tensor(x, "count_nonzero"), 0), "int32")
     return cast(reduce("ReduceSum", counted, axis, keep_dims), "int32" if dtype is None else to_type(dtype).name)
 
 
@@ -328,42 +268,8 @@ def sort(input_x: Any, axis: int = -1, descending: bool = False) -> tuple[Tensor
 def l2_normalize(x: Any, axis: int = 0, epsilon: float = 1e-4) -> Tensor:
     """Return ``x / sqrt(max(sum(x**2), epsilon))`` along ``axis``."""
     tensor = need_tensor(x, "L2Normalize")
-    total = reduce("ReduceSum", mul(tensor, tensor), axis, True)
-    return div(tensor, sqrt(emit("Max", total, np.asarray(epsilon, tensor.type.dtype))))
-
-
-reduce_sum = formula("the sum over ``axis``, in the element type of the tensor",
-                     of_tensor(lambda x, axis=(): reduce("ReduceSum", x, axis, False)))  # fmt: skip
-aminmax = formula(
-    "the smallest and the greatest element over ``axis``",
-    lambda input, *, axis=0, keepdims=False: (amin(input, axis, keepdims), amax(input, axis, keepdims)),
-)  # fmt: skip
-ptp = formula(
-    "the greatest less the smallest element over ``axis``",
-    lambda input, axis=None, keepdims=False: sub(amax(input, axis, keepdims), amin(input, axis, keepdims)),
-)  # fmt: skip
-msort = formula("the elements in order along axis 0", lambda input: sort(input, 0)[0])
-top_k = formula("the ``k`` greatest elements along the last axis and their indices (int32)",
-                lambda input_x, k, sorted=True: topk(input_x, k, None, True, sorted))  # fmt: skip
-quantile = formula(
-    "the elements at the shares ``q`` of the order along ``axis``, interpolated",
-    in_floats(lambda input, q, axis=None, keepdims=False: np.quantile(input, q, axis, keepdims=keepdims)),
-)  # fmt: skip
-nanquantile = formula(
-    "``quantile`` of the elements that are not NaN",
-    in_floats(lambda input, q, axis=None, keepdims=False: np.nanquantile(input, q, axis, keepdims=keepdims)),
-)  # fmt: skip
-
-
-def _over(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., Tensor]:
-    def reduced(x: Any, axis: Axis = ()) -> Tensor:
-        return function(x, axis)
-
-    return formula(f"the {what} over ``axis``", reduced)
-
-
-reduce_mean, reduce_max = _over("reduce_mean", mean, "mean"), _over("reduce_max", amax, "greatest element")
-reduce_min = _over("reduce_min", amin, "smallest element")
+    total = reduce("ReduceSum", arithmetic.mul(tensor, tensor), axis, True)
+    return arithmetic.div(tensor, arithmetic.sqrt(emit("Max", total, np.asarray(epsilon, tensor.type.dtype))))
 
 
 def _with_mean(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -371,9 +277,6 @@ def _with_mean(name: str, function: Callable[..., Tensor], what: str) -> Callabl
         return function(input, axis, ddof, keepdims), mean(floating(input, name), axis, keepdims)
 
     return formula(f"the {what} and the mean over ``axis``", both)
-
-
-std_mean, var_mean = _with_mean("std_mean", std, "standard deviation"), _with_mean("var_mean", var, "variance")
 
 
 def median(input: Any, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]:
@@ -399,7 +302,7 @@ def nanmedian(input: Any, axis: int = -1, keepdims: bool = False) -> Any:
 
 
 def _without_nan(tensor: Tensor) -> Tensor:
-    return where(isnan(tensor), 0.0, tensor) if tensor.is_floating_point() else tensor
+    return arithmetic.where(arithmetic.isnan(tensor), 0.0, tensor) if tensor.is_floating_point() else tensor
 
 
 def nansum(input: Any, axis: Axis = None, keepdims: bool = False, *, dtype: Any = None) -> Tensor:
@@ -410,8 +313,10 @@ def nansum(input: Any, axis: Axis = None, keepdims: bool = False, *, dtype: Any 
 def nanmean(input: Any, axis: Axis = None, keepdims: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the mean over ``axis`` of the elements that are not NaN."""
     tensor = floating(input, "nanmean")
-    count = reduce("ReduceSum", cast(logical_not(isnan(tensor)), tensor.type.dtype), axis, keepdims)
-    result = div(reduce("ReduceSum", _without_nan(tensor), axis, keepdims), count)
+    count = reduce(
+        "ReduceSum", cast(arithmetic.logical_not(arithmetic.isnan(tensor)), tensor.type.dtype), axis, keepdims
+    )
+    result = arithmetic.div(reduce("ReduceSum", _without_nan(tensor), axis, keepdims), count)
     return result if dtype is None else cast(result, to_type(dtype).name)
 
 
@@ -428,9 +333,6 @@ def _running(name: str, first: Any, kind: type) -> Any:
     return named(function, name, doc)
 
 
-cummax, cummin = _running("cummax", np.maximum, np.int64), _running("cummin", np.minimum, np.int32)
-
-
 def cumprod(input: Any, dim: int, dtype: Any = None) -> Tensor:
     """Return the running products along ``dim``."""
     tensor = need_tensor(input, "cumprod")
@@ -443,8 +345,8 @@ def logcumsumexp(input: Any, axis: int) -> Tensor:
     tensor = need_tensor(input, "logcumsumexp")
     place = axis_in(axis, tensor.ndim, "logcumsumexp")
     high = reduce("ReduceMax", tensor, place, True)
-    running = emit("CumSum", exp(sub(tensor, high)), np.asarray(place, np.int64))
-    return add(log(running), high)
+    running = emit("CumSum", arithmetic.exp(arithmetic.sub(tensor, high)), np.asarray(place, np.int64))
+    return arithmetic.add(arithmetic.log(running), high)
 
 
 def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
@@ -456,7 +358,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     for _ in range(n):
         extent = tensor.shape[place]
         after, before = cut(tensor, [1], [extent], [place], [1]), cut(tensor, [0], [extent - 1], [place], [1])
-        tensor = sub(after, before)
+        tensor = arithmetic.sub(after, before)
     return tensor
 
 
@@ -472,7 +374,7 @@ def trapz(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
         step = diff(points, 1, 0 if points.ndim == 1 else place)
         if points.ndim == 1:
             step = reshaped(step, tuple(extent - 1 if axis == place else 1 for axis in range(tensor.ndim)))
-    return reduce("ReduceSum", div(mul(step, add(after, before)), 2.0), place, False)
+    return reduce("ReduceSum", arithmetic.div(arithmetic.mul(step, arithmetic.add(after, before)), 2.0), place, False)
 
 
 def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
@@ -483,27 +385,91 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     for item in (fweights, aweights):
         if item is not None:
             weight = cast(need_tensor(item, "cov"), table.type.dtype)
-            weights = weight if weights is None else mul(weights, weight)
+            weights = weight if weights is None else arithmetic.mul(weights, weight)
     if weights is None:
         count: Any = float(table.shape[1])
-        centred = sub(table, mean(table, 1, True))
-        result = div(matmul(centred, swapaxes(centred, 0, 1)), float(np.maximum(count - correction, 0.0)))
+        centred = arithmetic.sub(table, mean(table, 1, True))
+        result = arithmetic.div(matmul(centred, swapaxes(centred, 0, 1)), float(np.maximum(count - correction, 0.0)))
     else:
         whole = reduce("ReduceSum", weights, None, False)
-        centre = div(reduce("ReduceSum", mul(table, weights), 1, True), whole)
-        centred = sub(table, centre)
+        centre = arithmetic.div(reduce("ReduceSum", arithmetic.mul(table, weights), 1, True), whole)
+        centred = arithmetic.sub(table, centre)
         lost: Any = float(correction)
         if aweights is not None and correction:
-            squares = reduce("ReduceSum", mul(weights, cast(aweights, table.type.dtype)), None, False)
-            lost = mul(div(squares, whole), float(correction))
-        result = div(matmul(mul(centred, weights), swapaxes(centred, 0, 1)), sub(whole, lost))
+            squares = reduce("ReduceSum", arithmetic.mul(weights, cast(aweights, table.type.dtype)), None, False)
+            lost = arithmetic.mul(arithmetic.div(squares, whole), float(correction))
+        result = arithmetic.div(
+            matmul(arithmetic.mul(centred, weights), swapaxes(centred, 0, 1)), arithmetic.sub(whole, lost)
+        )
     return result if tensor.ndim == 2 else reshaped(result, ())
 
 
 def intopk(x1: Any, x2: Any, k: int) -> Tensor:
     """Return whether the class ``x2`` names is among the ``k`` greatest of each row of ``x1``."""
     found = topk(x1, k)[1]
-    return any(equal(found, expand_dims(cast(x2, "int32"), -1)), -1)
+    return any(arithmetic.equal(found, expand_dims(cast(x2, "int32"), -1)), -1)
 
+
+mv = spelled(matmul, mat="input", vec="other")
+ger = outer
+sum = formula(
+    "the sum over ``dim``; truth values and small integers are summed as int64",
+    lambda input, dim=None, keepdim=False, *, dtype=None: reduce("ReduceSum", _wide(input, "sum", dtype), dim, keepdim),
+)  # fmt: skip
+mean = formula("the mean over ``axis``",
+               of_tensor(lambda x, axis=None, keep_dims=False: reduce("ReduceMean", x, axis, keep_dims)))  # fmt: skip
+argmax = formula(
+    "the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None",
+    of_tensor(lambda input, dim=None, keepdim=False: index_of("ArgMax", input, dim, keepdim, "int64")),
+)  # fmt: skip
+argmin = formula(
+    "the index (int32) of the smallest element along ``axis``; in the flattened tensor if ``axis`` is None",
+    of_tensor(lambda input, axis=None, keepdims=False: index_of("ArgMin", input, axis, keepdims, "int32")),
+)  # fmt: skip
+std = formula(
+    "the standard deviation over ``axis``",
+    lambda input, axis=None, ddof=0, keepdims=False: arithmetic.sqrt(var(input, axis, ddof, keepdims)),
+)  # fmt: skip
+argsort = formula("the indices (int32) that sort the tensor along ``axis``",
+                  lambda input, axis=-1, descending=False: sort(input, axis, descending)[1])  # fmt: skip
+amax = formula(
+    "the greatest element over ``axis``",
+    of_tensor(lambda input, axis=None, keepdims=False: reduce("ReduceMax", input, axis, keepdims)),
+)  # fmt: skip
+amin = formula(
+    "the smallest element over ``axis``",
+    of_tensor(lambda input, axis=None, keepdims=False: reduce("ReduceMin", input, axis, keepdims)),
+)  # fmt: skip
+max, min = _with_index("max", "ArgMax", amax, "greatest"), _with_index("min", "ArgMin", amin, "smallest")
+all, any = (
+    _logical("all", "ReduceMin", "all elements over ``axis`` are"),
+    _logical("any", "ReduceMax", "any element over ``axis`` is"),
+)
+reduce_sum = formula("the sum over ``axis``, in the element type of the tensor",
+                     of_tensor(lambda x, axis=(): reduce("ReduceSum", x, axis, False)))  # fmt: skip
+aminmax = formula(
+    "the smallest and the greatest element over ``axis``",
+    lambda input, *, axis=0, keepdims=False: (amin(input, axis, keepdims), amax(input, axis, keepdims)),
+)  # fmt: skip
+ptp = formula(
+    "the greatest less the smallest element over ``axis``",
+    lambda input, axis=None, keepdims=False: arithmetic.sub(amax(input, axis, keepdims), amin(input, axis, keepdims)),
+)  # fmt: skip
+msort = formula("the elements in order along axis 0", lambda input: sort(input, 0)[0])
+top_k = formula("the ``k`` greatest elements along the last axis and their indices (int32)",
+                lambda input_x, k, sorted=True: topk(input_x, k, None, True, sorted))  # fmt: skip
+quantile = formula(
+    "the elements at the shares ``q`` of the order along ``axis``, interpolated",
+    in_floats(lambda input, q, axis=None, keepdims=False: np.quantile(input, q, axis, keepdims=keepdims)),
+)  # fmt: skip
+nanquantile = formula(
+    "``quantile`` of the elements that are not NaN",
+    in_floats(lambda input, q, axis=None, keepdims=False: np.nanquantile(input, q, axis, keepdims=keepdims)),
+)  # fmt: skip
+reduce_mean = formula("the mean over ``axis``", lambda x, axis=(): mean(x, axis))
+reduce_max = formula("the greatest element over ``axis``", lambda x, axis=(): amax(x, axis))
+reduce_min = formula("the smallest element over ``axis``", lambda x, axis=(): amin(x, axis))
+std_mean, var_mean = _with_mean("std_mean", std, "standard deviation"), _with_mean("var_mean", var, "variance")
+cummax, cummin = _running("cummax", np.maximum, np.int64), _running("cummin", np.minimum, np.int32)
 
 names.export(vars(), but="axes_of index_of l2_normalize product ptp reduce scaled_sum")

@@ -96,9 +96,6 @@ def transpose(input: Any, dims: Any) -> Tensor:
     return tensor if perm == tuple(range(tensor.ndim)) else emit("Transpose", tensor, perm=perm)
 
 
-permute = spelled(transpose, axis="dims")
-
-
 def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
     """Return the tensor with two axes exchanged."""
     tensor = need_tensor(input, "swapaxes")
@@ -119,9 +116,6 @@ def movedim(x: Any, source: Any, destination: Any) -> Tensor:
     return transpose(tensor, order)
 
 
-moveaxis = movedim
-
-
 def squeeze(input: Any, axis: Any = None) -> Tensor:
     """Return the tensor without axes of extent 1: all of them, or those named."""
     tensor = need_tensor(input, "squeeze")
@@ -139,9 +133,6 @@ def expand_dims(input_x: Any, axis: int) -> Tensor:
     tensor = need_tensor(input_x, "expand_dims")
     place = axis_in(axis, tensor.ndim + 1, "expand_dims")
     return reshaped(tensor, (*tensor.shape[:place], 1, *tensor.shape[place:]))
-
-
-unsqueeze = spelled(expand_dims, input="input_x", dim="axis")
 
 
 def flatten(input: Any, order: str = "C", *, start_dim: int = 1, end_dim: int = -1) -> Tensor:
@@ -168,9 +159,6 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     common = functools.reduce(promote, (item.type.dtype for item in items))
     place = axis_in(axis, items[0].ndim, "concat")
     return emit("Concat", *(_cast(item, common) for item in items), axis=place)
-
-
-cat = concat
 
 
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
@@ -205,9 +193,6 @@ def chunk(input: Any, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
     return split(tensor, max(-(-extent // chunks), 1), axis)
 
 
-unbind = unstack
-
-
 def tile(input: Any, dims: Any) -> Tensor:
     """Return the tensor repeated ``dims`` times along its axes."""
     tensor, repeats = need_tensor(input, "tile"), ints(dims, "the repeats of tile")
@@ -237,17 +222,11 @@ def broadcast_to(input: Any, shape: Any) -> Tensor:
     return tensor if tuple(wanted) == tensor.shape else emit("Expand", tensor, _vector(*wanted))
 
 
-expand = spelled(broadcast_to, input_x="input", size="shape")
-
-
 def pad(input_x: Any, padding: Any, mode: str = "constant", value: Any = None) -> Tensor:
     """Return the tensor with elements added around it.
 
-    Args:
-        input_x: A tensor.
-        padding: Pairs (before, after), for the last axis first.
-        mode: ``constant``, ``reflect``, ``replicate`` or ``circular``.
-        value: What ``constant`` adds; None is 0.
+    ``padding`` has pairs (before, after), for the last axis first; ``mode`` is ``constant``, which adds ``value``,
+    ``reflect``, ``replicate`` or ``circular``.
     """
     tensor, amounts = need_tensor(input_x, "pad"), ints(padding, "padding")
     modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
@@ -342,19 +321,6 @@ def meshgrid(*inputs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     return tuple(grids)
 
 
-index_select = formula("``gather(input, index, axis)``", lambda input, axis, index: gather(input, index, axis))
-take = formula("the elements of the flattened tensor that ``index`` names",
-               lambda input, index: gather(ravel(input), index, 0))  # fmt: skip
-gather_nd = formula(
-    "the slices that the vectors along the last axis of ``indices`` name",
-    of_tensor(lambda input_x, indices: emit("GatherND", input_x, _cast(_indices(indices, "gather_nd"), "int64"))),
-)  # fmt: skip
-in_range = formula(
-    "indices of one of ``count`` elements; what is outside is an error",
-    lambda indices, count: emit("InRange", indices, domain="opbuild", counts=(count,), negative=False),
-)  # fmt: skip
-
-
 def _indices(value: Any, name: str) -> Tensor:
     tensor = Tensor(value) if isinstance(value, (int, list, tuple)) else need_tensor(value, name)
     return tensor if tensor.type.dtype in ("int32", "int64") else _cast(tensor, "int64")
@@ -378,9 +344,6 @@ def gather_elements(input: Any, dim: int, index: Any) -> Tensor:
     tensor = need_tensor(input, "gather_elements")
     axis = axis_in(dim, tensor.ndim, "gather_elements")
     return emit("GatherElements", tensor, _indices(index, "gather_elements"), axis=axis)
-
-
-gather_d = spelled(gather_elements, x="input")
 
 
 def scatter_nd(indices: Any, updates: Any, shape: Any) -> Tensor:
@@ -417,30 +380,6 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Tensor
     return reshaped(rows, (*ids.shape, table.shape[1]))
 
 
-zeros = formula(
-    "zeros of a shape; float32 by default",
-    lambda size, dtype=None: Tensor.of(np.zeros(ints(size, "the shape of zeros"), _name(dtype))),
-)  # fmt: skip
-ones = formula(
-    "ones of a shape; float32 by default",
-    lambda shape, dtype=None: Tensor.of(np.ones(ints(shape, "the shape of ones"), _name(dtype))),
-)  # fmt: skip
-fill = formula("one number in every element of a tensor of an element type and shape",
-               lambda type, shape, value: full(shape, value, dtype=type))  # fmt: skip
-zeros_like = formula("zeros of the shape (and type) of a tensor",
-                     of_tensor(lambda input, *, dtype=None: zeros(input.shape, dtype or input.dtype)))  # fmt: skip
-ones_like = formula("ones of the shape (and type) of a tensor",
-                    of_tensor(lambda input, *, dtype=None: ones(input.shape, dtype or input.dtype)))  # fmt: skip
-full_like = formula(
-    "one number in every element, in the shape (and type) of a tensor",
-    of_tensor(lambda input, fill_value, *, dtype=None: full(input.shape, fill_value, dtype=dtype or input.dtype)),
-)  # fmt: skip
-eye = formula("ones on the diagonal of an ``n`` by ``m`` matrix and zeros elsewhere",
-              lambda n, m=None, dtype=None: Tensor.of(np.eye(n, m, dtype=_name(dtype))))  # fmt: skip
-scalar_to_tensor = formula("a tensor without dimensions",
-                           lambda input_x, dtype=None: Tensor(input_x, dtype or np.float32))  # fmt: skip
-
-
 def _name(dtype: Any, default: str = "float32") -> str:
     return default if dtype is None else to_type(dtype).name
 
@@ -475,18 +414,11 @@ def _window(function: Any, length: Any, periodic: bool, dtype: Any) -> Tensor:
     return Tensor.of(np.ascontiguousarray(values.astype(_name(dtype))))
 
 
-def _window_of(name: str, values: Any, what: str, usual: Any = np.float32) -> Callable[..., Tensor]:
+def _window_of(values: Any, what: str, usual: Any = np.float32) -> Callable[..., Tensor]:
     def function(window_length: Any, periodic: bool = True, *, dtype: Any = None) -> Tensor:
         return _window(values, window_length, periodic, dtype or usual)
 
     return formula(what, function)
-
-
-bartlett_window = _window_of(
-    "bartlett_window", np.bartlett, "a triangle that begins (and ends, if not periodic) with 0"
-)
-blackman_window = _window_of("blackman_window", np.blackman, "Blackman's window")
-hann_window = _window_of("hann_window", np.hanning, "Hann's window, in float64 by default", np.float64)
 
 
 def hamming_window(
@@ -519,9 +451,6 @@ def _frequencies(name: str, samples: str) -> Callable[..., Tensor]:
     return formula(f"the frequencies of a discrete Fourier transform of ``n`` {samples}", function)
 
 
-fftfreq, rfftfreq = _frequencies("fftfreq", "samples ``d`` apart"), _frequencies("rfftfreq", "real samples ``d`` apart")
-
-
 def _shift(name: str, direction: int, what: str) -> Callable[..., Tensor]:
     def function(input: Any, dim: Any = None) -> Tensor:
         tensor = need_tensor(input, name)
@@ -531,6 +460,50 @@ def _shift(name: str, direction: int, what: str) -> Callable[..., Tensor]:
     return formula(f"the tensor with {what}", function)
 
 
+permute = spelled(transpose, axis="dims")
+moveaxis = movedim
+unsqueeze = spelled(expand_dims, input="input_x", dim="axis")
+cat = concat
+unbind = unstack
+expand = spelled(broadcast_to, input_x="input", size="shape")
+index_select = formula("``gather(input, index, axis)``", lambda input, axis, index: gather(input, index, axis))
+take = formula("the elements of the flattened tensor that ``index`` names",
+               lambda input, index: gather(ravel(input), index, 0))  # fmt: skip
+gather_nd = formula(
+    "the slices that the vectors along the last axis of ``indices`` name",
+    of_tensor(lambda input_x, indices: emit("GatherND", input_x, _cast(_indices(indices, "gather_nd"), "int64"))),
+)  # fmt: skip
+in_range = formula(
+    "indices of one of ``count`` elements; what is outside is an error",
+    lambda indices, count: emit("InRange", indices, domain="opbuild", counts=(count,), negative=False),
+)  # fmt: skip
+gather_d = spelled(gather_elements, x="input")
+zeros = formula(
+    "zeros of a shape; float32 by default",
+    lambda size, dtype=None: Tensor.of(np.zeros(ints(size, "the shape of zeros"), _name(dtype))),
+)  # fmt: skip
+ones = formula(
+    "ones of a shape; float32 by default",
+    lambda shape, dtype=None: Tensor.of(np.ones(ints(shape, "the shape of ones"), _name(dtype))),
+)  # fmt: skip
+fill = formula("one number in every element of a tensor of an element type and shape",
+               lambda type, shape, value: full(shape, value, dtype=type))  # fmt: skip
+zeros_like = formula("zeros of the shape (and type) of a tensor",
+                     of_tensor(lambda input, *, dtype=None: zeros(input.shape, dtype or input.dtype)))  # fmt: skip
+ones_like = formula("ones of the shape (and type) of a tensor",
+                    of_tensor(lambda input, *, dtype=None: ones(input.shape, dtype or input.dtype)))  # fmt: skip
+full_like = formula(
+    "one number in every element, in the shape (and type) of a tensor",
+    of_tensor(lambda input, fill_value, *, dtype=None: full(input.shape, fill_value, dtype=dtype or input.dtype)),
+)  # fmt: skip
+eye = formula("ones on the diagonal of an ``n`` by ``m`` matrix and zeros elsewhere",
+              lambda n, m=None, dtype=None: Tensor.of(np.eye(n, m, dtype=_name(dtype))))  # fmt: skip
+scalar_to_tensor = formula("a tensor without dimensions",
+                           lambda input_x, dtype=None: Tensor(input_x, dtype or np.float32))  # fmt: skip
+bartlett_window = _window_of(np.bartlett, "a triangle that begins (and ends, if not periodic) with 0")
+blackman_window = _window_of(np.blackman, "Blackman's window")
+hann_window = _window_of(np.hanning, "Hann's window, in float64 by default", np.float64)
+fftfreq, rfftfreq = _frequencies("fftfreq", "samples ``d`` apart"), _frequencies("rfftfreq", "real samples ``d`` apart")
 fftshift = _shift("fftshift", 1, "frequency 0 moved to the middle")
 ifftshift = _shift("ifftshift", -1, "the middle moved to the front: what undoes ``fftshift``")
 

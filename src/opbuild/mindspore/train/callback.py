@@ -31,6 +31,7 @@ __all__ = [
     "RunContext",
     "TimeMonitor",
 ]
+_METHODS = ("begin", "epoch_begin", "epoch_end", "step_begin", "step_end", "end")
 
 
 class RunContext:
@@ -55,9 +56,6 @@ class RunContext:
     def get_stop_requested(self) -> bool:
         """Return whether a callback asked for the end."""
         return self._stops
-
-
-_METHODS = ("begin", "epoch_begin", "epoch_end", "step_begin", "step_end", "end")
 
 
 class Callback:

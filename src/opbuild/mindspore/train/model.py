@@ -92,16 +92,8 @@ class Model:
             sink_size: int = -1, initial_epoch: int = 0) -> None:  # fmt: skip
         """Train as ``train`` does, and measure after epochs; callbacks find the results in ``eval_results``.
 
-        Args:
-            epoch: As of ``train``, as others of the same names.
-            train_dataset: See there.
-            valid_dataset: What is measured with.
-            valid_frequency: After how many epochs; or a list of epochs.
-            callbacks: See ``train``.
-            dataset_sink_mode: See there.
-            valid_dataset_sink_mode: Kept for programs that give it.
-            sink_size: See ``train``.
-            initial_epoch: See there.
+        It measures with ``valid_dataset``, after so many epochs as ``valid_frequency`` says or after those that it
+        lists; ``valid_dataset_sink_mode`` is kept for programs that give it.
 
         Raises:
             ArgumentTypeError, ArgumentValueError: If an argument is none of these.

@@ -16,7 +16,7 @@ from opbuild.mindspore.mint.nn.functional import FUNCTIONS
 from opbuild.mindspore.nn.basic import Dropout as _Dropout
 from opbuild.mindspore.nn.basic import Dropout2d as _Dropout2d
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import cell, layer
+from opbuild.mindspore.nn.declaration import cell, derived, layer
 from opbuild.mindspore.ops import batch_norm, conv_transpose2d, group_norm, layer_norm, loss, prelu
 from opbuild.mindspore.ops.normalization import batch_norm_of_ranks
 from opbuild.mindspore.ops.pooling import per_axis
@@ -144,22 +144,6 @@ class _Conv(Cell):
         return result
 
 
-class Conv1d(_Conv):
-    """A convolution over one spatial axis."""
-
-    rank = 1
-
-
-class Conv2d(_Conv):
-    """A convolution over two spatial axes."""
-
-
-class Conv3d(_Conv):
-    """A convolution over three spatial axes."""
-
-    rank = 3
-
-
 class ConvTranspose2d(_Conv):
     """A transposed convolution over two spatial axes."""
 
@@ -210,24 +194,6 @@ class _BatchNorm(Cell):
         return self._normalized(
             input, self.running_mean, self.running_var, scale, shift, self.training, self.momentum, self.eps
         )
-
-
-class BatchNorm1d(_BatchNorm):
-    """Batch normalization of shape (N, C) or (N, C, L)."""
-
-    ranks = (2, 3)
-
-
-class BatchNorm2d(_BatchNorm):
-    """Batch normalization of shape (N, C, H, W)."""
-
-    ranks = (4,)
-
-
-class BatchNorm3d(_BatchNorm):
-    """Batch normalization of shape (N, C, D, H, W)."""
-
-    ranks = (5,)
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -306,12 +272,19 @@ class Dropout(_Dropout):
         super().__init__(p=p)
 
 
-class Dropout2d(_Dropout2d):
+class Dropout2d(_Dropout2d):  # type: ignore[misc,valid-type]
     """Nothing, when a network runs; in training it would zero channels with probability ``p``."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__(p)
 
+
+Conv1d = derived(_Conv, "A convolution over one spatial axis.", rank=1)
+Conv2d = derived(_Conv, "A convolution over two spatial axes.")
+Conv3d = derived(_Conv, "A convolution over three spatial axes.", rank=3)
+BatchNorm1d = derived(_BatchNorm, "Batch normalization of shape (N, C) or (N, C, L).", ranks=(2, 3))
+BatchNorm2d = derived(_BatchNorm, "Batch normalization of shape (N, C, H, W).", ranks=(4,))
+BatchNorm3d = derived(_BatchNorm, "Batch normalization of shape (N, C, D, H, W).", ranks=(5,))
 
 globals().update(LAYERS)
 names.call_rows(vars(), __name__)
