@@ -37,7 +37,16 @@ from opbuild.store.networks import networks_in
 from opbuild.store.remote.failures import ABSENT, REFUSED, SLOW
 from opbuild.store.remote.manifest import PIECE, Manifest
 from opbuild.store.remote.networks import TieredNetworks
-from opbuild.store.remote.objects import ANSWERS, BANK, BLOBS, GROUPS, NAMESPACE, NETWORKS, OPERATORS, ORIGINS
+from opbuild.store.remote.objects import (
+    ANSWERS,
+    BLOBS,
+    GROUPS,
+    NAMESPACE,
+    NETWORKS,
+    OPERATORS,
+    ORIGINS,
+    TUNING_DATABASE,
+)
 from opbuild.store.remote.operators import mend_group, problem_of_group
 from opbuild.store.remote.service import described
 from opbuild.store.weights import weights_in
@@ -106,7 +115,9 @@ def pull(
     """
     setup, remote = _opened(url, config, target)
     left_out: list[Named] = []
-    records = remote.bank.take(setup.config.tune_bank)  # first: what tuning found decides which networks are taken
+    records = remote.tuning_database.take(
+        setup.config.tune_bank
+    )  # first: what tuning found decides which networks are taken
     if isinstance(records, Reason):
         left_out.append(("what tuning found", described(records)))
         records = 0
@@ -190,11 +201,11 @@ def _push(entry: Entry, remote: Remote) -> bool:
 
 def _pushed_records(setup: Setup, remote: Remote) -> int:
     """Write the tuning records of this host, if there are any; return how many the remote store lacked."""
-    if not setup.has_own_bank:
+    if not setup.has_own_tuning_database:
         return 0
     from opbuild.store.tuning_database import read_database  # few have a database
 
-    added = remote.bank.publish(read_database(setup.config.tune_bank, setup.trust))
+    added = remote.tuning_database.publish(read_database(setup.config.tune_bank, setup.trust))
     if isinstance(added, Reason):
         raise _refused(remote, described(added))
     return added
@@ -371,7 +382,7 @@ class RemoteCheck:
             return kinds[f"{folder}/"](name) if f"{folder}/" in kinds else self._hint(path)
 
         parts = [(self._paths(folder), look) for folder in (*kinds, ORIGINS, ANSWERS)]
-        for path, reason in watched_map([*parts, ([BANK], self._bank)], watch):
+        for path, reason in watched_map([*parts, ([TUNING_DATABASE], self._tuning_database)], watch):
             if reason is not None and reason.code in (REFUSED, SLOW):
                 raise self._failed(reason)
             if reason is not None and reason.code not in (ABSENT, "other-format"):  # removed meanwhile, or of others
@@ -405,9 +416,9 @@ class RemoteCheck:
         body = self._remote.objects.get(path, NETWORK)
         return body if isinstance(body, Reason) else None
 
-    def _bank(self, _: str) -> Reason | None:
-        bank = self._remote.bank.read()
-        return bank if isinstance(bank, Reason) else None
+    def _tuning_database(self, _: str) -> Reason | None:
+        found = self._remote.tuning_database.read()
+        return found if isinstance(found, Reason) else None
 
     def _network(self, stem: str) -> Reason | None:
         manifest = self._remote.networks.named(stem)

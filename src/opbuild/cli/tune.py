@@ -148,7 +148,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     after = f"{1e6 * finding.after:.1f}" if is_new else ""
     mark = " (known)" if row.known else ""
     return (
-        row.question.family,
+        row.query.family,
         first_of(row.nodes, 1),
         _variant(row.default),
         (_variant(row.choice) if is_new else "as it is") + mark,

@@ -276,17 +276,17 @@ class TunedVariant(NamedTuple):
 
     Attributes:
         variant: The variant; None: another family.
-        said: Where it is from, for readers.
+        origin: Where it is from, for readers.
         is_shipped: Whether the release's database says so.
     """
 
     variant: Variant | None
-    said: str
+    origin: str
     is_shipped: bool = False
 
 
 class TuningSource(Protocol):
     """The results of tuning."""
 
-    def answers(self, question: TuningQuery, default: Variant | None) -> Iterable[TunedVariant]:
+    def answers(self, query: TuningQuery, default: Variant | None) -> Iterable[TunedVariant]:
         """Return the variants known to be faster than ``default``, the family's own answer, the best known first."""

@@ -23,7 +23,7 @@ from opbuild.store.claims import Flights
 from opbuild.store.remote.address import Address, parse_address
 from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.networks import RemoteNetworks, TieredNetworks, stored_weights
-from opbuild.store.remote.objects import BANK, CLAIMS, Objects
+from opbuild.store.remote.objects import CLAIMS, TUNING_DATABASE, Objects
 from opbuild.store.remote.operators import RemoteStore, mend_group, write_group
 from opbuild.store.remote.service import Service, described
 from opbuild.store.remote.uploads import UPLOAD_SECONDS, Uploads
@@ -156,15 +156,17 @@ class Remote:
         return RemoteNetworks(self.objects)
 
     @lazy_property
-    def bank(self) -> SharedTuningDatabase:
+    def tuning_database(self) -> SharedTuningDatabase:
         """The tuning database of the remote store; few have one."""
         from opbuild.store.tuning_database import SharedTuningDatabase
 
-        return SharedTuningDatabase(self.objects, BANK, self.trust)
+        return SharedTuningDatabase(self.objects, TUNING_DATABASE, self.trust)
 
-    def take_bank(self, path: Path) -> None:
+    def take_tuning_records(self, path: Path) -> None:
         """Add the tuning records of others to the database in a file, once in a process."""
-        if self.service.is_first_told(f"bank {path}") and isinstance(found := self.bank.take(path), Reason):
+        if self.service.is_first_told(f"tuning database {path}") and isinstance(
+            found := self.tuning_database.take(path), Reason
+        ):
             self.tell(f"the remote tuning database {self.service.address.url} is not used: {described(found)}")
 
     @lazy_property

@@ -40,7 +40,7 @@ class Setup:
         given_compiler: Makes the operators; None: the usual one.
         asked: The level that was asked for, where ``level`` is a lower one that serves instead.
         executor: Compiles instead of this host; None: this host alone.
-        uses_bank: Whether what tuning found decides about variants.
+        uses_tuning_database: Whether what tuning found decides about variants.
         device: What runs all that it has kernels for; None: the CPU runs all.
     """
 
@@ -53,7 +53,7 @@ class Setup:
     given_compiler: Compiler | None = None
     asked: Level | None = None
     executor: Executor | None = None
-    uses_bank: bool = True
+    uses_tuning_database: bool = True
     device: Target | None = None
 
     @lazy_property
@@ -88,16 +88,18 @@ class Setup:
         return self.stores_networks and not self.config.forces
 
     @property
-    def has_bank(self) -> bool:
+    def has_tuning_database(self) -> bool:
         """Whether there is a tuning database, and it decides."""
-        shipped = self.uses_bank and self.config.uses_shipped_bank and shipped_database(self.level.name).is_file()
-        return shipped or self.has_own_bank
+        shipped = (
+            self.uses_tuning_database and self.config.uses_shipped_bank and shipped_database(self.level.name).is_file()
+        )
+        return shipped or self.has_own_tuning_database
 
     @property
-    def has_own_bank(self) -> bool:
+    def has_own_tuning_database(self) -> bool:
         """Whether there is one of the user's; a path that cannot be one is none."""
         with suppress(OSError):
-            return self.uses_bank and self.config.tune_bank.is_file()
+            return self.uses_tuning_database and self.config.tune_bank.is_file()
         return False
 
     @property
@@ -142,13 +144,18 @@ class Setup:
         """Return the setups whose code may serve instead, none if code can be made: untuned, and of lower levels."""
         if not self.config.uses_cache or self.config.forces or self.debug.active or not self.why_not_compiled:
             return []
-        setups = [replace(self, uses_bank=False)] if self.has_bank else []
+        setups = [replace(self, uses_tuning_database=False)] if self.has_tuning_database else []
         for level in self.level.lower():
             config, trust = trusted(replace(self.config, soc_version=level.name))
             if config.uses_cache:
                 setups.append(
                     replace(
-                        self, config=config, level=level, trust=trust, asked=self.asked or self.level, uses_bank=False
+                        self,
+                        config=config,
+                        level=level,
+                        trust=trust,
+                        asked=self.asked or self.level,
+                        uses_tuning_database=False,
                     )
                 )
         return setups

@@ -42,7 +42,7 @@ def optimize_graph(graph: Graph, *, float32: bool = False) -> Graph:
 def lower_tuned(graph: Graph, setup: Setup, opened: SymbolicShapes | None = None) -> Program:
     """Return a graph lowered for a build, its variants those that tuning found where it found any."""
     options = lowering_options(setup.config, CPU if setup.device is None else setup.device.device)
-    if setup.has_bank:
+    if setup.has_tuning_database:
         from opbuild.pipeline.tuned_lowering import lower_with_records  # most builds have no database
 
         return _placed(lower_with_records(graph, setup, options, opened), setup)

@@ -181,8 +181,8 @@ class Stores:
     def networks(self) -> BuildNetworks:
         """The networks that are stored whole; their keys say tuning's choices, here or elsewhere."""
         config = self._config
-        if config.tune_bank_path.strip() and self.setup.uses_bank and self.remote is not None:
-            self.remote.take_bank(config.tune_bank)
+        if config.tune_bank_path.strip() and self.setup.uses_tuning_database and self.remote is not None:
+            self.remote.take_tuning_records(config.tune_bank)
         return BuildNetworks(
             self.setup, self._stored_networks, None if self._like is None else self._like.networks.blocks
         )
@@ -530,7 +530,7 @@ class BuildNetworks:
             elsewhere: By which answers others have made it.
         """
         own = self._at_level(key)
-        if not self._setup.has_bank:
+        if not self._setup.has_tuning_database:
             return own
         chosen = chosen_answers(self._chosen, own.stem, self._decides)
         if chosen is None:
@@ -565,7 +565,7 @@ class BuildNetworks:
 
     def _note_chosen(self, key: NetworkKey, digest: str) -> None:
         """Remember how tuning chooses a network's variants, so that the next start need not ask for it."""
-        if self._setup.has_bank:
+        if self._setup.has_tuning_database:
             note_chosen(self._chosen, self._at_level(key).stem, self._decides, digest)
 
     @lazy_property
