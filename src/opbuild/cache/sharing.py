@@ -94,7 +94,7 @@ def push(
     for group in groups:
         if (wrong := mend_group(remote.objects, group)) is not None:
             raise _refused(remote, described(wrong))
-    records = _pushed_records(setup, remote)
+    records = _push_records(setup, remote)
     nbytes = remote.service.traffic.bytes_written
     replaced = len(remote.service.mended)
     added = len(entries) - present
@@ -124,9 +124,9 @@ def pull(
     here, lacking = set[str](), dict[str, Path]()
     manifests: Iterable[Manifest]
     if models:
-        stems, manifests = _of_models(models, setup, remote, shapes, left_out, here, lacking)
+        stems, manifests = _items_of_models(models, setup, remote, shapes, left_out, here, lacking)
     else:
-        stems, manifests = _everything(remote, target, left_out)
+        stems, manifests = _all_items(remote, target, left_out)
     chosen = choose(watched_map([(stems, remote.operators.entry)], unwatched), target, described)
     left_out += chosen.left_out
     added = add(chosen.entries, setup.config.kernel_meta, setup.trust, _unwritable)
@@ -171,7 +171,7 @@ def _model(model: Path, setup: Setup, shapes: InputShapes | None) -> tuple[Sessi
     return session, source, signature_of(source.declaration, model.name, own)
 
 
-def _planned(source: ModelSource, signature: Shapes, session: Session) -> Planned:
+def _plan_of(source: ModelSource, signature: Shapes, session: Session) -> Planned:
     return session.plan([source.graph(signature, Clock())], Clock())
 
 
@@ -199,7 +199,7 @@ def _push(entry: Entry, remote: Remote) -> bool:
     return False
 
 
-def _pushed_records(setup: Setup, remote: Remote) -> int:
+def _push_records(setup: Setup, remote: Remote) -> int:
     """Write the tuning records of this host, if there are any; return how many the remote store lacked."""
     if not setup.has_own_tuning_database:
         return 0
@@ -211,7 +211,7 @@ def _pushed_records(setup: Setup, remote: Remote) -> int:
     return added
 
 
-def _of_models(
+def _items_of_models(
     models: Sequence[Path],
     setup: Setup,
     remote: Remote,
@@ -232,7 +232,7 @@ def _of_models(
         untuned = stores.networks.key(source.declaration.name, source.digest, source.types(signature))
         own = stores.networks.own(untuned, remote.networks.answers(untuned))
         if own is None:
-            own = stores.networks.made_by(untuned, _planned(source, signature, session).programs[0].answers)
+            own = stores.networks.made_by(untuned, _plan_of(source, signature, session).programs[0].answers)
         is_lacking = isinstance(_stored(own, setup), Reason) and not any(stores.networks.dynamic_networks(source))
         manifest = remote.networks.manifest(own)
         absent = manifest.elsewhere if isinstance(manifest, Reason) else ""
@@ -254,7 +254,7 @@ def _of_models(
             manifests.append(other)
             stems |= dict.fromkeys(other.operators)
         builder = deciding_builder(setup, stores)
-        for job in builder.plan(_planned(source, signature, session).kernels):
+        for job in builder.plan(_plan_of(source, signature, session).kernels):
             if job.must_compile:
                 stems[job.key.stem] = None
             else:  # the pack's have keys of their own
@@ -280,7 +280,7 @@ def _with_other_variants(untuned: NetworkKey, own: NetworkKey, stores: Stores, r
     return next((each for each in manifests if isinstance(each, Manifest)), None)
 
 
-def _everything(remote: Remote, target: BuildTarget, left_out: list[Named]) -> tuple[list[str], Iterator[Manifest]]:
+def _all_items(remote: Remote, target: BuildTarget, left_out: list[Named]) -> tuple[list[str], Iterator[Manifest]]:
     """Return the names of all operators, and the networks for a target, which are read one by one."""
     stems, names = remote.operators.stems(), remote.service.names(NETWORKS)
     for answer in (stems, names):
@@ -426,9 +426,9 @@ class RemoteCheck:
             return manifest
         if manifest.key.stem != stem:
             return Reason("other-key", f"it is {manifest.key.stem}")
-        return next(filter(None, map(partial(self._lacking, manifest), _pieces(manifest))), None)
+        return next(filter(None, map(partial(self._missing_piece, manifest), _pieces(manifest))), None)
 
-    def _lacking(self, manifest: Manifest, digest: str) -> Reason | None:
+    def _missing_piece(self, manifest: Manifest, digest: str) -> Reason | None:
         """Return the reason that a network cannot be had that names a piece."""
         if digest not in manifest.held and digest not in self._blobs:
             reason = self._blob(digest)  # written since they were listed

@@ -120,7 +120,7 @@ def warm_models(
     reports, failed = list[Report](), list[tuple[_NetworkRequest, OpbuildError]]()
     for each in wanted:
         try:
-            reports.append(_built_here(each) if runs_here(each.setup.level) is None else _built_for_others(each))
+            reports.append(_build_native(each) if runs_here(each.setup.level) is None else _build_cross(each))
         except OpbuildError as error:
             failed.append((each, error))
     BACKGROUND_WRITER.finish()
@@ -236,7 +236,7 @@ def _kernels(opened: _OpenedModel) -> Mapping[OpDesc, tuple[str, ...]]:
     return needed
 
 
-def _built_here(wanted: _NetworkRequest) -> Report:
+def _build_native(wanted: _NetworkRequest) -> Report:
     """Build a network as who runs it would, and the programs that serve further sizes of it."""
     _opened(wanted)
     setup = wanted.setup
@@ -251,7 +251,7 @@ def _built_here(wanted: _NetworkRequest) -> Report:
     ).report
 
 
-def _built_for_others(wanted: _NetworkRequest) -> Report:
+def _build_cross(wanted: _NetworkRequest) -> Report:
     """Build and store a network whose code does not run on this machine."""
     setup, clock, opened = wanted.setup, Clock(), _opened(wanted)
     source, session = opened.source, opened.session

@@ -169,7 +169,7 @@ class _Programs:
         if bound is None:
             names = [each.name or "numbers" for each in self._inputs]
             return Unserved(
-                f"{str(file.offline.container.path)!r} has no program for {_shown(names, shapes)}",
+                f"{str(file.offline.container.path)!r} has no program for {_shapes_text(names, shapes)}",
                 "build it again with this size among the ranges' ends, or with fixed shapes",
             )
         return Binding(bound, self._report(bound.record, clock))
@@ -229,7 +229,7 @@ def _shapes(parts: Any) -> Shapes | None:
     return None if parts is None else tuple(tuple(map(int, shape)) for shape in parts)
 
 
-def _shown(names: Sequence[str], shapes: Shapes) -> str:
+def _shapes_text(names: Sequence[str], shapes: Shapes) -> str:
     return ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in zip(names, shapes, strict=True))
 
 
@@ -348,4 +348,4 @@ class _Loaded:
         return " or ".join([*shown, *([f"{more} more"] if more else [])])
 
     def _text(self, shapes: Shapes) -> str:
-        return _shown([name for name, _ in self._model.inputs], shapes)
+        return _shapes_text([name for name, _ in self._model.inputs], shapes)

@@ -199,7 +199,7 @@ class Remote:
 
             if self.writes and self.service.is_first_told(f"network {key.stem}"):
                 found(network)
-                self._later(send)
+                self._write_in_background(send)
 
         known = check if self.checks else None
         return TieredNetworks(networks, weights, self.networks, self.offer_network, filled, turns, known)
@@ -227,27 +227,27 @@ class Remote:
     def check_operator(self, entry: Entry) -> None:
         """Write one's own operator in the background, unless it is there and sound."""
         if self.writes and self.service.is_first_told(f"operator {entry.name}"):
-            self._later(lambda sent: RemoteStore(sent).publish(entry))
+            self._write_in_background(lambda sent: RemoteStore(sent).publish(entry))
 
     def check_group(self, entries: Sequence[Entry]) -> None:
         """Write the group of all operators of a network in the background, if it is there and damaged."""
-        self._later(lambda sent: mend_group(sent, entries))
+        self._write_in_background(lambda sent: mend_group(sent, entries))
 
     def offer_operator(self, entry: Entry) -> None:
         """Write an operator in the background, unless nothing is written."""
         if self.writes:
-            self._later(lambda sent: RemoteStore(sent).publish(entry))
+            self._write_in_background(lambda sent: RemoteStore(sent).publish(entry))
             self.operators.built(entry)
 
     def _offer_group(self, name: str, entries: Sequence[Entry], claim: Claim | None) -> None:
         """Write operators that a network needs as one object, in the background."""
-        self._later(lambda sent: write_group(sent, name, entries, claim))
+        self._write_in_background(lambda sent: write_group(sent, name, entries, claim))
 
     def offer_network(self, key: NetworkKey, network: StoredNetwork, weights: Mapping[str, Bytes]) -> None:
         """Write a network in the background, unless nothing is written."""
-        self._later(lambda sent: RemoteNetworks(sent).publish(key, network, weights))
+        self._write_in_background(lambda sent: RemoteNetworks(sent).publish(key, network, weights))
 
-    def _later(self, write: Callable[[Objects], Reason | str | None]) -> None:
+    def _write_in_background(self, write: Callable[[Objects], Reason | str | None]) -> None:
         """Write something in the background, after earlier writes, unless nothing is written."""
 
         def written() -> str | None:

@@ -199,7 +199,7 @@ def set_up(
 
         check_types(config.optypelist_for_implmode)
     debug = make_debug(config.op_debug_level, config.op_debug_config, config.debug_dir, config.debug_folder)
-    config = _placed(config) if debug.caching else replace(config, op_compiler_cache_mode="disable")
+    config = _with_absolute_cache(config) if debug.caching else replace(config, op_compiler_cache_mode="disable")
     config = replace(config, soc_version=level.name)
     if debug.active and debug.folder.resolve() == config.kernel_meta.resolve():
         raise OptionError(f"debug_dir is {str(debug.folder)!r}, a folder of the cache", "choose another folder")
@@ -237,7 +237,7 @@ def _joined(config: Config, observer: Observer) -> tuple[Config, Observer]:
     return config, observer
 
 
-def _placed(config: Config) -> Config:
+def _with_absolute_cache(config: Config) -> Config:
     """Return settings whose cache stays where it is now, wherever the process goes; without one if that is nowhere."""
     try:
         directory = config.op_compiler_cache_dir and Path(os.path.abspath(config.op_compiler_cache_dir))

@@ -499,15 +499,15 @@ class BuildNetworks:
             then()
 
         self._note_chosen(key, digest_of(network.answers))
-        self._behind(own, packer, save, message)
+        self._write_in_background(own, packer, save, message)
         return True
 
-    def _behind(self, key: NetworkKey, packer: Packer, save: Callable[[], None], message: str) -> None:
+    def _write_in_background(self, key: NetworkKey, packer: Packer, save: Callable[[], None], message: str) -> None:
         """Store the waiting weights, and do the next step, in the background; tell failures."""
         folder = self._setup.config.network_meta
         was_there = _is_there(folder)
 
-        def where_it_was(work: Callable[[], object]) -> Callable[[], None]:
+        def unless_removed(work: Callable[[], object]) -> Callable[[], None]:
             def done() -> None:
                 try:
                     if _is_there(folder) or not was_there:  # else somebody has removed it, and it is not to come back
@@ -518,9 +518,9 @@ class BuildNetworks:
             return done
 
         if packer.is_worth_waiting:
-            BACKGROUND_WRITER.add(WriteJob(key.stem, map(where_it_was, packer.tasks()), where_it_was(save)))
+            BACKGROUND_WRITER.add(WriteJob(key.stem, map(unless_removed, packer.tasks()), unless_removed(save)))
         else:
-            where_it_was(save)()
+            unless_removed(save)()
 
     def own(self, key: NetworkKey, elsewhere: Iterable[Answers] = ()) -> NetworkKey | None:
         """Return the key of a network as tuning chooses its variants here; None if that is known once it is lowered.

@@ -68,7 +68,7 @@ class ApplicableRecords:
         self.open: dict[TuningQuery, TuningRecord] = {}
 
     @lazy_property
-    def _near(self) -> dict[TuningQuery, list[TuningRecord]]:
+    def _by_bucket(self) -> dict[TuningQuery, list[TuningRecord]]:
         """The records of each bucket; a network that is stored whole starts without."""
         found: defaultdict[TuningQuery, list[TuningRecord]] = defaultdict(list)
         for query, record in chain(self._records.items(), self._shipped.items()):
@@ -84,7 +84,7 @@ class ApplicableRecords:
                 yield self._answer(query, record, "" if record.choice == default else "tuned")
             elif not self._is_replaced(record):
                 self.stale[query] = record
-        near = sorted(self._near.get(bucket(query), ()), key=lambda each: (_distance(each, query), each.arguments))
+        near = sorted(self._by_bucket.get(bucket(query), ()), key=lambda each: (_distance(each, query), each.arguments))
         for record in near:
             if record not in own and record.is_tuned and self._may_answer(record, default):
                 yield self._answer(query, record, "bucket: tuned at other sizes")
@@ -125,7 +125,7 @@ class ApplicableRecords:
             self.open[query] = record
         else:
             self.open.pop(query, None)
-        return TunedVariant(record.choice, how and self._said(record, how), self._is_shipped(record))
+        return TunedVariant(record.choice, how and self._origin_text(record, how), self._is_shipped(record))
 
     def _counts(self, record: TuningRecord) -> bool | None:
         if id(record) not in self._found:
@@ -140,7 +140,7 @@ class ApplicableRecords:
     def _is_shipped(self, record: TuningRecord) -> bool:
         return self._shipped.get(TuningQuery(record.family, record.arguments)) is record
 
-    def _said(self, record: TuningRecord, how: str) -> str:
+    def _origin_text(self, record: TuningRecord, how: str) -> str:
         return f"{_SHIPPED * self._is_shipped(record)}{how} on {record.machine or record.system} {record.date[:10]}"
 
 

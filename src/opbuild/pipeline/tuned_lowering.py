@@ -47,7 +47,7 @@ def lower_with_records(graph: Graph, setup: Setup, options: Options, opened: Sym
     while True:
         chosen = Tuned(records or NoTuning(), withheld)
         program = _lowered(graph, setup.level, replace(options, chooser=chosen), opened)
-        lacking = set[str]() if pack is None else _lacking(program, pack)
+        lacking = set[str]() if pack is None else _lacking_nodes(program, pack)
         found = [
             (query, each.answer)
             for query, each in chosen.queries.items()
@@ -58,7 +58,7 @@ def lower_with_records(graph: Graph, setup: Setup, options: Options, opened: Sym
         elif records is None or not records.open:
             return replace(program, tuned=chosen.notes(), answers=chosen.answers())
         else:
-            records.settle(_found_out(graph, setup, options, opened, records.open, (chosen.queries, program)))
+            records.settle(_confirmed(graph, setup, options, opened, records.open, (chosen.queries, program)))
 
 
 def _lowered(graph: Graph, level: Level, options: Options, opened: SymbolicShapes | None) -> Program:
@@ -71,7 +71,7 @@ Lowered = tuple[Mapping["TuningQuery", "LoweringQuery"], "Program"]
 """A lowered network, and the queries of families meanwhile."""
 
 
-def _found_out(
+def _confirmed(
     graph: Graph,
     setup: Setup,
     options: Options,
@@ -104,7 +104,7 @@ def pipelines(setup: Setup, descs: Iterable[OpDesc]) -> dict[OpDesc, tuple[str, 
     return {}
 
 
-def _lacking(program: Program, pack: Pack) -> set[str]:
+def _lacking_nodes(program: Program, pack: Pack) -> set[str]:
     """Return the nodes whose kernels a pack lacks, of families that it has."""
     kernels = program.descriptors().items()
     return {node for desc, nodes in kernels if pack.file(desc.family) and not pack.has(desc) for node in nodes}

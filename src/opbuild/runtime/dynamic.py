@@ -175,7 +175,7 @@ class DynamicNetwork:
         self.record, self.constants, self.evaluate = record, constants, evaluate
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
-        self._same: dict[tuple[Any, ...], _Same] = {}
+        self._same: dict[tuple[Any, ...], _SharedState] = {}
         self._places: dict[str, _TemporaryPlaces] = {}
 
     def bind(self, shapes: Shapes, kernels: Kernels) -> Sized | None:
@@ -236,12 +236,12 @@ class DynamicNetwork:
         symbolic = symbolic_of(self.record)
         return DimsTable.of(self.record.steps.dims, self.room, (symbolic.one, symbolic.zero))
 
-    def same(self, decision: Decision, counts: tuple[int, ...], numbers: Array) -> _Same:
+    def same(self, decision: Decision, counts: tuple[int, ...], numbers: Array) -> _SharedState:
         """Return the state that bindings share whose calls are these, each as often."""
         key = *((each.kernel.symbol, _tasks(each)) for each in decision.kernels), counts
         known = self._same.pop(key, None)
         if known is None:
-            known = _Same(self, decision, counts, numbers)
+            known = _SharedState(self, decision, counts, numbers)
         self._same[key] = known
         if len(self._same) > MOST_BUCKETS:
             self._same.pop(next(iter(self._same)))
@@ -424,7 +424,7 @@ class _Limits:
         return same and np.array_equal(strides[self._has_stride], self._strides) and bool(kept.all())
 
 
-class _Same:
+class _SharedState:
     """The state that bindings share that make the same calls.
 
     Attributes:

@@ -208,28 +208,28 @@ class _Shrinking:
     def victims(self) -> Iterator[Item]:
         for item in self._items:
             if item.kind == "private" and is_rubbish(item.name, self.now - item.last_use):
-                yield self._gone(item)
+                yield self._subtract(item)
         orphans = [item for name, item in self._weights.items() if not self._users[name]]
         for item in [*orphans, *(item for item in self._items if item.kind in ("network", "memo", "origin"))]:
             if self._size <= self.remaining:
                 return
             if self._is_idle(item):
-                yield self._gone(item)
-                yield from map(self._gone, self._orphaned_by(item))
+                yield self._subtract(item)
+                yield from map(self._subtract, self._weights_orphaned_by(item))
         weights = sum(item.nbytes for item in self._weights.values())
         for item in self._items:
             if self._size - weights <= self.remaining:
                 return
             if item.kind == "operator" and self._is_idle(item):
-                yield self._gone(item)
+                yield self._subtract(item)
 
-    def _gone(self, item: Item) -> Item:
+    def _subtract(self, item: Item) -> Item:
         self._size -= item.nbytes
         if item.kind == "weight":
             del self._weights[item.name]
         return item
 
-    def _orphaned_by(self, image: Item) -> list[Item]:
+    def _weights_orphaned_by(self, image: Item) -> list[Item]:
         """Return the weights that nobody maps once this image is gone."""
         self._users.subtract(self._mapped.get(image.mark, ()))
         stored = [self._weights[digest] for digest in self._mapped.get(image.mark, ()) if digest in self._weights]

@@ -209,7 +209,7 @@ class Trials:
         expected, outputs = self._base.results(sites)
         found, own_outputs = form.results(sites)
         for site, one, other in zip(sites, found, expected, strict=True):
-            if one is not None and other is not None and one.ndim == other.ndim and _differ(*_in_common(one, other)):
+            if one is not None and other is not None and one.ndim == other.ndim and _differ(*_common_part(one, other)):
                 return [each for each in queries if site & sites_of(asked, each)]
         same = not any(_differ(*pair) for pair in zip(own_outputs, outputs, strict=True))
         return [] if same else queries
@@ -255,7 +255,7 @@ def _run(form: NetworkForm, clock: Callable[[], int]) -> list[int]:
     return form.run(clock)
 
 
-def _in_common(one: Array, other: Array) -> tuple[Array, Array]:
+def _common_part(one: Array, other: Array) -> tuple[Array, Array]:
     """Return the part that both arrays have: rows may be written up to whole tiles."""
     within = tuple(slice(0, min(extents)) for extents in zip(one.shape, other.shape, strict=True))
     return one[within], other[within]

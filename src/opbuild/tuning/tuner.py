@@ -252,23 +252,23 @@ class Tuner:
         while True:
             for query, asked in base.queries.items():
                 record = known.get(query)
-                if query not in done and record is not None and self._tells(record, query, asked):
+                if query not in done and record is not None and self._is_current(record, query, asked):
                     done.add(query)
                     choices[query] = record.choice
-                    self._add(query, asked, _remembered(record), known=True, choice=record.choice)
+                    self._add(query, asked, _finding_of(record), known=True, choice=record.choice)
             base = self._forms.make(choices) if choices else table
             self._progress(base.queries, done, shares)
             group = self._group(base.queries, done, shares)
             if not group:
                 break
-            if self._is_spent():
+            if self._has_spent_budget():
                 self.result.ended = "the time is up"
                 break
             found = search(
                 {query: _candidates(base.queries[query]) for query in group},
                 self._trials(base, choices).measure,
                 partial(self._compile, choices),
-                self._is_spent,
+                self._has_spent_budget,
             )
             choices |= {query: each.choice for query, each in found.items() if each.found}
             self._keep(base.queries, found)
@@ -277,11 +277,11 @@ class Tuner:
         if any(row.choice != row.default for row in self.result.rows):
             self.result.whole = whole_times(table, base, DECIDING_RUNS, self._setup.config.num_threads)
             if self.result.is_slower:
-                self._take_back()
+                self._restore_defaults()
         self.result.rows.sort(key=lambda row: -_share(shares, row.nodes))
         self.result.seconds = time.monotonic() - self._started
 
-    def _tells(self, record: TuningRecord, query: TuningQuery, asked: LoweringQuery) -> bool:
+    def _is_current(self, record: TuningRecord, query: TuningQuery, asked: LoweringQuery) -> bool:
         """Return whether a record still tells of a query: its kernels are defined as those that were measured."""
         if record.default != asked.default or record.choice not in asked.candidates:
             return False
@@ -316,7 +316,7 @@ class Tuner:
         trials.refused = self.result.refused
         return trials
 
-    def _is_spent(self) -> bool:
+    def _has_spent_budget(self) -> bool:
         return time.monotonic() > self._deadline
 
     def _compile(self, choices: Choices, turns: Sequence[Choices]) -> None:
@@ -330,7 +330,7 @@ class Tuner:
             self._write(query, finding, each.default, choice)
             self._add(query, each, finding, known=False, choice=choice)
 
-    def _take_back(self) -> None:
+    def _restore_defaults(self) -> None:
         """Make the tables' choice the one that counts again, of all that this run found."""
         for number, row in enumerate(self.result.rows):
             if not row.known and row.choice != row.default:
@@ -383,7 +383,7 @@ def _share(shares: Mapping[str, float], nodes: Sequence[str] | set[str]) -> floa
     return sum(shares.get(node, 0.0) for node in nodes)
 
 
-def _remembered(record: TuningRecord) -> Finding:
+def _finding_of(record: TuningRecord) -> Finding:
     before, after = record.before / 1e6, record.after / 1e6
     return Finding(record.choice, record.is_tuned, before, after, record.bound, record.spread, record.pairs)
 

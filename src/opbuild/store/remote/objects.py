@@ -148,10 +148,10 @@ class Objects:
             return None
         folder = f"{self.service.folder}/{path}".rpartition("/")[0]
         if folder not in self._problems:
-            self._problems[folder] = self._judged(folder)
+            self._problems[folder] = self._judge_folder(folder)
         return self._problems[folder]
 
-    def _judged(self, folder: str) -> Reason | None:
+    def _judge_folder(self, folder: str) -> Reason | None:
         """Judge a folder in a thread: on a storage that does not answer any more that takes for ever."""
         found: list[str | None] = []
         done = threading.Event()
