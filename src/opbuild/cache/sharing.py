@@ -358,7 +358,7 @@ class RemoteProblem:
 
 
 class RemoteCheck:
-    """A look at everything in a remote store. What is written there meanwhile is looked at or not."""
+    """A check of everything in a remote store. Objects written there meanwhile are checked or not."""
 
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
@@ -429,7 +429,7 @@ class RemoteCheck:
         return next(filter(None, map(partial(self._missing_piece, manifest), _pieces(manifest))), None)
 
     def _missing_piece(self, manifest: Manifest, digest: str) -> Reason | None:
-        """Return the reason that a network cannot be had that names a piece."""
+        """Return the reason that a piece of a network cannot be had."""
         if digest not in manifest.held and digest not in self._blobs:
             reason = self._blob(digest)  # written since they were listed
             if reason is not None and reason.code in (REFUSED, SLOW):

@@ -72,7 +72,7 @@ def lanes_of_row(row: int, machine: Machine) -> Variant:
     return {"lanes": machine.lanes if row >= machine.lanes else 1}
 
 
-def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
+def _unchanged(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
     return dim
 
 
@@ -177,7 +177,7 @@ class Family:
     least_extent: int = 0
     any_stride: bool = False
     any_rank: bool = False
-    opened: Callable[[OpDesc, Operand, int, Dim], Dim] = _as_it_is
+    opened: Callable[[OpDesc, Operand, int, Dim], Dim] = _unchanged
     work: Callable[[OpDesc, Sequence[Dims], Machine], float] = moved_bytes
     candidates: Callable[..., Sequence[Variant | None]] | None = None
     products: Count | None = None
@@ -207,7 +207,7 @@ class Family:
     def without_limits(self, desc: OpDesc) -> OpDesc:
         """Return the variant of a kernel that is legal for every extent that its operator can have."""
         least = {
-            name: self._least(desc, name, value)
+            name: self._least_size(desc, name, value)
             for name, value in desc.variant.items()
             if not self.variant.get(name, _PLAIN).is_extra
         }
@@ -238,7 +238,7 @@ class Family:
         parts = (part.milliseconds for name, part in self.variant.items() if desc.variant.get(name))
         return self.milliseconds + sum(parts)
 
-    def _least(self, desc: OpDesc, name: str, value: Any) -> Any:
+    def _least_size(self, desc: OpDesc, name: str, value: Any) -> Any:
         least = self.variant.get(name, _PLAIN).least
         if callable(least):
             return least(desc.attrs)

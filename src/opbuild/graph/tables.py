@@ -87,7 +87,7 @@ _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "ali
 
 @dataclass(frozen=True)
 class ResampledAxis:
-    """One axis to resample: which, from how many elements to how many, and by what quotient coordinates are mapped.
+    """One axis to resample: which, from how many elements to how many, and the quotient of coordinates.
 
     A quotient that is open is its bits (``polynomials.to_bits``), and 0.
     """

@@ -75,7 +75,7 @@ class Tuned(Chooser):
             return family.choose(*arguments)
         query = TuningQuery(family.name, canonical_json(arguments[:-1]))
         if query not in self.queries:
-            self.queries[query] = self._ask(query, family, arguments)
+            self.queries[query] = self._query(query, family, arguments)
         found = self.queries[query]
         found.sites.update(site)
         return found.answer
@@ -95,7 +95,7 @@ class Tuned(Chooser):
             for site in sorted(found.sites)
         }
 
-    def _ask(self, query: TuningQuery, family: Family, arguments: tuple[Any, ...]) -> LoweringQuery:
+    def _query(self, query: TuningQuery, family: Family, arguments: tuple[Any, ...]) -> LoweringQuery:
         default = family.choose(*arguments)
         found = LoweringQuery(
             set(), default, default, lambda: family.candidates(*arguments) if family.candidates else ()

@@ -106,7 +106,7 @@ def dry_run(model: ModelSource, first: FirstSegment, sizes: Iterable[Shapes], mo
 
 
 class _EnoughSegments(Exception):  # noqa: N818 - it ends a run, and is no error
-    """A run met enough segments."""
+    """A run visited enough segments."""
 
 
 class _DryRun(Segments):

@@ -36,7 +36,7 @@ from opbuild.runtime.executor import Arena, Executor, load_code
 from opbuild.runtime.network import Network
 from opbuild.runtime.record_json import from_json
 from opbuild.runtime.reports import make_report, stored_report
-from opbuild.target.host import compared, runs_here
+from opbuild.target.host import compared, host_problem
 from opbuild.target.machine import Machine
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ def load(
 def open_offline(path: Path, config: Config, *, verify: bool = True) -> tuple[Network, str]:
     """Load an offline model as ``load`` does; return it with the shapes that it serves, as text."""
     model = read_offline(path, verify=verify, trust=make_trust(config), copies=config.copy_weights)
-    problem = runs_here(model.level)
+    problem = host_problem(model.level)
     if problem:
         raise TargetError(
             f"{str(path)!r} cannot run here: {problem}",

@@ -45,7 +45,7 @@ def open_remote(name: str, url: str, setup: Setup) -> Remote:
     """
     address = parse_address(name, url)
     writes, service = setup.config.remote_mode == "write", service_at(url.strip())
-    if writes and not address.is_written and service.is_first_told("read-only"):
+    if writes and not address.is_written and service.is_first_time("read-only"):
         text = f"the remote store {address.url} is only read: nothing can be written there"
         setup.observer(Warned(text, not_sent=1))
     return Remote(
@@ -164,7 +164,7 @@ class Remote:
 
     def take_tuning_records(self, path: Path) -> None:
         """Add the tuning records of others to the database in a file, once in a process."""
-        if self.service.is_first_told(f"tuning database {path}") and isinstance(
+        if self.service.is_first_time(f"tuning database {path}") and isinstance(
             found := self.tuning_database.take(path), Reason
         ):
             self.tell(f"the remote tuning database {self.service.address.url} is not used: {described(found)}")
@@ -197,7 +197,7 @@ class Remote:
                 own = stored_weights(weights, network)  # without sound ones it is put together again, and comes then
                 return None if own is None else RemoteNetworks(sent).publish(key, network, own)
 
-            if self.writes and self.service.is_first_told(f"network {key.stem}"):
+            if self.writes and self.service.is_first_time(f"network {key.stem}"):
                 found(network)
                 self._write_in_background(send)
 
@@ -226,7 +226,7 @@ class Remote:
 
     def check_operator(self, entry: Entry) -> None:
         """Write one's own operator in the background, unless it is there and sound."""
-        if self.writes and self.service.is_first_told(f"operator {entry.name}"):
+        if self.writes and self.service.is_first_time(f"operator {entry.name}"):
             self._write_in_background(lambda sent: RemoteStore(sent).publish(entry))
 
     def check_group(self, entries: Sequence[Entry]) -> None:

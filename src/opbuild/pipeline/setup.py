@@ -15,7 +15,7 @@ from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace
 from opbuild.store.machine_class import shipped_database
-from opbuild.target.host import compared, host_level, runs_here
+from opbuild.target.host import compared, host_level, host_problem
 from opbuild.target.level import BuildTarget, DeviceTarget, Level, Target
 from opbuild.text.plural import counted
 
@@ -38,7 +38,7 @@ class Setup:
         debug: Which operators are debugged, and how.
         trust: Whose files are believed.
         given_compiler: Makes the operators; None: the usual one.
-        asked: The level that was asked for, where ``level`` is a lower one that serves instead.
+        requested: The level that was requested, where ``level`` is a lower one that serves instead.
         executor: Compiles instead of this host; None: this host alone.
         uses_tuning_database: Whether what tuning found decides about variants.
         device: What runs all that it has kernels for; None: the CPU runs all.
@@ -51,7 +51,7 @@ class Setup:
     debug: Debug = NO_DEBUG
     trust: Trust = PRIVATE
     given_compiler: Compiler | None = None
-    asked: Level | None = None
+    requested: Level | None = None
     executor: Executor | None = None
     uses_tuning_database: bool = True
     device: Target | None = None
@@ -84,7 +84,7 @@ class Setup:
 
     @property
     def starts_stored(self) -> bool:
-        """Whether a network is started from its stored image if there is one."""
+        """Whether a network is started from the store if it is there."""
         return self.stores_networks and not self.config.forces
 
     @property
@@ -111,7 +111,7 @@ class Setup:
 
     @property
     def answers_first(self) -> bool:
-        """Whether a network is computed by what is there if its own kernels are not, and cannot be compiled."""
+        """Whether a network is computed by kernels that are there if its own are not, and cannot be compiled."""
         is_plain = self.device is None and not self.config.forces and not self.debug.active
         return is_plain and self.config.first == FIRST[0] and bool(self.why_not_compiled)
 
@@ -122,8 +122,8 @@ class Setup:
 
     @property
     def level_text(self) -> str:
-        """The level, and if it is lower than the one that was asked for, that one and why it does not serve."""
-        return compared(self.target, self.asked or self.level, self.why_not_compiled if self.asked else "")
+        """The level, and if it is lower than the one that was requested, that one and why it does not serve."""
+        return compared(self.target, self.requested or self.level, self.why_not_compiled if self.requested else "")
 
     def level_text_with(self, borrowed: int) -> str:
         """Return the same for a network of whose operators so many are lower levels'."""
@@ -154,7 +154,7 @@ class Setup:
                         config=config,
                         level=level,
                         trust=trust,
-                        asked=self.asked or self.level,
+                        requested=self.requested or self.level,
                         uses_tuning_database=False,
                     )
                 )
@@ -191,7 +191,7 @@ def set_up(
     """
     chosen = host_level() if target is None else _named(target) if isinstance(target, str) else target
     level, device = chosen.level, chosen.device if isinstance(chosen, DeviceTarget) else None
-    if (problem := runs_here(level)) and not runs_elsewhere:
+    if (problem := host_problem(level)) and not runs_elsewhere:
         message = f"code for {level} cannot run here: {problem}"
         raise TargetError(message, "leave the target out to build for this machine")
     if config.optypelist_for_implmode:

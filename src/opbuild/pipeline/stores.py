@@ -400,23 +400,23 @@ class BuildNetworks:
         self._note_chosen(key, digest_of(answers))
         return started
 
-    def _started(self, image: LoadedNetwork | Reason, clock: Clock) -> Binding | str:
-        if isinstance(image, Reason):
-            return str(image)
+    def _started(self, found: LoadedNetwork | Reason, clock: Clock) -> Binding | str:
+        if isinstance(found, Reason):
+            return str(found)
         try:
-            executor = self.run(image.record, image.library, image.constants)
-            return Binding(executor, stored_report(image.record, clock, self._setup.level_text))
+            executor = self.run(found.record, found.library, found.constants)
+            return Binding(executor, stored_report(found.record, clock, self._setup.level_text))
         except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
             return f"it cannot be started: {error}"
 
     def stored(self, key: NetworkKey, clock: Clock) -> Report | None:
         """Return the report of a network that is stored, without loading its code; None if none is."""
         own = self.own(key) if self._setup.starts_stored else None
-        image = None if own is None else self._store.load(own)
-        if image is None or isinstance(image, Reason):
+        found = None if own is None else self._store.load(own)
+        if found is None or isinstance(found, Reason):
             return None
         try:
-            return stored_report(image.record, clock, self._setup.level_text)
+            return stored_report(found.record, clock, self._setup.level_text)
         except (ValueError, LookupError, TypeError):
             return None
 

@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 
 class Registry(MutableMapping[Operator, V]):
-    """What serves operators: a mapping that loads the modules that fill it.
+    """The implementations of operators: a mapping that loads the modules that fill it.
 
     Args:
         kind: What is registered, for errors.

@@ -80,7 +80,7 @@ class Answers(NamedTuple):
     """The variants that families would have for the calls of a record in a size.
 
     Attributes:
-        variants: The answer to each question; None: the family leaves the call to others.
+        variants: The answer to each query; None: the family leaves the call to others.
         run: The kinds of steps that are run.
         suits: Whether lowering would have made the same calls: no family says otherwise.
     """
@@ -114,7 +114,7 @@ class Decision(NamedTuple):
 
 
 class Kernels(Protocol):
-    """The kernels that are loaded, more and more; asking raises what a family raises that does not know a question."""
+    """The kernels that are loaded, more and more; a lookup raises the error of a family that has no answer."""
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -160,7 +160,7 @@ class Choice(NamedTuple):
 
 
 class DynamicNetwork:
-    """A record for several input signatures, and what its bindings have in common. One thread at a time may bind.
+    """A record for several input signatures, and the state that its bindings share. One thread at a time may bind.
 
     Args:
         record: The record.
@@ -388,7 +388,7 @@ class _Bucket:
 
 
 class _Limits:
-    """The limits of chosen kernels on the extents and strides of what they compute, as columns.
+    """The limits of chosen kernels on the extents and strides of their operands, as columns.
 
     Args:
         network: The network.

@@ -52,7 +52,7 @@ Dims = tuple[tuple[int, int], ...]
 
 
 class Sort(NamedTuple):
-    """What buffers have in common.
+    """The facts that many buffers have in common.
 
     Attributes:
         kind: Whose memory they are, as in ``program.Buffer``.

@@ -41,7 +41,7 @@ from opbuild.store.inventory import (
     survey,
     tidy,
 )
-from opbuild.store.items import REMEMBERED, Item, is_used_here, remove_files
+from opbuild.store.items import REMEMBERED, Item, is_in_use, remove_files
 from opbuild.store.networks import weights_of
 from opbuild.store.policy import Policy
 from opbuild.store.weights import remove_references
@@ -124,7 +124,7 @@ def age(
     least: int = 0,
     seconds: float = math.inf,
     clock: Clock = time.time,
-    is_used: Callable[[str], bool] = is_used_here,
+    is_used: Callable[[str], bool] = is_in_use,
 ) -> Aged:
     """Remove the rests of killed writers, and bring a folder down to its policy if it is too large.
 
@@ -132,7 +132,7 @@ def age(
 
     Args:
         kernel_meta: The folder of operators.
-        network_meta: The folder of network images.
+        network_meta: The folder of stored networks.
         policy: Its limits.
         least: Bytes to remove however long it takes.
         seconds: After how many seconds of removing to leave the rest to the next build.
@@ -183,7 +183,7 @@ def choose(
         remaining: Bytes at which to stop.
         now: Seconds since the epoch.
         is_used: Whether this process uses an item.
-        weights: Digests of the weights that an image maps; asked once for each image.
+        weights: Digests of the weights that a network maps; asked once for each.
     """
     yield from _Shrinking(inventory, remaining, now, is_used, weights).victims()
 
@@ -229,10 +229,10 @@ class _Shrinking:
             del self._weights[item.name]
         return item
 
-    def _weights_orphaned_by(self, image: Item) -> list[Item]:
-        """Return the weights that nobody maps once this image is gone."""
-        self._users.subtract(self._mapped.get(image.mark, ()))
-        stored = [self._weights[digest] for digest in self._mapped.get(image.mark, ()) if digest in self._weights]
+    def _weights_orphaned_by(self, network: Item) -> list[Item]:
+        """Return the weights that nobody maps once this network is gone."""
+        self._users.subtract(self._mapped.get(network.mark, ()))
+        stored = [self._weights[digest] for digest in self._mapped.get(network.mark, ()) if digest in self._weights]
         return [weight for weight in stored if not self._users[weight.name] and self._is_idle(weight)]
 
     def _is_idle(self, item: Item) -> bool:

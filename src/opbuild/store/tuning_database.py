@@ -167,7 +167,7 @@ def merged(own: TuningDatabase, others: Sequence[TuningDatabase]) -> list[Tuning
 
 
 class SharedTuningDatabase:
-    """What tuning found, as one blob, which has the lines of a database.
+    """A tuning database as one blob, which has the lines of its file.
 
     A writer adds to what is there, and looks again: of two who write at once the one that was overwritten writes again.
     """

@@ -14,7 +14,7 @@ from opbuild.pipeline.tuned import applying, is_current
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, replace
 from opbuild.store.tuning_database import TuningRecord, append_records, line_of, merged, read_database
-from opbuild.target.host import host_level, runs_here
+from opbuild.target.host import host_level, host_problem
 from opbuild.target.level import BY_NAME
 from opbuild.text.plural import counted
 
@@ -43,7 +43,7 @@ def listed(config: Config) -> Listing:
     setups = [
         replace(setup, level=BY_NAME[level], config=replace(setup.config, num_threads=threads))
         for level, threads in counts
-        if level in BY_NAME and runs_here(BY_NAME[level]) is None
+        if level in BY_NAME and host_problem(BY_NAME[level]) is None
     ]
     here = {id(each) for some in setups for each in applying(database, some).values()}
     rows = []

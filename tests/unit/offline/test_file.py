@@ -17,7 +17,7 @@ from opbuild.offline import format as offline_format
 from opbuild.offline.file import read_offline
 from opbuild.offline.format import ABOUT, LIBRARY, MACHINE, PLAN, PROGRAM, WEIGHTS, Section, open_container
 from opbuild.offline.load import load
-from opbuild.target.host import host_level, needed_of_machine, parse_level, resolve_soc_version, runs_here
+from opbuild.target.host import host_level, host_problem, needed_of_machine, parse_level, resolve_soc_version
 from opbuild.target.level import BY_NAME, LEVELS
 from support.forked import in_fork
 from support.handmade import expected_chain, write_chain
@@ -184,7 +184,7 @@ def test_a_model_for_another_machine_says_what_is_missing(tmp_path: Path, monkey
         (higher, f"is for next, this machine is {host}: it lacks avx1024"),
     ):
         path = write_chain(tmp_path / "other.om", SIZES, level)
-        assert runs_here(level)
+        assert host_problem(level)
         with pytest.raises(TargetError, match=text):
             load(path)
 

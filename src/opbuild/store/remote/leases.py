@@ -155,7 +155,7 @@ class Leases:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """Return the message of a holder; empty where it is not what holders write, so that its time begins now."""
+    """Return the message of a holder; empty where no holder wrote it, so that its time begins now."""
     with contextlib.suppress(ValueError):
         said = parse_json(data)
         if isinstance(said, dict):

@@ -267,7 +267,7 @@ class Service(Retried):
     def __repr__(self) -> str:
         return f"Service({self.address.url})"
 
-    def is_first_told(self, what: str) -> bool:
+    def is_first_time(self, what: str) -> bool:
         """Return whether something is to be told of this store, which is once in a process."""
         with self._lock:
             is_first = what not in self._told
@@ -276,7 +276,7 @@ class Service(Retried):
 
     def take_warning(self) -> str | None:
         """Return once, after the first failure, the warning for the user."""
-        if self.failure is None or not self.is_first_told("failure"):
+        if self.failure is None or not self.is_first_time("failure"):
             return None
         return f"the remote store {self.address.url} is not used where it fails: {described(self.failure)}"
 
