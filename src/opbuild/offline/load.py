@@ -12,7 +12,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, ModelError, ShapeError, TargetError
 from opbuild.files.trust import make_trust, parse_json
-from opbuild.frontend.models.declaration import Declaration, Declared
+from opbuild.frontend.models.declaration import Declaration, Declared, declared_from_json
 from opbuild.frontend.models.sizes import Sizes, make_sizes
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE, desc_from_text
@@ -58,7 +58,9 @@ class RangeBinder:
         with file.sound():
             content = parse_json(offline.container.section(GRAPH).tobytes())
             self._sources = str(content["sources"])
-            inputs, outputs = (tuple(_declared(*each) for each in content[side]) for side in ("inputs", "outputs"))
+            inputs, outputs = (
+                tuple(declared_from_json(*each) for each in content[side]) for side in ("inputs", "outputs")
+            )
             names = tuple(each.name for each in outputs)
             if (tuple(each[:2] for each in inputs), names) != (offline.inputs, offline.outputs):
                 raise ValueError("its network has other inputs or outputs")
@@ -67,7 +69,7 @@ class RangeBinder:
             segments = {
                 (str(digest), own): _Programs(file, own, programs)
                 for digest, inputs_of, programs in content["segments"]
-                for own in (tuple(_declared(*each) for each in inputs_of),)
+                for own in (tuple(declared_from_json(*each) for each in inputs_of),)
             }
             file.kernels.add({desc_from_text(desc): str(name) for desc, name in content["kernels"]}, modules)
             model = _Model(str(content["model"]), Declaration(offline.name, inputs, outputs, ()))
@@ -219,10 +221,6 @@ class _Model(NamedTuple):
         """Return the types of the inputs in one signature, by name."""
         inputs = zip(self.declaration.inputs, shapes, strict=True)
         return {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
-
-
-def _declared(name: Any, dtype: Any, shape: Any) -> Declared:
-    return Declared(str(name), str(dtype), None if shape is None else tuple(map(int, shape)))
 
 
 def _shapes(parts: Any) -> Shapes | None:

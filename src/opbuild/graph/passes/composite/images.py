@@ -13,6 +13,7 @@ from opbuild.graph.passes.composite import REWRITES
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_window import transposed_range
+from opbuild.graph.tables import pixel_places
 from opbuild.graph.types import Array, Node
 
 
@@ -25,18 +26,11 @@ def _affine_grid(of: PassBuilder) -> None:
     aligned = bool(of.attr("align_corners", 0))
     if dtype not in ("float32", "float64"):
         raise KeptError
-    lines = [_pixel_places(extent, aligned) for extent in extents]
+    lines = [pixel_places(extent, aligned) for extent in extents]
     points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(extents)], -1)  # the innermost comes first
     places = of.constant(points.reshape(prod(extents), rank + 1).astype(dtype))
     found = of("MatMul", places, of.transpose(theta, (0, 2, 1)))
     of.reshape(found, (batch, *extents, rank), of.outputs[0])
-
-
-def _pixel_places(extent: int, aligned: bool) -> Array:
-    """Return the places of ``extent`` pixels between -1 and 1: of their centres, or with the outermost at the ends."""
-    if aligned:
-        return np.linspace(-1.0, 1.0, extent) if extent > 1 else np.zeros(extent)
-    return (2 * np.arange(extent) + 1) / extent - 1
 
 
 @REWRITES.register("Col2Im")
