@@ -143,7 +143,7 @@ def test_a_build_that_is_told_of_no_database_asks_for_none(tmp_path: Path, folde
     assert service_at(folder.address.url).traffic.requests == 0
 
 
-def test_a_database_that_can_not_be_used_is_told_and_stops_nothing(tmp_path: Path, folder: Service) -> None:
+def test_a_database_that_cannot_be_used_is_told_and_stops_nothing(tmp_path: Path, folder: Service) -> None:
     """What is there is no bank."""
     folder.put([(TUNING_DATABASE, b"garbage")])
     _, told = _images(tmp_path, folder, tune_bank_path=str(tmp_path / "bank"))

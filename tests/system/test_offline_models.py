@@ -240,7 +240,7 @@ def test_a_model_that_c_copied_outlives_its_file(program: Path, config: Config, 
     np.testing.assert_array_equal(run_in_c([str(cutting)], path, x, expected.shape), expected)
 
 
-def test_c_refuses_what_it_can_not_run_with_a_message(program: Path, config: Config, tmp_path: Path) -> None:
+def test_c_refuses_what_it_cannot_run_with_a_message(program: Path, config: Config, tmp_path: Path) -> None:
     """Nothing there, no model, cut, changed, for another machine, with an operator of Python's: a message, no crash."""
     fixed = {"x": (1, 8, 14, 14)}
     path = opbuild.build_offline(small(), tmp_path / "m", config=config, input_shapes=fixed)

@@ -221,7 +221,7 @@ def test_the_digests_in_a_file_are_those_of_its_sections(file: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["Ascend310P3", "Ascend910B1", "x86-64-linux-mmx", "riscv-64-linux", "rv64gc", "x86", "", "arm-64-windows"]
 )
-def test_a_soc_version_that_can_not_be_built_lists_what_can(text: str) -> None:
+def test_a_soc_version_that_cannot_be_built_lists_what_can(text: str) -> None:
     """An NPU's name, a feature that does not exist, another system: the value, and what is allowed."""
     with pytest.raises(OptionError) as caught:
         resolve_soc_version(text)

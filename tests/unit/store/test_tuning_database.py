@@ -189,7 +189,7 @@ def test_merging_adds_what_is_lacking_or_later() -> None:
     assert merged(TuningDatabase((one,)), [TuningDatabase((late,)), TuningDatabase((early,))]) == [late]
 
 
-def test_a_database_that_can_not_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
     """For who asks for it; a build warns and does without."""
     file = tmp_path / "file"
     file.touch()

@@ -345,7 +345,7 @@ def test_one_that_computes_something_else_is_found_and_the_others_are_measured()
 
 
 @pytest.mark.parametrize(("kind", "why"), [("broken", "it cannot be compiled"), ("illegal", "no legal variant")])
-def test_ones_that_can_not_be_built_are_found_and_the_others_are_measured(kind: str, why: str) -> None:
+def test_ones_that_cannot_be_built_are_found_and_the_others_are_measured(kind: str, why: str) -> None:
     """Two of seven, of which nobody says which they are."""
     times, refused = trial(7, {place: kind if place in (2, 5) else 0.0 for place in range(7)})
     assert times == {0, 1, 3, 4, 6}
