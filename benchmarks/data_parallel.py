@@ -91,7 +91,7 @@ def measure(options: argparse.Namespace) -> None:
 
 
 class SlowNetwork:
-    """A transport behind which a network of some rate is imagined."""
+    """A transport behind which a network of some rate is simulated."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport

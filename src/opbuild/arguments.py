@@ -146,7 +146,7 @@ def as_shapes(given: ShapesGiven | None, name: str = "input_shapes") -> dict[str
     Raises:
         OptionError: If it is no dictionary from names to whole numbers.
     """
-    return _by_input(given, name, lambda extent: FREE if extent is None else _whole(extent), _EXTENTS)
+    return _by_input(given, name, lambda extent: FREE if extent is None else _whole_number(extent), _EXTENTS)
 
 
 def as_variants(given: Sequence[ShapesGiven] | None, name: str = "variants") -> list[dict[str, tuple[int, ...]]]:
@@ -186,9 +186,9 @@ def _range(given: Any) -> Extent:
     if given is None:
         return FREE
     if not isinstance(given, (tuple, list)):
-        return _whole(given)
+        return _whole_number(given)
     least, greatest = given
-    return _whole(least), FREE if greatest is None else _whole(greatest)
+    return _whole_number(least), FREE if greatest is None else _whole_number(greatest)
 
 
 def _items(given: Any, name: str, hint: str) -> list[Any]:
@@ -200,7 +200,7 @@ def _items(given: Any, name: str, hint: str) -> list[Any]:
 # -- single values -----------------------------------------------------------------------------------------------------
 
 
-def _whole(given: Any) -> int:
+def _whole_number(given: Any) -> int:
     if isinstance(given, (bool, np.bool_)):
         raise TypeError("a truth value is no number")
     return operator.index(given)
@@ -229,7 +229,7 @@ def _texts(given: Any) -> Any:
         return given
     if isinstance(given, (bytes, Mapping)):
         raise TypeError("no list of texts")
-    return tuple(map(_of(str), given))
+    return tuple(map(_reader_of(str), given))
 
 
 def _list_of_texts(given: Any) -> Any:
@@ -238,7 +238,7 @@ def _list_of_texts(given: Any) -> Any:
     return _texts(given)
 
 
-def _of(*kinds: Any) -> Callable[[Any], Any]:
+def _reader_of(*kinds: Any) -> Callable[[Any], Any]:
     """Return a reader that takes values of some types as they are."""
 
     def read(given: Any) -> Any:
@@ -308,8 +308,8 @@ def _model_or_graph(given: Any) -> Any:
 
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "flag": _flag,
-    "whole": _whole,
-    "text": _of(str),
+    "whole": _whole_number,
+    "text": _reader_of(str),
     "texts": _texts,
     "path": _path,
 }
@@ -324,24 +324,28 @@ _KINDS: Mapping[tuple[str, str], ArgumentKind] = {
     ("warm", "shapes"): ArgumentKind(_shapes_or_variants, "give a dictionary such as {'x': (1, 8)}, or a list of them"),
     ("warm", "targets"): ArgumentKind(_list_of_texts, "give a list of levels such as ['x86-64-v3']"),
     ("build_offline", "model"): ArgumentKind(_model_or_graph, _MODEL),
-    ("", "graph"): ArgumentKind(_of(Graph), "give an opbuild.graph.types.Graph; opbuild.compile takes ONNX models"),
+    ("", "graph"): ArgumentKind(
+        _reader_of(Graph), "give an opbuild.graph.types.Graph; opbuild.compile takes ONNX models"
+    ),
     ("", "input_shapes"): ArgumentKind(as_shapes, _SHAPES),
     ("", "variants"): ArgumentKind(as_variants, _SHAPES),
     ("", "ranges"): ArgumentKind(as_ranges, _SHAPES),
-    ("", "target"): ArgumentKind(_of(str, Level), "give a level as `opbuild env` shows it, such as 'x86-64-v3'"),
+    ("", "target"): ArgumentKind(_reader_of(str, Level), "give a level as `opbuild env` shows it, such as 'x86-64-v3'"),
     ("", "executor"): ArgumentKind(_executor, "give a concurrent.futures.Executor: of Dask, client.get_executor()"),
-    ("", "observer"): ArgumentKind(_of(Callable), "give a function that takes one event, or leave it out"),
-    ("", "config"): ArgumentKind(_of(Config), "give an opbuild.config.Config, or leave it out"),
+    ("", "observer"): ArgumentKind(_reader_of(Callable), "give a function that takes one event, or leave it out"),
+    ("", "config"): ArgumentKind(_reader_of(Config), "give an opbuild.config.Config, or leave it out"),
     ("", "image"): _FLAG,
     ("compile", "wait"): _FLAG,
     ("", "output"): _FILE,
-    ("", "soc_version"): ArgumentKind(_of(str), "give 'host', or a level such as 'x86-64-v3'"),
+    ("", "soc_version"): ArgumentKind(_reader_of(str), "give 'host', or a level such as 'x86-64-v3'"),
     ("", "path"): _FILE,
     ("", "verify"): _FLAG,
-    ("", "op_type"): ArgumentKind(_of(str), "give the operator's type as text: @opbuild.operator('MyOp')"),
-    ("", "domain"): ArgumentKind(_of(str), "give text"),
+    ("", "op_type"): ArgumentKind(_reader_of(str), "give the operator's type as text: @opbuild.operator('MyOp')"),
+    ("", "domain"): ArgumentKind(_reader_of(str), "give text"),
     ("operators", "name"): ArgumentKind(_texts, "give an operator's type such as 'Conv', or a list of them"),
-    ("", "shape"): ArgumentKind(_of(Callable), "give a function from the inputs' TensorTypes to the output's shape"),
-    ("", "schedule"): ArgumentKind(_of(FunctionType), "give a function that schedules an hl.Func"),
+    ("", "shape"): ArgumentKind(
+        _reader_of(Callable), "give a function from the inputs' TensorTypes to the output's shape"
+    ),
+    ("", "schedule"): ArgumentKind(_reader_of(FunctionType), "give a function that schedules an hl.Func"),
 }
 """What each argument but options may be: by the function's name, where it differs, and the argument's."""

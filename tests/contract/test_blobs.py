@@ -151,14 +151,14 @@ def test_a_memo_of_another_name_or_that_was_changed_is_none(local: Folder | Memo
     assert [memos.read(name) for name in ("one", "two", "three", "four")] == [{"a": 1}, {}, {}, {}]
 
 
-def test_a_bank_is_shared_wherever_there_are_blobs(blobs: Blobs) -> None:
+def test_a_database_is_shared_wherever_there_are_blobs(blobs: Blobs) -> None:
     """Records of what tuning found are lines of one blob; who has more adds them."""
     first, second = (record(product("nn", size, 64, 64), {"tile": 1}, {"tile": 2}) for size in (64, 128))
-    bank = SharedTuningDatabase(blobs, "bank", PRIVATE)
-    assert bank.read() == TuningDatabase()
-    assert bank.publish(TuningDatabase((first,))) == 1
-    assert bank.publish(TuningDatabase((first, second))) == 1
-    found = bank.read()
+    database = SharedTuningDatabase(blobs, "bank", PRIVATE)
+    assert database.read() == TuningDatabase()
+    assert database.publish(TuningDatabase((first,))) == 1
+    assert database.publish(TuningDatabase((first, second))) == 1
+    found = database.read()
     assert isinstance(found, TuningDatabase)
     assert list(found.records) == [first, second]
-    assert bank.publish(found) == 0
+    assert database.publish(found) == 0

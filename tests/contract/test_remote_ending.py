@@ -116,7 +116,7 @@ def _ended(seed: int) -> tuple[float, int, list[str]]:
     made: list[Uploads] = []
     with (
         mock.patch.object(OpenDal, "_opened", lambda self, seconds, exclusive=False: Operator(world, seconds)),
-        mock.patch.object(OpenDal, "_knock", lambda self, seconds: world.knock(seconds)),
+        mock.patch.object(OpenDal, "_probe_server", lambda self, seconds: world.knock(seconds)),
         mock.patch("opbuild.store.remote.uploads.atexit"),
     ):
         for number in range(chance.randint(1, 3)):

@@ -398,7 +398,7 @@ def test_a_store_that_is_only_read_is_told_of_once_and_counts_as_not_sent(tmp_pa
     assert [(type(each), getattr(each, "not_sent", 0)) for each in told] == [(Warned, 1)]
 
 
-def test_a_folder_that_can_not_be_written_refuses(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_refuses(tmp_path: Path) -> None:
     """A file where the folder should be."""
     (tmp_path / "file").touch()
     remote = service(f"file://{tmp_path}/file")

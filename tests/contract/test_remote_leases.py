@@ -69,7 +69,7 @@ def test_a_dead_holders_claim_ends_by_the_clock_of_who_waits(remote: Service) ->
     assert isinstance(leases(remote).claim("one"), Lease)
 
 
-def test_who_can_not_wait_takes_a_claim_over(remote: Service) -> None:
+def test_who_cannot_wait_takes_a_claim_over(remote: Service) -> None:
     """In the same way as one that has ended: one of many has it, and the next one can take that over."""
     time = Time()
     hosts = [leases(remote, time) for _ in range(3)]

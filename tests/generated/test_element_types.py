@@ -49,7 +49,7 @@ def _pairs() -> Iterator[tuple[str, str, onnx.ModelProto]]:
     for op_type in operator_examples.operator_types():
         schema = operator_examples._schemas()[op_type]
         main, _ = operator_examples._main_type(schema)
-        for form in operator_examples.FORMS.get(op_type) or (operator_examples._usual(schema),):
+        for form in operator_examples.FORMS.get(op_type) or (operator_examples._usual_form(schema),):
             for dtype in DTYPES:
                 yield op_type, dtype, operator_examples._model(schema, form, main, dtype)
 
@@ -127,7 +127,7 @@ def test_what_is_said_of_types_is_what_the_standard_says() -> None:
 def test_an_error_about_a_float_of_eight_bits_names_it(op_type: str) -> None:
     """These have no arithmetic: the error says so before anything is built."""
     schema = operator_examples._schemas()[op_type]
-    form = (operator_examples.FORMS.get(op_type) or (operator_examples._usual(schema),))[0]
+    form = (operator_examples.FORMS.get(op_type) or (operator_examples._usual_form(schema),))[0]
     model = operator_examples._model(schema, form, operator_examples._main_type(schema)[0], "float8_e4m3fn")
     with pytest.raises(DTypeError, match=f"{op_type} node 'node': it is not defined for float8_e4m3fn"):
         load_model(model).bind({}, evaluate)

@@ -91,7 +91,7 @@ def test_a_shuffle_between_grouped_convolutions_costs_no_call(channels: int, ima
     assert_close(run(graph, x), y)
 
 
-def test_readers_that_can_not_look_channels_up_get_them_in_order() -> None:
+def test_readers_that_cannot_look_channels_up_get_them_in_order() -> None:
     """A pool and a depthwise convolution whose result leaves the network read a shuffled copy."""
     x, w1, w2 = random(1, 24, 6, 8), random(24, 8, 1, 1, seed=1), random(24, 1, 1, 1, seed=2)
     a = convolve(x, w1, group=3).astype(np.float32)

@@ -66,7 +66,7 @@ def test_arithmetic_after_a_conversion_sees_the_converted_integer(source: str, l
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_what_an_integer_can_not_hold_is_the_same_everywhere(level: str) -> None:
+def test_what_an_integer_cannot_hold_is_the_same_everywhere(level: str) -> None:
     """NaN, infinities and numbers out of range were converted otherwise by each level, and by the host."""
     trees = [Tree(("cast", dtype, arg(0)), (floats(source),)) for source in FLOATS for dtype in INTEGERS]
     check(trees, level)

@@ -293,7 +293,7 @@ def test_sound_networks_run_as_ever_while_they_are_debugged(text: str, tmp_path:
     assert sum("it is debugged" in reason for reason in reasons(net.report).values()) >= 5
 
 
-def test_an_offline_model_checks_itself_where_its_weights_can_not_be_written(tmp_path: Path, cache_path: Path) -> None:
+def test_an_offline_model_checks_itself_where_its_weights_cannot_be_written(tmp_path: Path, cache_path: Path) -> None:
     """What was built with oom and check_flag keeps them; weights are mapped read-only, so only results are put back."""
     rng = np.random.default_rng(0)
     x, weights = rng.standard_normal((64, 80)).astype(np.float32), rng.standard_normal((80, 48)).astype(np.float32)

@@ -23,7 +23,7 @@ from opbuild.lowering.rules.matmul import matmul
 from opbuild.lowering.strided import viewed_as
 from opbuild.operations.expression import ACC, arg, const
 from opbuild.program import HostCall, KernelCall
-from opbuild.target.host import host_level, runs_here
+from opbuild.target.host import host_level, host_problem
 from opbuild.target.level import LEVELS, Level
 from opbuild.target.machine import Machine
 from support.tiers import halved
@@ -151,7 +151,7 @@ def test_panels_that_are_copied_first_may_be_shared_among_threads(transposed: bo
 
 @pytest.mark.slow
 @halved
-@pytest.mark.parametrize("level", [level for level in LEVELS if runs_here(level) is None], ids=str)
+@pytest.mark.parametrize("level", [level for level in LEVELS if host_problem(level) is None], ids=str)
 @pytest.mark.parametrize("constant", [True, False])
 def test_the_tiles_of_every_level_that_this_machine_runs_compute_the_same(level: Level, constant: bool) -> None:
     """Parts of a panel, several panels, and panels copied first, at their edges and for several tasks."""
@@ -264,14 +264,14 @@ def bfloat16s(*shape: int, seed: int = 0) -> Array:
 PAIRS = next(level for level in LEVELS if Machine.of(level).pairs)
 
 
-@pytest.mark.skipif(runs_here(PAIRS) is not None, reason="this machine has no dot product of bfloat16")
+@pytest.mark.skipif(host_problem(PAIRS) is not None, reason="this machine has no dot product of bfloat16")
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 40), (0, 5, 3), (4, 0, 3), (3, 2, 31), (8, 37, 33), (25, 70, 130)])
 def test_weights_of_bfloat16_are_multiplied_in_pairs(m: int, k: int, n: int) -> None:
     """Neighbours along K lie together, an odd last one beside a zero; rows and columns of any number."""
     products_of_pairs(m, k, n)
 
 
-@pytest.mark.skipif(runs_here(PAIRS) is not None, reason="this machine has no dot product of bfloat16")
+@pytest.mark.skipif(host_problem(PAIRS) is not None, reason="this machine has no dot product of bfloat16")
 def test_nan_and_infinity_of_bfloat16_reach_their_sums_alone() -> None:
     """Beside an odd last neighbour and within pairs; the zeros beyond K make no NaN of an infinity."""
     products_of_pairs(9, 31, 50, special=True)

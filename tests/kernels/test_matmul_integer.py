@@ -16,11 +16,11 @@ from kernels.small_models import (
     run_model,
 )
 from opbuild.families.conv_integer.family import MOST_HALF
-from opbuild.target.host import runs_here
+from opbuild.target.host import host_problem
 from opbuild.target.level import BY_NAME, LEVELS, Level
 from support.tiers import halved
 
-HERE = [level for level in LEVELS if runs_here(level) is None and level.name != "x86-64"]
+HERE = [level for level in LEVELS if host_problem(level) is None and level.name != "x86-64"]
 
 BYTES = ("uint8", "int8")
 

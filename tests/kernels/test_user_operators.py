@@ -150,7 +150,7 @@ def test_the_schedule_of_a_whole_definition_may_be_its_own(tmp_path: Path) -> No
     np.testing.assert_allclose(net(x), x[:, :-2] + x[:, 1:-1] + x[:, 2:])
 
 
-def test_what_a_text_can_not_carry_is_refused_by_name(tmp_path: Path) -> None:
+def test_what_a_text_cannot_carry_is_refused_by_name(tmp_path: Path) -> None:
     """Enclosing variables, other modules and objects."""
     factor = 2.0
 

@@ -404,7 +404,7 @@ def packs(folder: Path) -> list[Format]:
     ]
 
 
-def banks(folder: Path) -> list[Format]:
+def databases(folder: Path) -> list[Format]:
     """A line of a tuning database."""
     record = TuningRecord(
         "conv",
@@ -432,14 +432,14 @@ def banks(folder: Path) -> list[Format]:
         path.write_bytes(blake3_of(text)[:16].encode() + b" " + text + b"\n")
 
     def read() -> str:
-        bank = parse_database(path.read_bytes(), PRIVATE)
-        asked = {TuningQuery(each.family, each.arguments): each for each in bank.latest().values()}
+        database = parse_database(path.read_bytes(), PRIVATE)
+        asked = {TuningQuery(each.family, each.arguments): each for each in database.latest().values()}
         known = ApplicableRecords(asked, lambda family: "0" * 64)
         found = [
             *known.answers(TuningQuery("conv", "[3,4]"), {"tile": 1}),
             *known.answers(TuningQuery("conv", "[2,5]"), None),
         ]
-        return "read" if found else "nothing" if bank.records else "damaged"
+        return "read" if found else "nothing" if database.records else "damaged"
 
     config = Config(cache_path=folder / "cache")
     machine = machine_file(config)
@@ -484,7 +484,7 @@ def test_fields_of_files_that_are_given_to_others(
     folders = [tmp_path / name for name in ("offline", "bundles", "packs", "banks", "arrays")]
     for folder in folders:
         folder.mkdir()
-    makers = (offline, bundles, packs, banks, arrays)
+    makers = (offline, bundles, packs, databases, arrays)
     check([form for make, folder in zip(makers, folders, strict=True) for form in make(folder)], tmp_path, seeds)
 
 

@@ -36,15 +36,15 @@ def graph_of(op_type: str, shapes: list[tuple[int, ...]], constants: list[np.nda
 
 
 def lower_all(graph: Graph, level: Level) -> int:
-    """Lower a graph with each candidate of each question; lowering asserts that every variant is legal."""
+    """Lower a graph with each candidate of each query; lowering asserts that every variant is legal."""
     first = Tuned(FixedAnswers({}))
     lower(graph, level, Options(chooser=first))
     count = 0
-    for question, asked in first.asked.items():
+    for query, asked in first.queries.items():
         for candidate in asked.candidates:
-            found = Tuned(FixedAnswers({question: candidate}))
+            found = Tuned(FixedAnswers({query: candidate}))
             lower(graph, level, Options(chooser=found))
-            assert found.asked[question].answer == candidate
+            assert found.queries[query].answer == candidate
             count += 1
     return count
 

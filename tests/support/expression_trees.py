@@ -25,7 +25,7 @@ from opbuild.backend.halide.target import spelled
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.operations.expression import Expression, arg, children, const, dtype_of, rebuild, walk
 from opbuild.operations.table import OPERATIONS
-from opbuild.target.host import runs_here
+from opbuild.target.host import host_problem
 from opbuild.target.level import LEVELS
 from support import exact_arithmetic
 from support.exact_arithmetic import FLOATS, INTEGERS, Array
@@ -57,7 +57,7 @@ MOST_OPERATIONS, MOST_FUNCTIONS = 8, 2
 
 def levels() -> dict[str, str]:
     """Return the targets of every level of instructions that this machine runs, by name."""
-    return {level.name: str(halide_target(spelled(level))) for level in LEVELS if runs_here(level) is None}
+    return {level.name: str(halide_target(spelled(level))) for level in LEVELS if host_problem(level) is None}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The machine that tests run on, as families choose for it, and the levels whose code it runs."""
 
 from opbuild.families.family import for_machine
-from opbuild.target.host import host_level, runs_here
+from opbuild.target.host import host_level, host_problem
 from opbuild.target.level import LEVELS, Level
 from opbuild.target.machine import Machine
 from support.fuzzing import CAMPAIGN
@@ -9,7 +9,7 @@ from support.fuzzing import CAMPAIGN
 HERE = Machine.of(host_level())
 choose_here = for_machine(HERE)
 
-RUNNABLE = tuple(level for level in LEVELS if runs_here(level) is None)
+RUNNABLE = tuple(level for level in LEVELS if host_problem(level) is None)
 """The levels whose code this machine runs."""
 
 

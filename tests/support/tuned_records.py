@@ -1,4 +1,4 @@
-"""Records of a bank as tuning would have written them on this machine."""
+"""Records of a database as tuning would have written them on this machine."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from opbuild.target.host import host_level
 DATE = "2026-11-23T12:00:00Z"
 
 
-def record(question: TuningQuery, default: Any, choice: Any, **other: Any) -> TuningRecord:
+def record(query: TuningQuery, default: Any, choice: Any, **other: Any) -> TuningRecord:
     """Return a record that says that a choice beats the default here, with two threads."""
     known: dict[str, Any] = {
         "level": host_level().name, "machine": "", "system": system_class(), "threads": 2,
-        "sources": family_sources(question.family), "before": 10.0, "after": 8.0, "bound": 0.9, "spread": 0.01,
+        "sources": family_sources(query.family), "before": 10.0, "after": 8.0, "bound": 0.9, "spread": 0.01,
         "pairs": 20, "date": DATE,
     }  # fmt: skip
-    return TuningRecord(*question, default=default, choice=choice, **{**known, **other})
+    return TuningRecord(*query, default=default, choice=choice, **{**known, **other})
 
 
 def product(layout: str, m: int, n: int, k: int) -> TuningQuery:
@@ -32,5 +32,5 @@ def product(layout: str, m: int, n: int, k: int) -> TuningQuery:
 
 
 def remember(*records: TuningRecord, **settings: Any) -> None:
-    """Write records to the bank that builds with these settings read."""
+    """Write records to the database that builds with these settings read."""
     append_records(Config.from_environment(**settings).tune_bank, records, PRIVATE)

@@ -57,7 +57,7 @@ def saved(path: Path, op_type: str, kind: int, domain: str = "", **attributes: o
 
 
 @pytest.mark.slow
-def test_a_runtime_that_can_not_run_a_model_has_its_reason_in_the_table(
+def test_a_runtime_that_cannot_run_a_model_has_its_reason_in_the_table(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """ONNX Runtime has no convolution of float64; opbuild is measured all the same."""

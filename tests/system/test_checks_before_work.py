@@ -219,7 +219,7 @@ def test_a_missing_linker_for_another_machine_is_named_by_its_package(
     assert compiles.count == 0
 
 
-def test_a_compiler_that_can_not_link_gives_way_to_a_linker_that_can(
+def test_a_compiler_that_cannot_link_gives_way_to_a_linker_that_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first on the PATH was taken, whatever it could do."""

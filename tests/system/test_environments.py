@@ -125,7 +125,7 @@ def _below_a_link(folder: Path) -> Path:
         "proc",
     ],
 )
-def test_a_place_that_can_not_be_a_folder_is_one_warning(
+def test_a_place_that_cannot_be_a_folder_is_one_warning(
     small_network: SmallNetwork, tmp_path: Path, place: Callable[[Path], Any], warnings: list[int]
 ) -> None:
     """Links that lead nowhere, paths that are too long, files: each run builds in memory and says once why (F54)."""

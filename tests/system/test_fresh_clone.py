@@ -67,7 +67,7 @@ def test_changed_dependencies_set_up_again(clone: Path) -> None:
     assert make(clone, "-n", "setup").stdout != first
 
 
-def test_a_python_that_can_not_be_used_is_named(clone: Path) -> None:
+def test_a_python_that_cannot_be_used_is_named(clone: Path) -> None:
     """An interpreter that is missing or of another version ends set-up with what to type instead."""
     old = clone / "python3.9"
     old.write_text("#!/bin/sh\nexit 1\n")

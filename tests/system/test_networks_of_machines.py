@@ -89,7 +89,7 @@ def variant(report: Report) -> str:
 def test_a_pod_that_measured_differently_starts_what_the_builder_made(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each has a bank of its own class, which chooses the same: the network is one."""
+    """Each has a database of its own class, which chooses the same: the network is one."""
     url, builder, pod = f"file://{tmp_path}/shared", tmp_path / "builder", tmp_path / "pod"
     for cache, rate in ((builder, 128), (pod, 512)):
         measured(cache, rate)
@@ -101,7 +101,7 @@ def test_a_pod_that_measured_differently_starts_what_the_builder_made(
     assert "tuned on 128GF" in json.dumps(report.tuned)
 
 
-def test_records_that_say_nothing_of_a_network_leave_it_what_it_is_without_a_bank(
+def test_records_that_say_nothing_of_a_network_leave_it_what_it_is_without_a_database(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is it lowered again, here or where it comes from a remote store."""
@@ -114,7 +114,7 @@ def test_records_that_say_nothing_of_a_network_leave_it_what_it_is_without_a_ban
     assert started(model, pod, remote="file:///dev/null").image
 
 
-def test_a_second_start_looks_into_no_bank(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_start_looks_into_no_database(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it comes to is remembered for its bytes, also where it was built just now."""
     remember(chosen(OTHER), cache_path=tmp_path, num_threads=2)
     assert not started(model, tmp_path).image

@@ -22,7 +22,7 @@ import opbuild
 from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.offline.format import VERSION
-from opbuild.target.host import resolve_soc_version, runs_here
+from opbuild.target.host import host_problem, resolve_soc_version
 from support import commands, networks
 from support.comparison import onnxruntime_output, relative_error
 from support.fuzzing import CAMPAIGN
@@ -110,7 +110,7 @@ def test_one_file_serves_several_batches(config: Config, tmp_path: Path) -> None
 
 def test_a_file_for_older_processors_runs_on_this_one(config: Config, tmp_path: Path) -> None:
     """``x86-64-linux-avx2`` on any machine that has AVX2."""
-    if runs_here(resolve_soc_version("x86-64-linux-avx2")):
+    if host_problem(resolve_soc_version("x86-64-linux-avx2")):
         pytest.skip("this machine has no AVX2")
     path = opbuild.build_offline(
         small(), tmp_path / "avx2", config=config, soc_version="x86-64-linux-avx2", input_shapes={"x": (1, 8, 14, 14)}
@@ -240,7 +240,7 @@ def test_a_model_that_c_copied_outlives_its_file(program: Path, config: Config, 
     np.testing.assert_array_equal(run_in_c([str(cutting)], path, x, expected.shape), expected)
 
 
-def test_c_refuses_what_it_can_not_run_with_a_message(program: Path, config: Config, tmp_path: Path) -> None:
+def test_c_refuses_what_it_cannot_run_with_a_message(program: Path, config: Config, tmp_path: Path) -> None:
     """Nothing there, no model, cut, changed, for another machine, with an operator of Python's: a message, no crash."""
     fixed = {"x": (1, 8, 14, 14)}
     path = opbuild.build_offline(small(), tmp_path / "m", config=config, input_shapes=fixed)

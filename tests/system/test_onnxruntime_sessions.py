@@ -169,7 +169,7 @@ def test_a_file_that_is_no_model_is_refused(
         ort.InferenceSession(file)
 
 
-def test_what_can_not_be_built_is_refused_with_its_cause() -> None:
+def test_what_cannot_be_built_is_refused_with_its_cause() -> None:
     """The type of the model's fault is ONNX Runtime's, the message opbuild's, which is the cause too."""
     model = _model()
     model.graph.node[0].op_type = "NoSuchOperator"

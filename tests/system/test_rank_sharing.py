@@ -142,7 +142,7 @@ def test_a_peers_entry_is_checked_like_ones_own(ranks: list[Config]) -> None:
     assert build(ranks[3], conv(0)).shared == 0
 
 
-def test_where_files_can_not_be_linked_they_are_copied(ranks: list[Config], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_files_cannot_be_linked_they_are_copied(ranks: list[Config], monkeypatch: pytest.MonkeyPatch) -> None:
     """Another file system, or one without links: every rank still ends with a complete folder (F64)."""
 
     def refuse(*arguments: object, **options: object) -> None:
@@ -156,7 +156,7 @@ def test_where_files_can_not_be_linked_they_are_copied(ranks: list[Config], monk
     assert not set(ours.values()) & set(theirs.values())
 
 
-def test_a_rank_that_can_not_keep_what_it_takes_runs_with_it(ranks: list[Config]) -> None:
+def test_a_rank_that_cannot_keep_what_it_takes_runs_with_it(ranks: list[Config]) -> None:
     """Where the own folder refuses, the peers' entries are used and one warning says so (F54)."""
     build(ranks[0], *WANTED)
     ranks[1].cache_folder.write_bytes(b"")

@@ -207,7 +207,7 @@ def test_operators_that_are_here_need_not_be_pulled(
     assert len(done["left_out"]) == 1
 
 
-def test_what_can_not_go_says_how_it_can(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_go_says_how_it_can(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A model with open shapes names them; a cache whose operators are all the pack's says where these are."""
     onnx.save(small_model(), tmp_path / "open.onnx")
     model, place = str(tmp_path / "open.onnx"), ["--cache_path", str(tmp_path / "own")]
@@ -293,7 +293,7 @@ def test_commands_say_what_was_damaged_and_leave_nothing_so(
         assert net.report.image
 
 
-def test_damage_that_can_not_be_mended_fails_the_commands(
+def test_damage_that_cannot_be_mended_fails_the_commands(
     built: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that takes nothing: warming is strict about it, pushing fails, and a check says that damage stays."""

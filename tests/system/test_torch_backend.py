@@ -342,7 +342,7 @@ def test_what_has_no_rule_is_left_to_torch_and_counted(compiled: Any) -> None:
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_what_can_not_be_built_is_an_error_or_a_counted_fallback(tmp_path: Path) -> None:
+def test_what_cannot_be_built_is_an_error_or_a_counted_fallback(tmp_path: Path) -> None:
     """Nothing is left to torch silently."""
     model, x = nn.Linear(8, 4), torch.rand(3, 8)
     options = {"cache_path": tmp_path, "forbid_compile": True}

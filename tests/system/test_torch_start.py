@@ -146,7 +146,7 @@ def test_a_damaged_file_is_refused_wherever_it_is_damaged(tmp_path: Path) -> Non
         read_saved(path)
 
 
-def test_what_torch_can_not_export_is_an_error_of_opbuild(tmp_path: Path) -> None:
+def test_what_torch_cannot_export_is_an_error_of_opbuild(tmp_path: Path) -> None:
     """The message has torch's reason, and nothing is written."""
 
     class Branches(nn.Module):
@@ -202,7 +202,7 @@ class Hidden(nn.Module):
 
 @pytest.mark.slow
 @needs_ahead_of_time
-def test_transformers_modules_are_compiled_ahead_of_time_without_the_guards_that_torch_can_not_store(
+def test_transformers_modules_are_compiled_ahead_of_time_without_the_guards_that_torch_cannot_store(
     tmp_path: Path, shared_store: Path
 ) -> None:
     """Torch refuses to store what Dynamo guards in them, with any back end, unless it is told what to leave out."""

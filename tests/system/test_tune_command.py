@@ -127,11 +127,11 @@ def test_a_lower_level_is_tuned_for_builds_at_that_level(
     assert [bool(each.tuned) for each in reports] == [bool(tuned), False]
 
 
-def test_a_file_that_is_no_bank_and_one_that_is_missing_are_said(
+def test_a_file_that_is_no_database_and_one_that_is_missing_are_said(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Lines that are none are counted; a missing file is an error."""
-    (tmp_path / "other").write_bytes(b"nothing\nof a bank\n")
+    (tmp_path / "other").write_bytes(b"nothing\nof a database\n")
     assert main(["bank", "import", str(tmp_path / "other")]) == 0
     assert "0 records added; 2 lines damaged or not signed" in capfd.readouterr().out
     for name in ("missing", "x" * 300):

@@ -1,4 +1,4 @@
-"""Variants that a bank may choose of recurrences, reductions, pools, expressions and few bits compute the same."""
+"""Variants that a database may choose of recurrences, reductions, pools, expressions and few bits compute the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.tuned_records import record, remember
 pytestmark = pytest.mark.usefixtures("kept_objects")
 
 MOST = 4
-"""Candidates of each question that are built here."""
+"""Candidates of each query that are built here."""
 
 DRAW = np.random.default_rng(0)
 
@@ -80,11 +80,11 @@ def test_each_candidate_computes_what_the_default_does(case: str, tmp_path: Path
     asked = Tuned(FixedAnswers({}))
     lower(tuner._graph(model.SerializeToString(), setup, {})[0], host_level(), Options(chooser=asked))
     tried = 0
-    for question, found in asked.asked.items():
-        if question.family != FAMILIES[case]:
+    for query, found in asked.queries.items():
+        if query.family != FAMILIES[case]:
             continue
         for candidate in [each for each in found.candidates if each not in (found.default, None)][:MOST]:
-            remember(record(question, found.default, candidate), cache_path=tmp_path / "cache")
+            remember(record(query, found.default, candidate), cache_path=tmp_path / "cache")
             used, values = built(tmp_path / "cache")
             assert used != usual
             np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)

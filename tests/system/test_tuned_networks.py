@@ -1,4 +1,4 @@
-"""Networks whose variants a bank decides: another kernel under another name, the same results, nothing forced."""
+"""Networks whose variants a database decides: another kernel under another name, the same results, nothing forced."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_other_threads_and_stale_records_take_the_table(small_network: SmallNetw
 
 
 def test_a_record_that_is_illegal_here_is_not_taken(small_network: SmallNetwork, tmp_path: Path) -> None:
-    """Only what the family itself names a candidate for these extents is, so no bank can make a network wrong."""
+    """Only what the family itself names a candidate for these extents is, so no database can make a network wrong."""
     before, _, _ = product_in(built(small_network, tmp_path))
     for choice in ({"rows": 4096, "columns": 64, "stage": False}, {"rows": True}, None, {}):
         remember(record(QUESTION, DEFAULT, choice), cache_path=tmp_path)
@@ -104,7 +104,7 @@ def test_explain_names_where_a_variant_is_from(
 
 
 def test_where_nothing_can_be_compiled_what_is_there_serves(small_network: SmallNetwork, tmp_path: Path) -> None:
-    """A bank names a kernel that nobody has built: the untuned one runs, and no level is said to be lower."""
+    """A database names a kernel that nobody has built: the untuned one runs, and no level is said to be lower."""
     before, _, _ = product_in(built(small_network, tmp_path))
     remember(record(QUESTION, DEFAULT, OTHERS[0]), cache_path=tmp_path)
     (images,) = (tmp_path / "rank_0").glob("network_meta")

@@ -120,7 +120,7 @@ def test_the_command_warms_several_levels(
         (["warm", "m.onnx", "--executor", "dask://127.0.0.1:9"], "no Dask scheduler answers at tcp://127.0.0.1:9"),
     ],
 )
-def test_what_can_not_be_warmed_is_said_in_one_line(
+def test_what_cannot_be_warmed_is_said_in_one_line(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No model, and executors that are none or not there."""

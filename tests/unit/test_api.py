@@ -173,7 +173,7 @@ def test_external_data_is_part_of_the_model(cache: Path, tmp_path: Path) -> None
         opbuild.compile(path, cache_path=cache)
 
 
-def test_a_store_that_can_not_be_written_warns_once_and_runs(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_warns_once_and_runs(tmp_path: Path) -> None:
     """F54, F61: with a file where the folders should be, the network builds and runs, with one warning."""
     (tmp_path / "rank_0").write_text("not a folder")
     seen: list[Event] = []

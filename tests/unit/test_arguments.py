@@ -190,7 +190,7 @@ def test_the_words_say_what_was_given_and_what_to_give(name: str, arguments: Map
         call(name, argument, value)
 
 
-def test_what_is_no_function_can_not_be_an_operator() -> None:
+def test_what_is_no_function_cannot_be_an_operator() -> None:
     """``opbuild.operator("MyOp")(3)`` was an AttributeError from the reading of sources."""
     with pytest.raises(OptionError, match=r"operator MyOp is given 3, which is no function"):
         opbuild.operator("MyOp")(3)  # type: ignore[arg-type]

@@ -41,10 +41,10 @@ def main() -> None:
     outputs = call()
     seconds = time.perf_counter() - started
     np.savez(job["outputs"], *outputs)
-    _say(answers, {"seconds": seconds, "version": _version(runtime.package)})
+    _send(answers, {"seconds": seconds, "version": _version(runtime.package)})
     for line in sys.stdin:
-        _say(answers, turn(call, *json.loads(line)))
-    _say(answers, most_memory())
+        _send(answers, turn(call, *json.loads(line)))
+    _send(answers, most_memory())
 
 
 def turn(call: Call, seconds: float, gap: float) -> float:
@@ -81,7 +81,7 @@ def _version(package: str) -> str:
         return ""
 
 
-def _say(answers: TextIO, what: object) -> None:
+def _send(answers: TextIO, what: object) -> None:
     answers.write(json.dumps(what) + "\n")
 
 

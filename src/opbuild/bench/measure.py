@@ -89,14 +89,14 @@ class _Process:
         self._questions = cast("IO[str]", self._process.stdin)
         self._answers = cast("IO[str]", self._process.stdout)
         try:
-            self.started = self._ask(job)
+            self.started = self._request(job)
         except BaseException:
             self.kill()
             raise
 
     def turn(self, seconds: float, gap: float) -> float:
         """Return the median seconds of a call in one turn."""
-        return float(self._ask([seconds, gap]))
+        return float(self._request([seconds, gap]))
 
     def close(self) -> int:
         """End it and return the most memory that it had, in bytes."""
@@ -109,7 +109,7 @@ class _Process:
             self._process.kill()
             self._process.communicate()
 
-    def _ask(self, what: object) -> Any:
+    def _request(self, what: object) -> Any:
         try:
             self._questions.write(json.dumps(what) + "\n")
             self._questions.flush()
@@ -166,7 +166,7 @@ def measure(
             try:
                 variables = {**limits(name, level), **(environments or {}).get(name, {})}
                 job = _job(each, model, data, Path(folder), variables, level)
-                running[name] = stack.enter_context(_started_twice(each, data, job))
+                running[name] = stack.enter_context(_measure_two_starts(each, data, job))
             except _EndedError as error:
                 each.failure = str(error)
         if not running:
@@ -207,7 +207,7 @@ def _job(
 
 
 @contextmanager
-def _started_twice(figures: Figures, data: Mapping[str, Array], job: Mapping[str, Any]) -> Iterator[_Process]:
+def _measure_two_starts(figures: Figures, data: Mapping[str, Array], job: Mapping[str, Any]) -> Iterator[_Process]:
     """Start a runtime with an empty cache, and again with its kept files; the second process waits for its turns."""
     place = Path(job["data"]).parent
     place.mkdir()

@@ -127,7 +127,7 @@ class CompileServer:
                 try:
                     view = view[os.write(self._requests, view[: select.PIPE_BUF]) :]  # so much is written at once
                 except (OSError, ValueError) as error:
-                    raise self._ended() from error
+                    raise self._ended_error() from error
 
     def receive(self, timeout: float | None = None) -> list[tuple[dict[str, Any], bytes]]:
         """Wait for answers and return them.
@@ -159,9 +159,9 @@ class CompileServer:
                 if "id" in header and header["id"] not in self._asked:
                     raise ValueError("an answer is to nothing that was asked")
         except (OSError, ValueError) as error:
-            raise self._ended() from error
+            raise self._ended_error() from error
         if not data:
-            raise self._ended()
+            raise self._ended_error()
         return messages
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class CompileServer:
             self._output.close()
             self._output = None
 
-    def _ended(self) -> ServerEndedError:
+    def _ended_error(self) -> ServerEndedError:
         said = ""
         if self._output is not None:
             with contextlib.suppress(OSError, ValueError):

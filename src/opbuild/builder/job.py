@@ -196,7 +196,7 @@ def compile_error(jobs: Sequence[OperatorJob]) -> CompileError:
     """Return the error for operators of which some could not be compiled."""
     failed = [(job, job.failure) for job in jobs if job.failure is not None]
     others = len(jobs) - len(failed)
-    lines = [f"{_of(job)}: step {failure.step}: {failure.text}" for job, failure in failed]
+    lines = [f"{_named_with_nodes(job)}: step {failure.step}: {failure.text}" for job, failure in failed]
     count = counted(len(failed), "operator")
     kept = f"; {others} other{'s are' if others != 1 else ' is'} built" if others else ""
     hints = (suspected(), "what was built is kept: the next run compiles only these")
@@ -206,7 +206,7 @@ def compile_error(jobs: Sequence[OperatorJob]) -> CompileError:
 def forbidden_error(jobs: Sequence[OperatorJob], config: Config) -> CompileForbiddenError:
     """Return the error for operators that had to be compiled while compiling is forbidden."""
     return CompileForbiddenError(
-        f"compiling is forbidden, and {_would_compile(jobs)}",
+        f"compiling is forbidden, and {_forbidden_text(jobs)}",
         _hint(jobs, config, "build the network once without OPBUILD_FORBID_COMPILE, with the same cache path, level "
               "and compiler"),
     )  # fmt: skip
@@ -216,7 +216,7 @@ def absent_error(compiler: str, jobs: Sequence[OperatorJob], config: Config) -> 
     """Return the error for operators that had to be compiled where no compiler is installed."""
     bundle = "import a bundle that was exported with this model, for this level or a lower one"
     return BuildError(
-        f"the compiler {compiler} is not installed, and {_would_compile(jobs)}",
+        f"the compiler {compiler} is not installed, and {_forbidden_text(jobs)}",
         _hint(jobs, config, f"pip install {compiler}, or {bundle}"),
     )
 
@@ -251,11 +251,11 @@ def _cause(reasons: Mapping[str, Reason], config: Config) -> str:
     return "" if config.uses_pack else "the pack is not used: leave OPBUILD_PACK=0 out"
 
 
-def _would_compile(jobs: Sequence[OperatorJob]) -> str:
-    lines = [f"{_of(job)}: {job.reason} [{job.reason.code}]" for job in jobs]
+def _forbidden_text(jobs: Sequence[OperatorJob]) -> str:
+    lines = [f"{_named_with_nodes(job)}: {job.reason} [{job.reason.code}]" for job in jobs]
     count = counted(len(jobs), "operator")
     return f"{count} would have to be compiled:\n" + listed(lines)
 
 
-def _of(job: OperatorJob) -> str:
+def _named_with_nodes(job: OperatorJob) -> str:
     return f"{job.name} (of {first_of(job.nodes, _SHOWN_NODES)})" if job.nodes else job.name

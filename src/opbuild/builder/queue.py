@@ -5,8 +5,8 @@ published it. What others have claimed is passed over, so that processes which b
 asked for again when nothing else is left. A claim that is free while the entry is missing means that its holder failed
 or died, and this process takes over at once. It never waits longer than a compile may take.
 
-Processes that share only a remote store are far: each question is a request, and nobody sees at once that one died.
-A claim that they hold is asked for once; then only the entry is. Where a few questions in a row bring nothing, the rest
+Processes that share only a remote store are far: each look is a request, and nobody sees at once that one died.
+A claim that they hold is asked for once; then only the entry is. Where a few requests in a row bring nothing, the rest
 is asked later, less and less often, and each process goes on somewhere else and at another time. Nobody waits for them
 longer than he would be ready alone, and a little: who is behind that takes their claims over. Where others have done
 that already they have a moment to build; then it is built without a claim. A far claim takes as long as several
@@ -36,8 +36,8 @@ _LEAST_PAUSE, _LONGEST_PAUSE, _PAUSES_GROW = 0.005, 0.1, 1.5
 _LEAST_FAR_PAUSE, _LONGEST_FAR_PAUSE = 0.2, 1.0
 """The same until far processes are asked again."""
 
-_IN_VAIN = 3
-"""Questions to far processes in a row that bring nothing, after which there is a pause."""
+_MOST_FAILURES = 3
+"""Requests to far processes in a row that bring nothing, after which there is a pause."""
 
 USUAL_SECONDS = 0.15
 """How long an operator takes to compile, where none of this build has said it yet."""
@@ -60,15 +60,15 @@ _LOOK_EVERY = 1.0
 
 def turn(claims: Claims | None, store: Store, key: Key) -> Claim | Holder | Found:
     """Return the claim on an operator that must be compiled, who has it, or the entry that came meanwhile."""
-    return UNCLAIMED if claims is None else _unless_found([claims.take(key)], store, [key])[0]
+    return UNCLAIMED if claims is None else _exchange_found([claims.take(key)], store, [key])[0]
 
 
 def turns(claims: ManyClaims, store: Store, keys: Sequence[Key]) -> list[Claim | Holder | Found]:
     """Return the answer of ``turn`` for each of several operators, asked for together."""
-    return _unless_found(claims.take_all(keys), store, keys)
+    return _exchange_found(claims.take_all(keys), store, keys)
 
 
-def _unless_found(taken: Sequence[Claim | Holder], store: Store, keys: Sequence[Key]) -> list[Claim | Holder | Found]:
+def _exchange_found(taken: Sequence[Claim | Holder], store: Store, keys: Sequence[Key]) -> list[Claim | Holder | Found]:
     """Return claims; of those whose entries came meanwhile the entries, and these claims are given up."""
     answers: list[Claim | Holder | Found] = [*taken]
     mine = [(number, claim) for number, claim in enumerate(taken) if not isinstance(claim, Holder)]
@@ -93,33 +93,33 @@ class _Wait:
     successors: int = 0
 
 
-class _FarTurns:
-    """When far processes are asked: not for a while once a few questions in a row brought nothing.
+class _FarSchedule:
+    """The schedule of requests to far processes: there is a pause once a few in a row brought nothing.
 
     Attributes:
-        next: When they are.
+        next: The time of the next one.
         has_looked: Whether the entries were looked up since then.
     """
 
     def __init__(self) -> None:
         self.next = 0.0
         self.has_looked = True
-        self._in_vain = 0
+        self._failures = 0
         self._pause = _LEAST_FAR_PAUSE
 
-    def brought(self) -> None:
-        """Take note that a question brought a claim or an entry."""
-        self._in_vain, self._pause = 0, _LEAST_FAR_PAUSE
+    def note_success(self) -> None:
+        """Take note of a request that brought a claim or an entry."""
+        self._failures, self._pause = 0, _LEAST_FAR_PAUSE
 
-    def found(self) -> None:
+    def note_entry(self) -> None:
         """Take note of an entry that others built: now is the time to look for more."""
         self.has_looked = False
 
-    def failed(self, now: float, left: int) -> None:
-        """Take note that one brought nothing; ``left``: for how many operators there are more questions."""
-        self._in_vain += 1
-        if self._in_vain >= _IN_VAIN or not left:
-            self._in_vain, self.has_looked = 0, False
+    def note_failure(self, now: float, left: int) -> None:
+        """Take note of a request that brought nothing; ``left``: the operators for which there are more requests."""
+        self._failures += 1
+        if self._failures >= _MOST_FAILURES or not left:
+            self._failures, self.has_looked = 0, False
             self.next = now + self._pause * random.uniform(0.75, 1.25)  # noqa: S311  no secret
             self._pause = min(self._pause * _PAUSES_GROW, _LONGEST_FAR_PAUSE)
 
@@ -147,9 +147,9 @@ class Queue:
         self._began = self.clock()
         # So that not all begin to build what a dead one had.
         self._grace = A_LITTLE * random.uniform(0.5, 1.0)  # noqa: S311  no secret
-        self._far = _FarTurns()
+        self._far = _FarSchedule()
         self._meets_far = False
-        self._asking = 0.0
+        self._claim_seconds = 0.0
         self._under_way: list[OperatorJob] = []
         self._waits: dict[OperatorJob, _Wait] = {}
         self._taken: list[tuple[OperatorJob, Found]] = []
@@ -161,18 +161,18 @@ class Queue:
 
     def next(self) -> OperatorJob | None:
         """Return the next job to compile, which is under way then; None if there is no room or others have the rest."""
-        self._look_far()
+        self._look_up_far()
         self._claim_next()
         if len(self._under_way) >= self.limit:
             return None
         met = self._meets_far
-        for job in self._in_turn():
+        for job in self._claim_order():
             now = self.clock()
-            if now >= self._due_at(job) and self._begins(job, now):
+            if now >= self._claim_time(job) and self._begins(job, now):
                 self._open.remove(job)
                 self._under_way.append(job)
                 return job
-            if met != self._meets_far or self.clock() >= self._far_at():
+            if met != self._meets_far or self.clock() >= self._far_lookup_time():
                 return self.next()
         return None
 
@@ -199,7 +199,7 @@ class Queue:
         """Return seconds after which ``next`` may have something that it has not now; None: only an answer helps."""
         if len(self._under_way) >= self.limit or not self._open:
             return None
-        return max(0.0, min(self._far_at(), *map(self._due_at, self._open)) - self.clock())
+        return max(0.0, min(self._far_lookup_time(), *map(self._claim_time, self._open)) - self.clock())
 
     def overdue(self) -> list[tuple[OperatorJob, Holder, float]]:
         """Return the operators, the holders and the seconds that this process waits, where it is time to say so."""
@@ -212,30 +212,30 @@ class Queue:
                 due.append((job, wait.holder, waited))
         return due
 
-    def _look_far(self) -> None:
+    def _look_up_far(self) -> None:
         """Look up all that far processes may have built, together, after a pause."""
-        if self.clock() < self._far_at():
+        if self.clock() < self._far_lookup_time():
             return
-        jobs = [job for job in self._in_turn() if self._is_far(job)]
+        jobs = [job for job in self._claim_order() if self._is_far(job)]
         found = look_up(jobs[0].store, [job.key for job in jobs]) if jobs else []
         for job, answer in zip(jobs, found, strict=True):
             if isinstance(answer, Found):
                 self._settle(job, answer)
         self._far.has_looked = True
-        if not self._unasked():
-            self._far.failed(self.clock(), 0)
+        if not self._unclaimed():
+            self._far.note_failure(self.clock(), 0)
 
-    def _far_at(self) -> float:
+    def _far_lookup_time(self) -> float:
         """Return the time to look up operators of far processes: after a pause, and again once all is claimed."""
-        return math.inf if not self._meets_far or (self._far.has_looked and self._unasked()) else self._far.next
+        return math.inf if not self._meets_far or (self._far.has_looked and self._unclaimed()) else self._far.next
 
     def _is_far(self, job: OperatorJob) -> bool:
         """Return whether far processes may build an open job."""
         wait = self._waits.get(job)
         return job.claim is None and job.debug is None and (wait is None or wait.holder.is_far)
 
-    def _unasked(self) -> list[OperatorJob]:
-        """Return the open jobs whose claims nobody was met with."""
+    def _unclaimed(self) -> list[OperatorJob]:
+        """Return the open jobs that nobody is known to have claimed."""
         return [job for job in self._open if job.claim is None and job.debug is None and job not in self._waits]
 
     def _claim_next(self) -> None:
@@ -248,34 +248,38 @@ class Queue:
         if self._meets_far and self.clock() < self._far.next:
             return
         workers = max(1, self.limit - 1)
-        soon = min(_MOST_AHEAD, round(self._asking * workers / self._each())) if self._asking else workers
-        fresh = self._unasked()
+        soon = (
+            min(_MOST_AHEAD, round(self._claim_seconds * workers / self._usual_seconds()))
+            if self._claim_seconds
+            else workers
+        )
+        fresh = self._unclaimed()
         if min(soon, len(fresh)) < 2:
             return
-        if self._meets_far or not self._asking:  # all begin at the same end
+        if self._meets_far or not self._claim_seconds:  # all begin at the same end
             jobs = random.sample(fresh, min(soon, len(fresh)))
         else:
             jobs = fresh[: max(soon, self.limit - len(self._under_way))]
         began = self.clock()
         for job, answer in zip(jobs, turns(self.claims, jobs[0].store, [job.key for job in jobs]), strict=True):
             self._settle(job, self._wait(job, answer, began) if isinstance(answer, Holder) else answer)
-        self._asking = self.clock() - began
+        self._claim_seconds = self.clock() - began
 
-    def _in_turn(self) -> list[OperatorJob]:
+    def _claim_order(self) -> list[OperatorJob]:
         """Return the open jobs in the order in which to ask for them: anywhere, where others have begun as well."""
         jobs = random.sample(self._open, len(self._open)) if self._meets_far else self._open
         return sorted(jobs, key=lambda job: job.claim is None)
 
-    def _due_at(self, job: OperatorJob) -> float:
+    def _claim_time(self, job: OperatorJob) -> float:
         """Return the time to ask for the claim on a job."""
         wait = self._waits.get(job)
         if wait is not None and not wait.holder.is_far:
             return wait.next
         if job.claim is not None or job.debug is not None or not self._meets_far:
             return 0.0
-        return min(self._far.next, self._behind_at(wait)) if wait is None else self._behind_at(wait)
+        return min(self._far.next, self._takeover_time(wait)) if wait is None else self._takeover_time(wait)
 
-    def _behind_at(self, wait: _Wait | None) -> float:
+    def _takeover_time(self, wait: _Wait | None) -> float:
         """Return the time to build it, whoever has the claim: a little after its holder could have had one more, alone.
 
         Not while somebody who took the claim over has time, and never while its workers have enough to do: what others
@@ -284,10 +288,10 @@ class Queue:
         if len(self._under_way) >= max(1, self.limit - 1):
             return math.inf
         done = len(self.jobs) - len(self._open)
-        alone = min(self.patience, self._each() * (done + 1) / max(1, self.limit - 1))
+        alone = min(self.patience, self._usual_seconds() * (done + 1) / max(1, self.limit - 1))
         return max(self._began + self._grace + alone, 0.0 if wait is None else wait.next)
 
-    def _each(self) -> float:
+    def _usual_seconds(self) -> float:
         """Return the seconds that an operator takes to compile here."""
         built = [job.milliseconds for job in self.jobs if not job.open and job.milliseconds]
         return sum(built) / len(built) / 1e3 if built else USUAL_SECONDS
@@ -296,18 +300,18 @@ class Queue:
         """Return whether a job is this process's now; an entry that others have built is taken instead."""
         if job.claim is not None:
             return True
-        answer = self._asked(job, now)
+        answer = self._claim_or_find(job, now)
         return self._settle(job, self._wait(job, answer, now) if isinstance(answer, Holder) else answer)
 
     def _settle(self, job: OperatorJob, answer: Claim | Holder | Found) -> bool:
         """Return whether a job is this process's now, after the answer to its request."""
         if isinstance(answer, Holder):
             return False
-        self._far.brought()
+        self._far.note_success()
         wait = self._waits.pop(job, None)
         if isinstance(answer, Found):
             if self._meets_far:
-                self._far.found()
+                self._far.note_entry()
             self._open.remove(job)
             job.take(answer, wait.holder if wait else "another process")
             self._taken.append((job, answer))
@@ -315,26 +319,26 @@ class Queue:
         job.claim = answer
         return True
 
-    def _asked(self, job: OperatorJob, now: float) -> Claim | Holder | Found:
+    def _claim_or_find(self, job: OperatorJob, now: float) -> Claim | Holder | Found:
         """Return the claim on a job, who has it, or its entry."""
         if job.debug is not None:
             return UNCLAIMED
         wait = self._waits.get(job)
-        if self._meets_far and self._is_far(job) and now >= self._behind_at(wait):
+        if self._meets_far and self._is_far(job) and now >= self._takeover_time(wait):
             found = job.store.lookup(job.key)
-            return found if isinstance(found, Found) else self._taken_over(job, wait, now)
+            return found if isinstance(found, Found) else self._take_over(job, wait, now)
         answer = turn(self.claims, job.store, job.key)
-        self._asking = self.clock() - now
+        self._claim_seconds = self.clock() - now
         return answer
 
-    def _taken_over(self, job: OperatorJob, wait: _Wait | None, now: float) -> Claim | Holder:
+    def _take_over(self, job: OperatorJob, wait: _Wait | None, now: float) -> Claim | Holder:
         """Return the claim on an operator whose holder takes too long, or who has just taken it over.
 
         Where asking takes longer than building it is built without.
         """
         if self.claims is None or (wait is not None and wait.successors >= _SUCCESSORS):
             return UNCLAIMED
-        if self._asking > self._each():
+        if self._claim_seconds > self._usual_seconds():
             return UNCLAIMED
         answer = self.claims.take(job.key, SUCCESSION)
         if isinstance(answer, Holder) and answer.is_far:
@@ -349,7 +353,7 @@ class Queue:
         wait.holder = holder
         if holder.is_far:
             self._meets_far = True
-            self._far.failed(self.clock(), len(self._unasked()))
+            self._far.note_failure(self.clock(), len(self._unclaimed()))
             return holder
         patient = now - wait.since < self.patience
         if not patient or now - wait.looked >= _LOOK_EVERY:

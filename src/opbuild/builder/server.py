@@ -220,7 +220,7 @@ class ServerLoop:
         if result is None and child.expired:
             return _failure(request, "compile", f"it took more than {request['timeout']:g} s and was ended"), b""
         if result is None:
-            return _failure(request, "compile", f"the compiler crashed: {_ending(status)}"), b""
+            return _failure(request, "compile", f"the compiler crashed: {_exit_reason(status)}"), b""
         header, payload = result
         if header["kind"] != "object":
             return _failure(request, header["step"], header["text"]), b""
@@ -259,7 +259,7 @@ def _kill(pid: int) -> None:
             os.kill(target, signal.SIGKILL)
 
 
-def _ending(status: int) -> str:
+def _exit_reason(status: int) -> str:
     if not os.WIFSIGNALED(status):
         return f"exit code {os.waitstatus_to_exitcode(status)} without a result"
     number = os.WTERMSIG(status)
@@ -342,7 +342,7 @@ def run_child(compiler: Compiler, request: dict[str, Any], pipe: int, server: in
 def _compile(compiler: Compiler, request: dict[str, Any], begins: Callable[[], None]) -> bytes:
     """Return a child's last message; ``begins`` sends the one before, that it is more than looked at."""
     try:
-        pipeline, files = _made(compiler, request, begins)
+        pipeline, files = _compiled_files(compiler, request, begins)
     except OpbuildError as error:
         return pack({"kind": "error", "step": "compile", "text": str(error)})
     except Exception as error:
@@ -356,7 +356,9 @@ def _compile(compiler: Compiler, request: dict[str, Any], begins: Callable[[], N
     return pack({"kind": "object", "pipeline": pipeline, "files": sizes}, *files.values())
 
 
-def _made(compiler: Compiler, request: dict[str, Any], begins: Callable[[], None]) -> tuple[str, dict[str, bytes]]:
+def _compiled_files(
+    compiler: Compiler, request: dict[str, Any], begins: Callable[[], None]
+) -> tuple[str, dict[str, bytes]]:
     """Return the digest of an operator's pipeline, and its files: none if that is known, or not allowed."""
     desc = OpDesc.from_components(request["desc"])
     symbol, target = request["symbol"], target_named(request["target"])

@@ -63,7 +63,7 @@ class _Request:
 
     header: dict[str, Any]
     tries: int = 0
-    here: bool = False
+    is_local: bool = False
 
 
 @dataclass(eq=False, repr=False)
@@ -74,27 +74,27 @@ class SpreadServer:
         executor: Where batches go; it belongs to the caller, who shuts it down.
         compiler: ``module:Class`` of the compiler.
         digest: Of the compiler's bytes, which workers must have.
-        start_here: Starts a compile server on this host, for what the executor does not do.
+        start_local: Starts a compile server on this host, for what the executor does not do.
         clock: Returns the time in seconds.
     """
 
     executor: Executor
     compiler: str
     digest: str
-    start_here: Callable[[], CompileServer]
+    start_local: Callable[[], CompileServer]
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self._executor: Executor | None = self.executor
         self._batches = workers_of(self.executor) * AHEAD
-        self._here: CompileServer | None = None
+        self._local: CompileServer | None = None
         self._open: dict[int, _Request] = {}
         self._unsent: list[_Request] = []
         self._messages: list[Message] = []
         self._ended: queue.SimpleQueue[tuple[list[_Request], Future[Any]] | None] = queue.SimpleQueue()
         self._futures: set[Future[Any]] = set()
         self._heard = self.clock()
-        self._said: set[str] = set()
+        self._noted: set[str] = set()
 
     @property
     def alive(self) -> bool:
@@ -128,8 +128,8 @@ class SpreadServer:
         self._ended.put(None)
         for future in tuple(self._futures):
             future.cancel()
-        if self._here is not None:
-            self._here.close()
+        if self._local is not None:
+            self._local.close()
 
     def _give_out(self) -> None:
         """Give out the tasks that are not given out yet, in batches that are a mixture of long and short."""
@@ -148,7 +148,7 @@ class SpreadServer:
         task = {"compiler": self.compiler, "digest": self.digest, "requests": [each.header for each in batch]}
         future = self._accepted(task)
         if future is None:
-            self._take_here(batch)
+            self._compile_locally(batch)
             return
         self._futures.add(future)
         future.add_done_callback(lambda done: self._ended.put((batch, done)))
@@ -161,18 +161,18 @@ class SpreadServer:
             return self._executor.submit(compile_batch, task)
         except Exception as error:  # each executor has errors of its own for a pool that is broken, closed or away
             self._executor = None
-            self._say(f"the executor takes no tasks, so this host compiles: {type(error).__name__}: {error}")
+            self._note(f"the executor takes no tasks, so this host compiles: {type(error).__name__}: {error}")
             return None
 
     def _wait(self, until: float | None) -> None:
         """Wait for something to happen: an answer from elsewhere or from here, or that it is time to work here."""
         now = self.clock()
         if self._futures and now >= self._heard + SILENCE:
-            self._work_instead()
+            self._fall_back()
         times = [each for each in (until, self._heard + SILENCE if self._futures else None) if each is not None]
         rest = max(0.0, min(times) - now) if times else None
-        if self._here is not None and self._works_here:
-            self._messages += self._own(self._here.receive(_LOOK_SECONDS))
+        if self._local is not None and self._compiles_locally:
+            self._messages += self._first_answers(self._local.receive(_LOOK_SECONDS))
             rest = 0.0
         with contextlib.suppress(queue.Empty):
             ended = self._ended.get(timeout=rest)
@@ -181,15 +181,15 @@ class SpreadServer:
             self._end(*ended)
 
     @property
-    def _works_here(self) -> bool:
-        return any(request.here for request in self._open.values())
+    def _compiles_locally(self) -> bool:
+        return any(request.is_local for request in self._open.values())
 
-    def _work_instead(self) -> None:
-        """Compile tasks of others here, if this host has nothing to do: one that hangs must hold up nobody."""
-        if self._works_here:
+    def _fall_back(self) -> None:
+        """Compile tasks of the executor on this host if it has nothing to do: one that hangs must hold up nobody."""
+        if self._compiles_locally:
             return
-        self._say(f"the executor has not answered for {SILENCE:g} s: this host compiles too")
-        self._take_here(list(self._open.values())[:LARGEST_BATCH])
+        self._note(f"the executor has not answered for {SILENCE:g} s: this host compiles too")
+        self._compile_locally(list(self._open.values())[:LARGEST_BATCH])
 
     def _end(self, batch: list[_Request], future: Future[Any]) -> None:
         """Deal with a batch that came back, or did not."""
@@ -198,24 +198,26 @@ class SpreadServer:
         self._heard = self.clock()
         for header, files in answers:
             if header["kind"] == "done":
-                self._messages += self._own([(header, files)])
-        left = [request for request in batch if self._open.get(request.header["id"]) is request and not request.here]
+                self._messages += self._first_answers([(header, files)])
+        left = [
+            request for request in batch if self._open.get(request.header["id"]) is request and not request.is_local
+        ]
         again = [request for request in left if problem and request.tries < TRIES]
         if problem:
-            self._say(problem)
+            self._note(problem)
         self._unsent += again
-        self._take_here([request for request in left if request not in again])
+        self._compile_locally([request for request in left if request not in again])
 
-    def _take_here(self, requests: Sequence[_Request]) -> None:
+    def _compile_locally(self, requests: Sequence[_Request]) -> None:
         """Compile requests on this host."""
         for request in requests:
-            if self._here is None:
-                self._here = self.start_here()
-            request.here = True
-            self._here.send(request.header)
+            if self._local is None:
+                self._local = self.start_local()
+            request.is_local = True
+            self._local.send(request.header)
 
-    def _own(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the messages that count; of two answers to one request the first, and they are equal."""
+    def _first_answers(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the first answer to each request, and what ends the server; further answers are equal."""
         return [
             (header, files)
             for header, files in messages
@@ -223,9 +225,9 @@ class SpreadServer:
             or (header["kind"] in ("done", "failed") and self._open.pop(header["id"], None) is not None)
         ]
 
-    def _say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _note(self, text: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
             self._messages.append(({"kind": "note", "text": text}, b""))
 
 

@@ -305,7 +305,7 @@ class Work:
             job.failure = CompileFailure("check", f"the compiler delivered no usable object: {error}")
             return
         if entry is None:
-            self._compile_after_all(job)
+            self._recompile(job)
             return
         if files:
             job.entry = entry
@@ -335,7 +335,7 @@ class Work:
             nodes=job.nodes, pipeline=pipeline, origin=origin,
         )  # fmt: skip
 
-    def _compile_after_all(self, job: OperatorJob) -> None:
+    def _recompile(self, job: OperatorJob) -> None:
         """Have an operator compiled whose pipeline is another one than before, or whose entry is gone."""
         job.origins = {}
         if self.compiles:

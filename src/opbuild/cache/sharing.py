@@ -37,7 +37,16 @@ from opbuild.store.networks import networks_in
 from opbuild.store.remote.failures import ABSENT, REFUSED, SLOW
 from opbuild.store.remote.manifest import PIECE, Manifest
 from opbuild.store.remote.networks import TieredNetworks
-from opbuild.store.remote.objects import ANSWERS, BANK, BLOBS, GROUPS, NAMESPACE, NETWORKS, OPERATORS, ORIGINS
+from opbuild.store.remote.objects import (
+    ANSWERS,
+    BLOBS,
+    GROUPS,
+    NAMESPACE,
+    NETWORKS,
+    OPERATORS,
+    ORIGINS,
+    TUNING_DATABASE,
+)
 from opbuild.store.remote.operators import mend_group, problem_of_group
 from opbuild.store.remote.service import described
 from opbuild.store.weights import weights_in
@@ -85,7 +94,7 @@ def push(
     for group in groups:
         if (wrong := mend_group(remote.objects, group)) is not None:
             raise _refused(remote, described(wrong))
-    records = _pushed_records(setup, remote)
+    records = _push_records(setup, remote)
     nbytes = remote.service.traffic.bytes_written
     replaced = len(remote.service.mended)
     added = len(entries) - present
@@ -106,16 +115,18 @@ def pull(
     """
     setup, remote = _opened(url, config, target)
     left_out: list[Named] = []
-    records = remote.bank.take(setup.config.tune_bank)  # first: what tuning found decides which networks are taken
+    records = remote.tuning_database.take(
+        setup.config.tune_bank
+    )  # first: what tuning found decides which networks are taken
     if isinstance(records, Reason):
         left_out.append(("what tuning found", described(records)))
         records = 0
     here, lacking = set[str](), dict[str, Path]()
     manifests: Iterable[Manifest]
     if models:
-        stems, manifests = _of_models(models, setup, remote, shapes, left_out, here, lacking)
+        stems, manifests = _items_of_models(models, setup, remote, shapes, left_out, here, lacking)
     else:
-        stems, manifests = _everything(remote, target, left_out)
+        stems, manifests = _all_items(remote, target, left_out)
     chosen = choose(watched_map([(stems, remote.operators.entry)], unwatched), target, described)
     left_out += chosen.left_out
     added = add(chosen.entries, setup.config.kernel_meta, setup.trust, _unwritable)
@@ -160,7 +171,7 @@ def _model(model: Path, setup: Setup, shapes: InputShapes | None) -> tuple[Sessi
     return session, source, signature_of(source.declaration, model.name, own)
 
 
-def _planned(source: ModelSource, signature: Shapes, session: Session) -> Planned:
+def _plan_of(source: ModelSource, signature: Shapes, session: Session) -> Planned:
     return session.plan([source.graph(signature, Clock())], Clock())
 
 
@@ -188,19 +199,19 @@ def _push(entry: Entry, remote: Remote) -> bool:
     return False
 
 
-def _pushed_records(setup: Setup, remote: Remote) -> int:
+def _push_records(setup: Setup, remote: Remote) -> int:
     """Write the tuning records of this host, if there are any; return how many the remote store lacked."""
-    if not setup.has_own_bank:
+    if not setup.has_own_tuning_database:
         return 0
     from opbuild.store.tuning_database import read_database  # few have a database
 
-    added = remote.bank.publish(read_database(setup.config.tune_bank, setup.trust))
+    added = remote.tuning_database.publish(read_database(setup.config.tune_bank, setup.trust))
     if isinstance(added, Reason):
         raise _refused(remote, described(added))
     return added
 
 
-def _of_models(
+def _items_of_models(
     models: Sequence[Path],
     setup: Setup,
     remote: Remote,
@@ -221,7 +232,7 @@ def _of_models(
         untuned = stores.networks.key(source.declaration.name, source.digest, source.types(signature))
         own = stores.networks.own(untuned, remote.networks.answers(untuned))
         if own is None:
-            own = stores.networks.made_by(untuned, _planned(source, signature, session).programs[0].answers)
+            own = stores.networks.made_by(untuned, _plan_of(source, signature, session).programs[0].answers)
         is_lacking = isinstance(_stored(own, setup), Reason) and not any(stores.networks.dynamic_networks(source))
         manifest = remote.networks.manifest(own)
         absent = manifest.elsewhere if isinstance(manifest, Reason) else ""
@@ -243,7 +254,7 @@ def _of_models(
             manifests.append(other)
             stems |= dict.fromkeys(other.operators)
         builder = deciding_builder(setup, stores)
-        for job in builder.plan(_planned(source, signature, session).kernels):
+        for job in builder.plan(_plan_of(source, signature, session).kernels):
             if job.must_compile:
                 stems[job.key.stem] = None
             else:  # the pack's have keys of their own
@@ -269,7 +280,7 @@ def _with_other_variants(untuned: NetworkKey, own: NetworkKey, stores: Stores, r
     return next((each for each in manifests if isinstance(each, Manifest)), None)
 
 
-def _everything(remote: Remote, target: BuildTarget, left_out: list[Named]) -> tuple[list[str], Iterator[Manifest]]:
+def _all_items(remote: Remote, target: BuildTarget, left_out: list[Named]) -> tuple[list[str], Iterator[Manifest]]:
     """Return the names of all operators, and the networks for a target, which are read one by one."""
     stems, names = remote.operators.stems(), remote.service.names(NETWORKS)
     for answer in (stems, names):
@@ -347,7 +358,7 @@ class RemoteProblem:
 
 
 class RemoteCheck:
-    """A look at everything in a remote store. What is written there meanwhile is looked at or not."""
+    """A check of everything in a remote store. Objects written there meanwhile are checked or not."""
 
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
@@ -371,7 +382,7 @@ class RemoteCheck:
             return kinds[f"{folder}/"](name) if f"{folder}/" in kinds else self._hint(path)
 
         parts = [(self._paths(folder), look) for folder in (*kinds, ORIGINS, ANSWERS)]
-        for path, reason in watched_map([*parts, ([BANK], self._bank)], watch):
+        for path, reason in watched_map([*parts, ([TUNING_DATABASE], self._tuning_database)], watch):
             if reason is not None and reason.code in (REFUSED, SLOW):
                 raise self._failed(reason)
             if reason is not None and reason.code not in (ABSENT, "other-format"):  # removed meanwhile, or of others
@@ -405,9 +416,9 @@ class RemoteCheck:
         body = self._remote.objects.get(path, NETWORK)
         return body if isinstance(body, Reason) else None
 
-    def _bank(self, _: str) -> Reason | None:
-        bank = self._remote.bank.read()
-        return bank if isinstance(bank, Reason) else None
+    def _tuning_database(self, _: str) -> Reason | None:
+        found = self._remote.tuning_database.read()
+        return found if isinstance(found, Reason) else None
 
     def _network(self, stem: str) -> Reason | None:
         manifest = self._remote.networks.named(stem)
@@ -415,10 +426,10 @@ class RemoteCheck:
             return manifest
         if manifest.key.stem != stem:
             return Reason("other-key", f"it is {manifest.key.stem}")
-        return next(filter(None, map(partial(self._lacking, manifest), _pieces(manifest))), None)
+        return next(filter(None, map(partial(self._missing_piece, manifest), _pieces(manifest))), None)
 
-    def _lacking(self, manifest: Manifest, digest: str) -> Reason | None:
-        """Return the reason that a network cannot be had that names a piece."""
+    def _missing_piece(self, manifest: Manifest, digest: str) -> Reason | None:
+        """Return the reason that a piece of a network cannot be had."""
         if digest not in manifest.held and digest not in self._blobs:
             reason = self._blob(digest)  # written since they were listed
             if reason is not None and reason.code in (REFUSED, SLOW):

@@ -160,13 +160,15 @@ def note_compilers(entries: Iterable[Entry], config: Config, trust: Trust) -> tu
         found[target_named(target_of(entry)).device].add(compiler_of(entry))
     memo = config.network_meta / COMPILER_MEMO
     warned = (
-        _noted(make_compiler(name), sorted(found[name], key=str), memo if name == CPU else None, trust)
+        _note_compiler(make_compiler(name), sorted(found[name], key=str), memo if name == CPU else None, trust)
         for name in sorted(found)
     )
     return tuple(chain.from_iterable(warned))
 
 
-def _noted(compiler: Compiler, found: Collection[CompilerIdentity], memo: Path | None, trust: Trust) -> tuple[str, ...]:
+def _note_compiler(
+    compiler: Compiler, found: Collection[CompilerIdentity], memo: Path | None, trust: Trust
+) -> tuple[str, ...]:
     """Do the same for the operators of one class of devices; there is a memo of the CPU's compiler alone."""
     if compiler.library() is None:
         known = None

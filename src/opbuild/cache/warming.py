@@ -31,7 +31,7 @@ from opbuild.platform.records import dataclass, replace
 from opbuild.report import Clock, Report
 from opbuild.runtime.reports import make_report
 from opbuild.session import Session
-from opbuild.target.host import parse_target, runs_here
+from opbuild.target.host import host_problem, parse_target
 from opbuild.target.level import BuildTarget
 from opbuild.text.plural import counted
 
@@ -120,7 +120,7 @@ def warm_models(
     reports, failed = list[Report](), list[tuple[_NetworkRequest, OpbuildError]]()
     for each in wanted:
         try:
-            reports.append(_built_here(each) if runs_here(each.setup.level) is None else _built_for_others(each))
+            reports.append(_build_native(each) if host_problem(each.setup.level) is None else _cross_build(each))
         except OpbuildError as error:
             failed.append((each, error))
     BACKGROUND_WRITER.finish()
@@ -228,7 +228,7 @@ def _kernels(opened: _OpenedModel) -> Mapping[OpDesc, tuple[str, ...]]:
     """Return the kernels of a network, and those of its other sizes if there may be any."""
     source, session = opened.source, opened.session
     needed = dict(session.plan([source.walk(opened.signature, Clock()).graph], Clock()).kernels)
-    if source.declaration.is_open and runs_here(session.setup.level) is None:
+    if source.declaration.is_open and host_problem(session.setup.level) is None:
         first = FirstSegment(source, source.declaration.shapes)
         with suppress(Exception):  # from what does not know symbolic extents
             _, program = session.lower(first, first.tensors(opened.signature), Clock())
@@ -236,7 +236,7 @@ def _kernels(opened: _OpenedModel) -> Mapping[OpDesc, tuple[str, ...]]:
     return needed
 
 
-def _built_here(wanted: _NetworkRequest) -> Report:
+def _build_native(wanted: _NetworkRequest) -> Report:
     """Build a network as who runs it would, and the programs that serve further sizes of it."""
     _opened(wanted)
     setup = wanted.setup
@@ -251,7 +251,7 @@ def _built_here(wanted: _NetworkRequest) -> Report:
     ).report
 
 
-def _built_for_others(wanted: _NetworkRequest) -> Report:
+def _cross_build(wanted: _NetworkRequest) -> Report:
     """Build and store a network whose code does not run on this machine."""
     setup, clock, opened = wanted.setup, Clock(), _opened(wanted)
     source, session = opened.source, opened.session

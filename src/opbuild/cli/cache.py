@@ -250,7 +250,7 @@ def verify_place(config: Config, *, repair: bool, as_json: bool) -> int:
         return f"{tables.KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}"
 
     cache = Cache.of(config)
-    checked, found, removed, end = _looked_through(cache, line, repair=repair, as_json=as_json)
+    checked, found, removed, end = _check_place(cache, line, repair=repair, as_json=as_json)
     if repair:
         cache.repaired(found)
     if as_json:
@@ -260,7 +260,7 @@ def verify_place(config: Config, *, repair: bool, as_json: bool) -> int:
     return 1 if removed < len(found) else 0
 
 
-def _looked_through(
+def _check_place(
     place: Any, line: Callable[[Any], str], *, repair: bool, as_json: bool
 ) -> tuple[int, list[Any], int, str]:
     """Look at everything in a place, remove damaged items if that is wanted, and tell of each.
@@ -369,7 +369,7 @@ def _repair(remote: Remote, as_json: bool) -> int:
         return f"{problem.path.removeprefix(NAMESPACE)}: {problem.reason.text}"
 
     url = remote.service.address.url
-    total, found, removed, end = _looked_through(RemoteCheck(remote), line, repair=True, as_json=as_json)
+    total, found, removed, end = _check_place(RemoteCheck(remote), line, repair=True, as_json=as_json)
     if as_json:
         damaged = [{"path": each.path, "code": each.reason.code, "why": each.reason.text} for each in found]
         print_json({"remote": url, "checked": total, "damaged": damaged, "removed": removed})

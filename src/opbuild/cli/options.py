@@ -98,7 +98,7 @@ class WordValue(OptionValue):
 
     def read(self, option: str, text: str) -> str:
         """Return the word."""
-        must = f"it must be {_either(self.allowed)}"
+        must = f"it must be {_alternatives_text(self.allowed)}"
         if text in self.allowed:
             return text
         required(option, text, must)
@@ -184,7 +184,7 @@ def new_file(option: str, text: str, what: str, suffix: str = "") -> Path:
     return found
 
 
-def _either(values: Sequence[str]) -> str:
+def _alternatives_text(values: Sequence[str]) -> str:
     return values[0] if len(values) == 1 else f"{', '.join(values[:-1])} or {values[-1]}"
 
 
@@ -359,7 +359,7 @@ def locate_place(soc_version: str | None, **place: Path | None) -> Config:
     elif soc_version is None and config.op_compiler_cache_dir is not None:
         elsewhere = _other_levels(config)
     if elsewhere:  # said once the command is done
-        click.get_current_context().call_on_close(lambda: _say_unless_failed(f"more is stored in {elsewhere}"))
+        click.get_current_context().call_on_close(lambda: _echo_on_success(f"more is stored in {elsewhere}"))
     return config
 
 
@@ -388,7 +388,7 @@ def _other_levels(config: Config) -> str:
     return f"{config.cache_folder.parent} for --soc_version {', '.join(others)}" if others else ""
 
 
-def _say_unless_failed(line: str) -> None:
+def _echo_on_success(line: str) -> None:
     if sys.exc_info()[0] is None:  # an error, or what an interrupted command said, stays the last line
         echo(line, err=True)
 

@@ -109,9 +109,9 @@ class BuildState:
 
         Linking and writing come after, and are shown as steps of their own.
         """
-        known = [self._left(self._started, self.done, self.to_compile)] if self.compiling else []
+        known = [self._time_left(self._started, self.done, self.to_compile)] if self.compiling else []
         if self._counts_bytes:
-            known.append(self._left(self._step_started, self.step.done, self.step.total))
+            known.append(self._time_left(self._step_started, self.step.done, self.step.total))
         seconds = [each for each in known if each is not None]
         return max(1.0, *seconds) if seconds and len(seconds) == len(known) else None
 
@@ -145,7 +145,7 @@ class BuildState:
     def _counts_bytes(self) -> bool:
         return 0 < self.step.total > self.step.done
 
-    def _left(self, started: float, done: int, total: int) -> float | None:
+    def _time_left(self, started: float, done: int, total: int) -> float | None:
         passed = self._clock() - started
         return passed / done * (total - done) if done and passed >= _FORETELLING else None
 

@@ -84,13 +84,13 @@ def _forget(packages: Collection[str]) -> dict[str, ModuleType]:
     return {name: sys.modules.pop(name) for name in names}
 
 
-def _served(asked: Collection[str]) -> set[str]:
+def _served_packages(asked: Collection[str]) -> set[str]:
     """Return the packages that a script finds here: those asked for, MindSpore, and those that are not installed."""
     return {name for name in SERVED if name in asked or name == "mindspore" or find_spec(name) is None}
 
 
 def run_script(path: str | os.PathLike[str], args: list[str], serve: Collection[str] = ()) -> int:
-    """Run a script as Python would, with ``import mindspore`` finding ``opbuild.mindspore``; see ``_served``.
+    """Run a script as Python would, with ``import mindspore`` finding ``opbuild.mindspore``; see ``_served_packages``.
 
     The script is ``__main__``, its arguments are ``sys.argv[1:]`` and its folder is the first place of ``sys.path``. An
     exception of the script is shown with the traceback that Python would show.
@@ -106,7 +106,7 @@ def run_script(path: str | os.PathLike[str], args: list[str], serve: Collection[
     sys.argv = [os.fspath(path), *args]
     sys.path.insert(0, str(script.resolve().parent))
     try:
-        with found_here(*_served(serve)):
+        with found_here(*_served_packages(serve)):
             runpy.run_path(os.fspath(path), run_name="__main__")
     except SystemExit as exit_:
         return _ending_with(_exit_code(exit_.code))

@@ -58,10 +58,10 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
     for name, why in done.left_out:
         echo(f"left out {name}: {why}")
     damaged = f"{counted(done.replaced, 'damaged object')} replaced, " if done.replaced else ""
-    echo(f"{_moved(done, 'written')} there, {damaged}{size(done.nbytes)} sent, for {target}")
+    echo(f"{_counts_text(done, 'written')} there, {damaged}{size(done.nbytes)} sent, for {target}")
 
 
-def _moved(done: Transfer, how: str) -> str:
+def _counts_text(done: Transfer, how: str) -> str:
     """Return the numbers of items that were moved, and of operators that were there."""
     records = f"{counted(done.records, 'record')} of tuning, " if done.records else ""
     moved = f"{records}{counted(done.operators, 'operator')} and {counted(done.networks, 'network')} {how}"
@@ -93,10 +93,10 @@ def pull(url: str, models: tuple[Path, ...], input_shapes: dict[str, tuple[int, 
         hint = "send it from where it was built, by 'opbuild push MODEL.onnx URL', or name the level that it is for"
         raise BuildError(f"{url} has nothing that {needed} needs for {target}", hint)
     if done.lacking:
-        raise _lacking(url, done.lacking, target)
+        raise _missing_error(url, done.lacking, target)
 
 
-def _lacking(url: str, models: Sequence[Path], target: BuildTarget) -> BuildError:
+def _missing_error(url: str, models: Sequence[Path], target: BuildTarget) -> BuildError:
     """Return the error that networks are not there; the models' other items were taken."""
     whose = ", ".join(map(str, models))
     return BuildError(
@@ -114,7 +114,7 @@ def _show(done: Transfer, target: BuildTarget) -> None:
         reasons.setdefault(why, []).append(name)
     for why, names in reasons.items():
         echo(f"left out {first_of(names, 1)}: {why}")
-    echo(f"{_moved(done, 'taken')} here, {size(done.nbytes)} received, for {target}")
+    echo(f"{_counts_text(done, 'taken')} here, {size(done.nbytes)} received, for {target}")
 
 
 @click.command()

@@ -22,7 +22,7 @@ def usage_error(error: click.UsageError, command: str) -> OptionError:
     text = " ".join(error.format_message().split()).rstrip(".")
     help_ = f"'{command} --help' lists what it takes"
     if isinstance(error, click.NoSuchOption):
-        meant = _meant(error.option_name, _options(error.ctx))
+        meant = _suggestion(error.option_name, _options(error.ctx))
         return OptionError(f"there is no option {error.option_name!r}", meant + help_)
     if isinstance(error, click.MissingParameter) and error.param is not None:
         return OptionError(f"{name_of(error.param)} is missing", help_)
@@ -30,7 +30,7 @@ def usage_error(error: click.UsageError, command: str) -> OptionError:
         takes = "takes no value" if "not take" in text else "needs a value"
         return OptionError(f"{error.option_name} {takes}", help_)
     if found := re.match(r"No such command '(.*?)'", text):
-        return OptionError(f"there is no command {found[1]!r}", _meant(found[1], _commands(error.ctx)) + help_)
+        return OptionError(f"there is no command {found[1]!r}", _suggestion(found[1], _commands(error.ctx)) + help_)
     if found := re.match(r"Got unexpected extra arguments? \((.*)\)", text):
         return OptionError(f"too many arguments: {found[1]}", help_)
     return OptionError(text, help_)
@@ -69,7 +69,7 @@ def _commands(context: click.Context | None) -> Iterable[str]:
     return group.list_commands(context) if context is not None and isinstance(group, click.Group) else ()
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
+def _suggestion(word: str, known: Iterable[str]) -> str:
     near = close_to(word, known)
     return f"did you mean {near}? " if near else ""
 

@@ -82,7 +82,7 @@ def tune(
     types = _types(operators or "")
     left = inf if budget is None else read_span(budget, "budget", "10m") or 0.0
     for path in paths:
-        with _shown(path.name) as tell:
+        with _progress_display(path.name) as tell:
             result = tune_model(
                 path,
                 config,
@@ -111,7 +111,7 @@ def _types(text: str) -> list[str]:
 
 
 @contextmanager
-def _shown(name: str) -> Iterator[Callable[[TuningProgress], None]]:
+def _progress_display(name: str) -> Iterator[Callable[[TuningProgress], None]]:
     """Give the watcher of tuning's progress; show it on a terminal all the time, else by a line now and then."""
     console = Terminal(stderr=True)
     told: list[TuningProgress] = []
@@ -121,7 +121,7 @@ def _shown(name: str) -> Iterator[Callable[[TuningProgress], None]]:
             show, interval = (lambda: status.update(_line(name, told))), _REDRAW_SECONDS
         else:
             show, interval = (lambda: say(_line(name, told), console, soft_wrap=True)), QUIET_SECONDS
-        stack.enter_context(shown_while(show, interval, interval, lambda: _kept(told)))
+        stack.enter_context(shown_while(show, interval, interval, lambda: _kept_text(told)))
         yield lambda progress: told.__setitem__(slice(None), [progress])
 
 
@@ -135,7 +135,7 @@ def _line(name: str, told: Sequence[TuningProgress]) -> str:
     )
 
 
-def _kept(told: Sequence[TuningProgress]) -> str:
+def _kept_text(told: Sequence[TuningProgress]) -> str:
     known = told[0].done if told else 0
     return f"{counted(known, 'distinct call')} known and kept; the next run goes on"
 
@@ -148,7 +148,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     after = f"{1e6 * finding.after:.1f}" if is_new else ""
     mark = " (known)" if row.known else ""
     return (
-        row.question.family,
+        row.query.family,
         first_of(row.nodes, 1),
         _variant(row.default),
         (_variant(row.choice) if is_new else "as it is") + mark,

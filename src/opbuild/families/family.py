@@ -77,7 +77,7 @@ def _of_rank(dims: Sequence[Dim], rank: int) -> tuple[Dim, ...]:
     return (*dims, *(Dim() for _ in range(rank - len(dims))))
 
 
-def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
+def _unchanged(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
     return dim
 
 
@@ -182,7 +182,7 @@ class Family:
     least_extent: int = 0
     any_stride: bool = False
     any_rank: bool = False
-    opened: Callable[[OpDesc, Operand, int, Dim], Dim] = _as_it_is
+    opened: Callable[[OpDesc, Operand, int, Dim], Dim] = _unchanged
     work: Callable[[OpDesc, Sequence[Dims], Machine], float] = moved_bytes
     candidates: Callable[..., Sequence[Variant | None]] | None = None
     products: Count | None = None
@@ -212,7 +212,7 @@ class Family:
     def without_limits(self, desc: OpDesc) -> OpDesc:
         """Return the variant of a kernel that is legal for every extent that its operator can have."""
         least = {
-            name: self._least(desc, name, value)
+            name: self._least_size(desc, name, value)
             for name, value in desc.variant.items()
             if not self.variant.get(name, _PLAIN).is_extra
         }
@@ -257,7 +257,7 @@ class Family:
         parts = (part.milliseconds for name, part in self.variant.items() if desc.variant.get(name))
         return self.milliseconds + sum(parts)
 
-    def _least(self, desc: OpDesc, name: str, value: Any) -> Any:
+    def _least_size(self, desc: OpDesc, name: str, value: Any) -> Any:
         least = self.variant.get(name, _PLAIN).least
         if callable(least):
             return least(desc.attrs)
@@ -293,17 +293,17 @@ class TunedVariant(NamedTuple):
 
     Attributes:
         variant: The variant; None: another family.
-        said: Where it is from, for readers.
+        origin: Where it is from, for readers.
         is_shipped: Whether the release's database says so.
     """
 
     variant: Variant | None
-    said: str
+    origin: str
     is_shipped: bool = False
 
 
 class TuningSource(Protocol):
     """The results of tuning."""
 
-    def answers(self, question: TuningQuery, default: Variant | None) -> Iterable[TunedVariant]:
+    def answers(self, query: TuningQuery, default: Variant | None) -> Iterable[TunedVariant]:
         """Return the variants known to be faster than ``default``, the family's own answer, the best known first."""

@@ -87,11 +87,11 @@ def require_kind(path: Path, wanted: str, *also: str) -> None:
     if state.st_size == 0 and wanted != SCRIPT:
         raise FileError(f"{name} is empty", "export or copy it again")
     if kind and kind not in (wanted, *also):
-        python, command = _instead(str(path), kind, wanted)
+        python, command = _advice(str(path), kind, wanted)
         raise FileError(f"{name} is {kind}, not {wanted}", python, command=command)
 
 
-def _instead(path: str, kind: str, wanted: str) -> tuple[str, str]:
+def _advice(path: str, kind: str, wanted: str) -> tuple[str, str]:
     """Return the advice for a file of another kind than the one that is wanted: in Python, and as a command."""
     if kind == OFFLINE:
         return f"it is built already: opbuild.load({path!r})", f"it is built already: opbuild run {path}"

@@ -42,8 +42,8 @@ def opened_folder(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def open_met(path: Path, flags: int) -> int:
-    """Open a file of such a folder, a new one for this user alone, and return its descriptor.
+def open_meeting_file(path: Path, flags: int) -> int:
+    """Open a file of a meeting folder, a new one for this user alone, and return its descriptor.
 
     Raises:
         UntrustedError: If the file or its folder is not this user's own.
@@ -60,22 +60,22 @@ def open_met(path: Path, flags: int) -> int:
         return descriptor
 
 
-def read_met(path: Path, most: int) -> bytes:
-    """Return the contents of a file of such a folder.
+def read_meeting_file(path: Path, most: int) -> bytes:
+    """Return the contents of a file of a meeting folder.
 
     Raises:
         UntrustedError: If the file or its folder is not this user's own.
         OSError: If it cannot be read or is larger.
     """
-    with os.fdopen(open_met(path, os.O_RDONLY), "rb") as file:
+    with os.fdopen(open_meeting_file(path, os.O_RDONLY), "rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
     return content
 
 
-def publish_met(path: Path, data: bytes) -> None:
-    """Write a file of such a folder so that nobody sees part of it; anything of its name, also a link, is replaced.
+def publish_meeting_file(path: Path, data: bytes) -> None:
+    """Write a file of a meeting folder so that nobody sees part of it; anything of its name, also a link, is replaced.
 
     The folder is made where it is missing.
 
@@ -95,8 +95,8 @@ def publish_met(path: Path, data: bytes) -> None:
             raise
 
 
-def unlink_met(path: Path) -> None:
-    """Remove a file of such a folder.
+def unlink_meeting_file(path: Path) -> None:
+    """Remove a file of a meeting folder.
 
     Raises:
         UntrustedError: If the folder is not this user's own.
@@ -106,7 +106,7 @@ def unlink_met(path: Path) -> None:
         os.unlink(path.name, dir_fd=folder)
 
 
-def planted_in(*folders: Path) -> str:
+def planted_files(*folders: Path) -> str:
     """Return the files in some folders that are not this user's own, and the remedy; empty if all are.
 
     A folder that is not there has nothing.

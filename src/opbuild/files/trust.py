@@ -96,7 +96,7 @@ class Trust:
                 if not stat.S_ISDIR(state.st_mode) and not stat.S_ISLNK(state.st_mode):
                     break  # nothing can lie there, and a device such as /dev/null is everybody's
                 final = path == known.get(str(folder), "")
-                problem = _others(state, user, sticky_counts=not final)
+                problem = _other_writers(state, user, sticky_counts=not final)
                 if problem:
                     where = path if final else f"{path}, on the way to {folder}"
                     return f"{problem} {where}, and who writes there decides what code runs here; {remedy(path, state)}"
@@ -115,7 +115,7 @@ class Trust:
             )
         if self.shared:
             return
-        problem = _others(state, os.geteuid())
+        problem = _other_writers(state, os.geteuid())
         if problem:
             raise UntrustedError(errno.EPERM, f"{problem} it: {remedy(path, state)}", str(path))
 
@@ -311,7 +311,7 @@ def _signing_key(text: str) -> bytes:
     return key
 
 
-def _others(state: os.stat_result, user: int, *, sticky_counts: bool = False) -> str:
+def _other_writers(state: os.stat_result, user: int, *, sticky_counts: bool = False) -> str:
     """Return the others who may write to a file or folder, or the empty text.
 
     A group may write if nobody else is in it: root's, or the user's own, which has the user's number where each user

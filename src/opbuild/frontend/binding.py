@@ -295,7 +295,7 @@ class NodeBinder:
             self._add(node)
             return
         self._types.update((name, each) for name, each in zip(node.outputs, found, strict=False) if name)
-        known = self._known(node, types, constants)
+        known = self._known_values(node, types, constants)
         if known is None and self._fix_deciding(node, types, constants):
             self._add(node)
             return
@@ -365,7 +365,7 @@ class NodeBinder:
     def _opset_of(self, node: Node) -> int:
         return int(node.attrs.get("opset", self.opset))
 
-    def _known(self, node: Node, types: Types, constants: Values) -> Sequence[Array] | None:
+    def _known_values(self, node: Node, types: Types, constants: Values) -> Sequence[Array] | None:
         if node.domain or node.op_type in RANDOM or node.op_type == DEQUANTIZE:
             return None
         if node.op_type in ("Shape", "Size"):
@@ -443,7 +443,7 @@ class NodeBinder:
         try:
             values = [self.value(each) if each else None for each in node.inputs]
             types = [self._types[each] if each else None for each in node.inputs]
-            found = self._known(node, types, values) if any(map(is_open_value, values)) else None
+            found = self._known_values(node, types, values) if any(map(is_open_value, values)) else None
             if found is None:
                 found = self.evaluated(node, self.fixed_values(node.inputs, values))
         except (RunError, ModelError, LookupError):
@@ -502,7 +502,7 @@ class NodeBinder:
         kind = self._types[node.outputs[0]]
         table = table_slice(bounds, kind.dtype)
         if table is not None:
-            return self._part(node, self.constant(table), 0, bounds)
+            return self._slice_node(node, self.constant(table), 0, bounds)
         start, _, delta = map(bits_of, bounds) if np.issubdtype(np.dtype(kind.dtype), np.floating) else bounds
         attrs = {"table": "evenly", "arguments": (start, delta, *kind.shape)}
         return node.with_(op_type=TABLE, domain="opbuild", inputs=(), attrs=attrs, proto=None)
@@ -520,14 +520,14 @@ class NodeBinder:
             return node
         end = places[-1] + 1 if step > 0 else places[-1] - 1 if places[-1] > 0 else -(2**62)
         if indices.ndim:
-            return self._part(node, node.inputs[0], axis, (places[0], end, step))
+            return self._slice_node(node, node.inputs[0], axis, (places[0], end, step))
         whole = self.fresh(node.outputs[0])
         self._types[whole] = TensorType(kind.dtype, (*shape[:axis], 1, *shape[axis + 1 :]))
-        self._nodes.append(self._part(node.with_(outputs=(whole,)), node.inputs[0], axis, (places[0], end, step)))
+        self._nodes.append(self._slice_node(node.with_(outputs=(whole,)), node.inputs[0], axis, (places[0], end, step)))
         axes = self.constant(np.array([axis]))
         return node.with_(op_type="Squeeze", inputs=(whole, axes), attrs={}, proto=None)
 
-    def _part(self, node: Node, data: str, axis: int, bounds: Sequence[Any]) -> Node:
+    def _slice_node(self, node: Node, data: str, axis: int, bounds: Sequence[Any]) -> Node:
         """Return a node as the Slice of one axis by a start, an end and a step."""
         start, end, step = (self.constant(integers([bound])) for bound in bounds)
         inputs = (data, start, end, self.constant(np.array([axis])), step)
@@ -548,7 +548,7 @@ class NodeBinder:
         """Return the graph; an output that has another name in the model's scope is assigned by a node."""
         wanted = {output: self._assigned(output, scope) for output in outputs}
         # A value inside a branch may have had an output's name before.
-        moved = self._moved([output for output, value in wanted.items() if value != output and output in self._types])
+        moved = self._renamed([output for output, value in wanted.items() if value != output and output in self._types])
         for output, value in wanted.items():
             if value != output:  # else it is made under its name, or is perhaps an input or a constant
                 source = moved.get(value, value)
@@ -564,7 +564,7 @@ class NodeBinder:
         self._load(value)
         return value
 
-    def _moved(self, values: Sequence[str]) -> dict[str, str]:
+    def _renamed(self, values: Sequence[str]) -> dict[str, str]:
         """Give values other names, wherever they are named, and return those."""
         moved: dict[str, str] = {}
         for value in values:
@@ -611,14 +611,14 @@ def checked(node: Node, scope: Scope) -> Node:
     ignored = None if number is None or 0 <= number < bounds.counts[0] else int(number)
     known = scope.value_of(node.inputs[bounds.input])
     if known is None:
-        return _looked_at(NodeBuilder(node, scope), bounds, ignored)
+        return _range_check(NodeBuilder(node, scope), bounds, ignored)
     found = outside(known if ignored is None else known[known != ignored], bounds.counts, negative=bounds.negative)
     if found:
         raise InvalidModelError(f"node {node.name!r}: {found}", HINT)
     return node
 
 
-def _looked_at(of: NodeBuilder, bounds: Bounds, ignored: int | None) -> Node:
+def _range_check(of: NodeBuilder, bounds: Bounds, ignored: int | None) -> Node:
     given = of.input(bounds.input)
     attrs: dict[str, Any] = {"counts": bounds.counts, "negative": bounds.negative}
     if ignored is None:

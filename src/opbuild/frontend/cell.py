@@ -250,12 +250,14 @@ def record_gradients(trace: Trace, start: int, outputs: Sequence[Symbol], wanted
     counts = Counter(each.name for each in outputs)
     types = {each.name: each.type for each in outputs if is_float(each.type.dtype)}
     seeds = {name: of.filled(float(counts[name]), kind.dtype, kind.shape) for name, kind in types.items()}
-    own = {name: partial(_own, trace, flow) for name, flow in trace.own_gradients.items()}
+    own = {name: partial(_cell_gradients, trace, flow) for name, flow in trace.own_gradients.items()}
     found = gradients(nodes, scope, seeds, [each.name for each in wanted], trace.regions, own)
     return [Symbol(each.name, each.type, trace) for each in found]
 
 
-def _own(trace: Trace, flow: Callable[[Symbol], Sequence[Symbol | None]], gradient: Value) -> Sequence[Value | None]:
+def _cell_gradients(
+    trace: Trace, flow: Callable[[Symbol], Sequence[Symbol | None]], gradient: Value
+) -> Sequence[Value | None]:
     found = flow(Symbol(gradient.name, gradient.type, trace))
     return [None if each is None else Value(each.name, each.type) for each in found]
 

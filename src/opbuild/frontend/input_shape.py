@@ -68,15 +68,15 @@ def _extent(part: str, text: str, hint: str) -> Extent:
     if text == "-1":
         return FREE
     if tilde:
-        low, high = _whole(least), FREE if greatest == "-1" else _whole(greatest)
+        low, high = _whole_number(least), FREE if greatest == "-1" else _whole_number(greatest)
         if low is not None and high is not None and (high == FREE or 1 <= low <= high):
             return low if low == high else (low, high)
-    elif (value := _whole(text)) is not None:
+    elif (value := _whole_number(text)) is not None:
         return value
     raise InputShapeError(f"input_shape {part.strip()!r} has the dimension {text!r}", f"use whole numbers; {hint}")
 
 
-def _whole(text: str) -> int | None:
+def _whole_number(text: str) -> int | None:
     value = int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else MOST + 1
     return value if value <= MOST else None
 

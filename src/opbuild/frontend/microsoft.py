@@ -292,8 +292,8 @@ def _crop(of: Rewriting) -> Sequence[Node]:
     across = _places_in_boxes(of, corners[1], corners[3], width, columns)
     shown = of(
         "And",
-        of.reshape(_within(of, down, height), (count, 1, rows, 1)),
-        of.reshape(_within(of, across, width), (count, 1, 1, columns)),
+        of.reshape(_is_within(of, down, height), (count, 1, rows, 1)),
+        of.reshape(_is_within(of, across, width), (count, 1, 1, columns)),
     )
     if of.node.text("mode", "bilinear") == "nearest":
         half = of.floats(0.5)
@@ -329,7 +329,7 @@ def _places_in_boxes(of: Rewriting, first: str, last: str, extent: int, count: i
     return of("Add", of("Mul", first, scale), of("Mul", of.floats(np.arange(count)), step))
 
 
-def _within(of: Rewriting, places: str, extent: int) -> Value:
+def _is_within(of: Rewriting, places: str, extent: int) -> Value:
     return of("And", of("GreaterOrEqual", places, of.floats(0)), of("LessOrEqual", places, of.floats(extent - 1)))
 
 
@@ -515,7 +515,7 @@ def _reduce_mean(of: Rewriting) -> Sequence[Node]:
     return of.finish(of("QuantizeLinear", mean, of.input(3), zero))
 
 
-def _moved(of: Rewriting, index: int) -> Value:
+def _centred(of: Rewriting, index: int) -> Value:
     wide = of.cast(of.input(index), "int32")
     return of("Sub", wide, of.cast(of.input(index + 1), "int32")) if of.has(index + 1) else wide
 
@@ -621,7 +621,7 @@ REWRITES.register_all(
         "GatherND": lambda of: of.finish(of("GatherND", of.input(0), of.cast(of.input(1), "int64", of.dtype(1)))),
         "TorchEmbedding": lambda of: of.finish(of("Gather", of.input(0), of.input(1), axis=0)),
         "SampleOp": lambda of: of.finish(of.input(0)),
-        "MulInteger": lambda of: of.finish(of("Mul", _moved(of, 0), _moved(of, 2))),
+        "MulInteger": lambda of: of.finish(of("Mul", _centred(of, 0), _centred(of, 2))),
         "MatMulInteger16": lambda of: of.finish(of("MatMul", *(of.cast(of.input(i), "int32") for i in (0, 1)))),
         "ReduceSumInteger": lambda of: of.finish(
             _over_axes(of, "ReduceSum", of.cast(of.input(0), "int32" if of.dtype(0) == "int8" else "uint32"))

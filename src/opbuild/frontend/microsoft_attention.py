@@ -211,7 +211,7 @@ def _multi_head_attention(of: Rewriting) -> Sequence[Node]:
     """MultiHeadAttention: queries, keys and values given, apart or packed."""
     heads = int(of.attr("num_heads", 0))
     of.refuse_if(of.has(8) or of.has(9) or not heads, "shared buffers and beams are not served")
-    own = _packed_heads(of) if len(of.shape(0, 3, 5)) == 5 else _apart_heads(of, heads)
+    own = _packed_heads(of) if len(of.shape(0, 3, 5)) == 5 else _separate_heads(of, heads)
     if of.has(6):
         own.append_to(of.input(6), of.input(7), of.shape(6, 4)[2])
     if of.has(4):
@@ -241,7 +241,7 @@ def _unpacked_heads(of: Rewriting, index: int, count: int) -> list[Value]:
     return [of("Transpose", part, perm=(0, 2, 1, 3)) for part in parts]
 
 
-def _apart_heads(of: Rewriting, heads: int) -> Heads:
+def _separate_heads(of: Rewriting, heads: int) -> Heads:
     batch, length, hidden = of.shape(0, 3)
     size = hidden // heads
     biases: Sequence[str] = ("", "", "")
@@ -311,7 +311,7 @@ def _grouped_query_attention(of: Rewriting) -> Sequence[Node]:
         own.sink = of.input(11)
     elif of.attr("smooth_softmax", 0):
         own.sink = of.floats(np.zeros(heads))
-    own.shown = _shown(of, steps, total, (1, 1) if own.groups and length != 1 else (1,))
+    own.shown = _visible_keys(of, steps, total, (1, 1) if own.groups and length != 1 else (1,))
     if of.has(10):
         own.added.append(_of_groups(of, 10, groups) if own.groups else of.input(10))
     # A query that sees no key, which its window may leave it, has the mean of all values.
@@ -366,7 +366,7 @@ def _of_groups(of: Rewriting, index: int, groups: int) -> Value:
     return of.reshape(of.input(index), (batch, *split, *(() if length == 1 else (length,)), total))
 
 
-def _shown(of: Rewriting, steps: str, total: int, heads: Sequence[int]) -> Value:
+def _visible_keys(of: Rewriting, steps: str, total: int, heads: Sequence[int]) -> Value:
     """Write which keys a query sees: none that there are not yet, none after it, and none before its window.
 
     ``steps`` are the places of queries, ``(batch, length)``; ``heads`` the axes of heads, each of extent 1.
@@ -393,7 +393,7 @@ def decoder_masked_attention(of: Rewriting) -> Sequence[Node]:
         of.refuse(f"it attends for one token at a time, with a number of heads, not for {length} with {heads}")
     of.refuse_if(of.attr("output_qk", 0), "the scores are not given")
     if not of.has(5):
-        return of.finish(_of_other(of, heads).attend(float(of.attr("scale", 0.0))))
+        return of.finish(_borrowed_keys(of, heads).attend(float(of.attr("scale", 0.0))))
     if not of.attr("past_present_share_buffer", 0):
         of.refuse("earlier keys without past_present_share_buffer are not served")
     parts = list(map(of.input, range(3))) if of.has(1) else of.parts(of.input(0), 2, *(hidden // 3,) * 3)
@@ -424,7 +424,7 @@ def _one_row(of: Rewriting, value: str, index: int, heads: int) -> Value:
     return of.reshape(value, (batch, heads, 1, hidden // heads))
 
 
-def _of_other(of: Rewriting, heads: int) -> Heads:
+def _borrowed_keys(of: Rewriting, heads: int) -> Heads:
     """Return keys and values of another network's part, which lie as they are wanted."""
     batch, _, hidden = of.shape(0)
     total, size = of.shape(1, 4)[2], hidden // heads

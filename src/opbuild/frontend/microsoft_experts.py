@@ -62,7 +62,7 @@ def quantized_layers(of: Rewriting, layers: Mapping[int, tuple[int, int]]) -> di
     bits = {layer: _bits(of, layer) for layer in layers}
     are_apart = all(_has_kernels(of, *layers[layer], bits[layer]) for layer in layers)
     return {
-        layer: _each(of, index, zeros, bits[layer])
+        layer: _separate_products(of, index, zeros, bits[layer])
         if are_apart
         else _batch(of, _dequantized(of, index, zeros, bits[layer]), index + 2)
         for layer, (index, zeros) in layers.items()
@@ -99,7 +99,7 @@ def _size(of: Rewriting, index: int, bits: int) -> tuple[int, int, int, int]:
     return experts, rows, columns, columns // count if count > 1 else 0
 
 
-def _each(of: Rewriting, index: int, zeros: int, bits: int) -> ExpertWeights:
+def _separate_products(of: Rewriting, index: int, zeros: int, bits: int) -> ExpertWeights:
     """Return a layer whose experts are products of their own, which keep their few bits."""
     _, rows, columns, _ = _size(of, index, bits)
     size, weights, scales = _block(of, index, bits), *(cast("Array", of.known(of.input(index + i))) for i in (0, 1))
@@ -208,7 +208,7 @@ def _mix(of: Rewriting, layers: dict[int, ExpertWeights], *, quantized: bool) ->
     else:
         none = of("ConstantOfShape", of.ints(tokens, experts), value=np.zeros(1, np.float32))
         chosen = of("ScatterElements", none, places, shares, axis=1)
-        found = _apart(of, x, layers, chosen) if is_apart else _batched(of, x, layers, chosen)
+        found = _expert_by_expert(of, x, layers, chosen) if is_apart else _batched(of, x, layers, chosen)
     if len(shape) != 2:
         found = of.reshape(found, shape)
     return of.finish(of.cast(found, of.dtype(), "float32"))
@@ -249,7 +249,7 @@ def _unless_small(of: Rewriting, shares: str) -> Value:
 # What they compute
 
 
-def _both(of: Rewriting, x: str, layers: dict[int, ExpertWeights], at: str | int = "") -> str:
+def _both_layers(of: Rewriting, x: str, layers: dict[int, ExpertWeights], at: str | int = "") -> str:
     """Write both layers, of all experts, those at places or one."""
     value = _activated(of, *(layers[each].product(x, at) for each in (1, 3) if each in layers))
     return layers[2].product(value, at)
@@ -263,7 +263,7 @@ def _weighed(of: Rewriting, value: str, shares: str) -> Value:
 
 def _batched(of: Rewriting, x: str, layers: dict[int, ExpertWeights], chosen: str) -> Value:
     shares = of("Unsqueeze", of("Transpose", chosen, perm=(1, 0)), of.ints(2))
-    every = _both(of, of("Unsqueeze", x, of.ints(0)), layers)
+    every = _both_layers(of, of("Unsqueeze", x, of.ints(0)), layers)
     return of.sum(_weighed(of, every, shares), [0])
 
 
@@ -271,16 +271,16 @@ def _gathered(of: Rewriting, x: str, layers: dict[int, ExpertWeights], places: s
     tokens, count = of.shape(1)[0], int(of.attr("k", 1))
     rows = of.constant(np.repeat(np.arange(tokens), count))
     each = of("Unsqueeze", of("Gather", x, rows, axis=0), of.ints(1))
-    value = _both(of, each, layers, of.reshape(places, (tokens * count,)))
+    value = _both_layers(of, each, layers, of.reshape(places, (tokens * count,)))
     weighed = _weighed(of, value, of.reshape(shares, (tokens * count, 1, 1)))
     split = of.reshape(weighed, (tokens, count, of.shape(0)[-1]))
     return of.sum(split, [1])
 
 
-def _apart(of: Rewriting, x: str, layers: dict[int, ExpertWeights], chosen: str) -> str:
+def _expert_by_expert(of: Rewriting, x: str, layers: dict[int, ExpertWeights], chosen: str) -> str:
     total = ""
     for expert in range(of.shape(1)[1]):
-        own = _weighed(of, _both(of, x, layers, expert), of.slice(chosen, 1, expert, expert + 1))
+        own = _weighed(of, _both_layers(of, x, layers, expert), of.slice(chosen, 1, expert, expert + 1))
         total = of("Add", total, own) if total else own
     return total
 

@@ -98,7 +98,7 @@ def _branches(of: Rewriting, index: int) -> tuple[str, tuple[int, ...]]:
 
 
 @writes("BranchwiseRMSNorm")
-def _branchwise(of: Rewriting) -> Sequence[Node]:
+def _branchwise_norm(of: Rewriting) -> Sequence[Node]:
     value, shape = _branches(of, 0)
     value = of("RMSNormalization", value, of.constant([1], "float32"), axis=-1, epsilon=_epsilon(of))
     if of.has(1):
@@ -213,15 +213,15 @@ def _group_router(of: Rewriting) -> Sequence[Node]:
         apart = of.reshape(biased, (-1, groups, each))
         best, _ = of.several("TopK", 2, apart, of.ints(min(summed, each)), axis=2)
         totals = of.sum(best, [2])
-        hidden = of("Unsqueeze", _outside(of, totals, taken), of.ints(2))
+        hidden = of("Unsqueeze", _outside_top(of, totals, taken), of.ints(2))
         biased = of.reshape(of("Where", hidden, of.constant(-np.inf, "float32"), apart), (-1, experts))
     least = of.constant(1e-20, "float32")
     sentinel = of.constant(of.attr("router_sentinel", -10000.0), "float32")
-    found = of("Where", _outside(of, biased, chosen), sentinel, of("Log", of("Max", scores, least)))
+    found = of("Where", _outside_top(of, biased, chosen), sentinel, of("Log", of("Max", scores, least)))
     return of.finish(of.cast(found, kind, "float32"))
 
 
-def _outside(of: Rewriting, values: str, count: int) -> Value:
+def _outside_top(of: Rewriting, values: str, count: int) -> Value:
     """Return a mask of the values of each row that are not among so many of the greatest."""
     _, places = of.several("TopK", 2, values, of.ints(count), axis=1)
     zero, one = (of.constant(number, "int32") for number in (0, 1))

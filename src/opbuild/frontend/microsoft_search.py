@@ -264,7 +264,7 @@ def beam_search(of: Rewriting) -> Sequence[Node]:
         of.refuse("decoder_input_ids, a logits_processor and model types other than 0 and 1 are not served")
     if kind == GPT:
         return _of_gpt(of)
-    return _behind_encoder(of, sees_prompt=True, options=given(of, 5, 2, 6, 7, 8), begun=[""])
+    return _encoder_search(of, sees_prompt=True, options=given(of, 5, 2, 6, 7, 8), begun=[""])
 
 
 def begin_beams(of: Rewriting, choice: TokenChoice, sequences: str) -> list[str]:
@@ -315,10 +315,10 @@ def whisper_beam_search(of: Rewriting) -> Sequence[Node]:
     """WhisperBeamSearch: as BeamSearch behind an encoder of sounds, with timestamps in order if they are asked for."""
     if of.attr("decoder_output_cross_qk", 0) or of.has(12) or of.has(13):
         of.refuse("scores of cross attention are not served")
-    return _behind_encoder(of, sees_prompt=False, options=given(of, 5, 2, 6, 7, 8, -1, 14, 11), begun=given(of, 10))
+    return _encoder_search(of, sees_prompt=False, options=given(of, 5, 2, 6, 7, 8, -1, 14, 11), begun=given(of, 10))
 
 
-def _behind_encoder(
+def _encoder_search(
     of: Rewriting, *, sees_prompt: bool, options: Sequence[str], begun: Sequence[str]
 ) -> Sequence[Node]:
     """Write a search whose decoder reads an encoder's results for the prompt, of which both may have a mask."""

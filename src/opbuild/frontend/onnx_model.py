@@ -239,7 +239,7 @@ class Binder(NodeBinder):
     """Builds the graph of one segment of a model, whose tensors are in files."""
 
     def __init__(self, model: ModelProto, files: DataFiles, opset: int, evaluate: Evaluate) -> None:
-        super().__init__(opsets(model).get("", opset), opset, _ending(evaluate))
+        super().__init__(opsets(model).get("", opset), opset, _bounded_evaluation(evaluate))
         self._files = files
 
     def add(self, nodes: Sequence[Node], outputs: Sequence[str] = ()) -> FunctionCall | None:
@@ -340,7 +340,7 @@ def _port(value: ValueInfoProto) -> UntypedPort:
     return UntypedPort(value.name, ONNX_DTYPES.get(tensor.elem_type, ""), shape)
 
 
-def _ending(evaluate: Evaluate) -> Evaluate:
+def _bounded_evaluation(evaluate: Evaluate) -> Evaluate:
     """Return the function that evaluates no loop that may take long: folding must end while one waits for it."""
 
     def evaluated(node: Node, inputs: Values, opset: int) -> Sequence[Array]:

@@ -340,7 +340,7 @@ def check_expansion(model: ModelProto) -> None:
     calls = {name: [*_calls(each.node, functions)] for name, each in functions.items()}
     sizes: dict[_Name, _Size] = {}
     try:
-        order = [*TopologicalSorter({name: set(map(_called, of)) for name, of in calls.items()}).static_order()]
+        order = [*TopologicalSorter({name: set(map(_function_name, of)) for name, of in calls.items()}).static_order()]
     except CycleError as error:
         shown = " -> ".join(repr(name) for _, name, _ in reversed(error.args[1][:6]))
         raise InvalidModelError(
@@ -352,12 +352,12 @@ def check_expansion(model: ModelProto) -> None:
     nodes = nbytes = 0
     for index, node in enumerate(model.graph.node):
         for call in _calls([node], functions):
-            nodes, nbytes = nodes + sizes[_called(call)].nodes, nbytes + sizes[_called(call)].nbytes
+            nodes, nbytes = nodes + sizes[_function_name(call)].nodes, nbytes + sizes[_function_name(call)].nbytes
             _check(_Size(nodes, nbytes, 0), lambda: f"node {describe(node, index)!r}")  # noqa: B023
 
 
 def _size(function: FunctionProto, calls: Iterable[NodeProto], sizes: Mapping[_Name, _Size]) -> _Size:
-    called = [sizes[_called(call)] for call in calls]
+    called = [sizes[_function_name(call)] for call in calls]
     return _Size(
         sum(1 for _ in _all_nodes(function.node)) - len(called) + sum(each.nodes for each in called),
         function.ByteSize() + sum(each.nbytes for each in called),
@@ -366,10 +366,10 @@ def _size(function: FunctionProto, calls: Iterable[NodeProto], sizes: Mapping[_N
 
 
 def _calls(nodes: Iterable[NodeProto], functions: Mapping[_Name, FunctionProto]) -> Iterable[NodeProto]:
-    return (node for node in _all_nodes(nodes) if _called(node) in functions)
+    return (node for node in _all_nodes(nodes) if _function_name(node) in functions)
 
 
-def _called(node: NodeProto) -> _Name:
+def _function_name(node: NodeProto) -> _Name:
     return node.domain, node.op_type, node.overload
 
 
@@ -392,7 +392,7 @@ def with_defaults(model: ModelProto) -> ModelProto:
     changed.CopyFrom(model)
     for node in _all_nodes([*changed.graph.node, *(node for function in changed.functions for node in function.node)]):
         given = {attribute.name for attribute in node.attribute}
-        node.attribute.extend(each for each in defaults.get(_called(node), ()) if each.name not in given)
+        node.attribute.extend(each for each in defaults.get(_function_name(node), ()) if each.name not in given)
     return changed
 
 

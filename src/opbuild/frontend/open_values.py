@@ -74,7 +74,7 @@ def _folded(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return lambda *values: reduce(function, values)
 
 
-def _at_most(one: Any, other: Any) -> Any:
+def _is_at_most(one: Any, other: Any) -> Any:
     return negated(is_less(other, one))
 
 
@@ -97,8 +97,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Neg": _arithmetic("negate", operator.neg), "Abs": _arithmetic("absolute", lambda one: greater(one, -one)),
     "Sqrt": partial(real, "square root"), "Floor": partial(real, "floor"), "Ceil": partial(real, "ceil"),
     "Round": partial(real, "round"), "Reciprocal": lambda one: real("divide", type_of(one)(1), one),
-    "Max": _folded(greater), "Min": _folded(lesser), "Equal": is_equal, "Less": is_less, "LessOrEqual": _at_most,
-    "Greater": _swapped(is_less), "GreaterOrEqual": _swapped(_at_most), "Where": chosen,
+    "Max": _folded(greater), "Min": _folded(lesser), "Equal": is_equal, "Less": is_less, "LessOrEqual": _is_at_most,
+    "Greater": _swapped(is_less), "GreaterOrEqual": _swapped(_is_at_most), "Where": chosen,
     "And": both, "Or": either, "Not": negated,
     "Xor": lambda one, other: either(both(one, negated(other)), both(negated(one), other)),
 }  # fmt: skip
@@ -180,7 +180,7 @@ def evaluate_open(
         return None
     try:
         is_moved = node.op_type in _MOVES or node.op_type == "Concat"
-        found = _moved(node, inputs, opset, evaluate) if is_moved else _worked_out(node, inputs, types)
+        found = _moved_positions(node, inputs, opset, evaluate) if is_moved else _computed(node, inputs, types)
     except (NotImplementedError, ZeroDivisionError):
         return None
     if found is None:
@@ -189,7 +189,7 @@ def evaluate_open(
     return [value if is_open_value(value) else value.astype(each.dtype) for value, each in pairs]
 
 
-def _worked_out(node: Node, inputs: Values, types: Sequence[TensorType]) -> Sequence[Array] | None:
+def _computed(node: Node, inputs: Values, types: Sequence[TensorType]) -> Sequence[Array] | None:
     kind, function = types[0], FUNCTIONS.get(node.op_type)
     if node.op_type == "Range":
         return _range(inputs, kind)
@@ -237,7 +237,7 @@ def _clipped(inputs: Values, dtype: str) -> Sequence[Array] | None:
     return None if found is None else (found,)
 
 
-def _moved(node: Node, inputs: Values, opset: int, evaluate: Evaluate) -> Sequence[Array] | None:
+def _moved_positions(node: Node, inputs: Values, opset: int, evaluate: Evaluate) -> Sequence[Array] | None:
     """Move the positions of elements instead of themselves."""
     data = _MOVES.get(node.op_type, range(len(inputs)))
     if any(is_open_value(value) for index, value in enumerate(inputs) if index not in data):

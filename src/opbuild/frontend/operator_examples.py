@@ -199,7 +199,7 @@ def examples(name: str) -> Iterator[OperatorExample]:
     main, dtypes = _main_type(schema)
     if any(not _dtypes(schema, port.type_str) for port in schema.inputs[: schema.min_input]):
         dtypes = ()
-    forms = FORMS.get(name) or (_usual(schema),)
+    forms = FORMS.get(name) or (_usual_form(schema),)
     yield from _models(name, dtypes, forms, lambda form, dtype: _model(schema, form, main, dtype))
 
 
@@ -245,7 +245,7 @@ def _dtypes(schema: Any, port: str) -> tuple[str, ...]:
     return tuple(dtype for dtype in DTYPES if dtype in names)
 
 
-def _usual(schema: Any) -> Usage:
+def _usual_form(schema: Any) -> Usage:
     """Return the form of an operator that takes its required inputs, all of one shape."""
     variadic = schema.inputs and schema.inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic
     return Usage("", (ExampleOperand(SHAPE),) * max(schema.min_input, min(schema.max_input, 2) if variadic else 0))

@@ -148,7 +148,7 @@ def _collect(function: FunctionType, texts: dict[str, _NamedText]) -> None:
         problem = f"operator function {name} uses variables of the function around it: {held}"
         raise OptionError(problem, "define it, and what it uses, at the top of a module")
     tree = _parsed(function)
-    _check_seen(name, tree)
+    _check_free_names(name, tree)
     texts[name] = _NamedText(ast.unparse(tree), function)
     for mentioned in sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}):
         if mentioned in function.__globals__ and mentioned not in _local_names(tree):
@@ -186,7 +186,7 @@ def _check_same(name: str, value: Any, texts: dict[str, _NamedText]) -> None:
         )
 
 
-def _check_seen(name: str, tree: ast.FunctionDef) -> None:
+def _check_free_names(name: str, tree: ast.FunctionDef) -> None:
     """Refuse names that would make the operator depend on something that is not in its text, and so not in its key."""
     for node in ast.walk(tree):
         modules: list[str] = []

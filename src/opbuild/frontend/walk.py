@@ -119,9 +119,9 @@ class _Walk:
         while self._frames[-1].computes is not None or not self._frames[-1].is_done:
             stop = self._step()
             if stop is not None and not self._postpones(stop):
-                return self._break_late() if self._late else self._break(stop)
+                return self._break_at_postponed() if self._late else self._break(stop)
         if self._late:
-            return self._break_late()
+            return self._break_at_postponed()
         outputs, scope = [output.name for output in self._frames[0].block.outputs], self._frames[0].scope
         others = [name for name, each in self._begun.types.items() if not is_tensor(each)]
         if whole and not others:
@@ -214,7 +214,7 @@ class _Walk:
         """Raise for the values that must be known, or evaluated, before the types of a node can be told."""
         deciding: list[str] = []
         if error.stopped and frame.place not in self._begun.on_host:
-            deciding = self._deciding(error.stopped, error, frame)
+            deciding = self._deciding_values(error.stopped, error, frame)
         if deciding:
             for name in node.outputs:
                 frame.scope.pop(name, None)
@@ -225,7 +225,7 @@ class _Walk:
         nodes = tuple(map(_storable, error.nodes))
         return _Stop("data", _read_by(nodes), nodes, error.message, is_of_host=isinstance(error, NoTensorError))
 
-    def _deciding(self, node: Node, error: UnknownTypeError, frame: Frame) -> list[str]:
+    def _deciding_values(self, node: Node, error: UnknownTypeError, frame: Frame) -> list[str]:
         """Return the values that decide the types of a node; none if they are too large, or made by its own upgrade."""
         if isinstance(error, UnknownValueError):
             first = node.inputs[error.index]
@@ -298,7 +298,7 @@ class _Walk:
         self._frames[0] = frame._replace(position=frame.position + 1)
         return True
 
-    def _break_late(self) -> Walked:
+    def _break_at_postponed(self) -> Walked:
         """Return the segment that ends with the postponed nodes, before those left and those not yet taken."""
         frame = self._frames[0]
         is_inside = len(self._frames) > 1  # a branch or a function, which is taken again
@@ -327,11 +327,11 @@ class _Walk:
         first = tuple(name for name in stop.reads if name in self._begun.types)
         if stop.kind == "values" and first:
             alone = self._begun.before is None or stop.least is not None or node.op_type == "If"
-            begun = self._again() if alone else self._begun.before or self._begun
+            begun = self._fresh_remainder() if alone else self._begun.before or self._begun
             asked = () if alone else self._begun.asked
             live = {name: name for name in begun.types}
             kept = tuple(name for name, each in begun.types.items() if not is_tensor(each))
-            least = _least(stop.least, live)
+            least = _least_dimension(stop.least, live)
             follows = replace(follows, reads=(*asked, *first), live=live, kept=kept, state=begun.digest, least=least)
             symbols = tuple(("", index) for index in range(len(begun.numbers)))
             follows = replace(follows, symbols=symbols, shapes=_shapes(begun))
@@ -355,7 +355,7 @@ class _Walk:
         follows = replace(follows, live=live, kept=kept, state=remainder.digest, shapes=_shapes(remainder))
         follows = replace(follows, symbols=tuple(self._symbols.places))
         if stop.kind == "values":
-            least = _least(stop.least, {value: name for name, value in live.items()})
+            least = _least_dimension(stop.least, {value: name for name, value in live.items()})
             follows = replace(follows, reads=tuple(named[name] for name in stop.reads), least=least)
             return Walked(self._graph(wanted), follows, remainder)
         given, held, worked_out = self._split(stop.reads)
@@ -393,7 +393,7 @@ class _Walk:
                     self._binder.fix(value)
         return found
 
-    def _again(self) -> Remainder:
+    def _fresh_remainder(self) -> Remainder:
         """Return the remainder at the start, its open values apart from this lowering; see ``Remainder.numbers``."""
         begun = self._begun
         opened = {name: each for name, each in begun.known.items() if each.dtype}
@@ -477,7 +477,7 @@ def _renamed(frames: Sequence[Frame]) -> tuple[tuple[Frame, ...], dict[str, str]
     return tuple(renamed), named
 
 
-def _least(least: Dimension | None, named: Mapping[str, str]) -> Dimension | None:
+def _least_dimension(least: Dimension | None, named: Mapping[str, str]) -> Dimension | None:
     """Return the dimension that a value counts from, as the remainder calls it; 0 if the remainder does not read it."""
     if least is None:
         return None

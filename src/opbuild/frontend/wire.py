@@ -240,7 +240,7 @@ def read_declared(data: memoryview) -> DeclaredModel:
         elif each.number == _MODEL_VERSION:
             model.version = _signed(data, each)
         elif each.number == _MODEL_METADATA:
-            entry = {inner.number: _text(data, inner) for inner in _inside(data, each)}
+            entry = {inner.number: _text(data, inner) for inner in _fields_of(data, each)}
             model.metadata[entry.get(1, "")] = entry.get(2, "")
         elif each.number == _MODEL_GRAPH:
             graph = each
@@ -251,11 +251,11 @@ def read_declared(data: memoryview) -> DeclaredModel:
 
 def _read_graph(data: memoryview, graph: Field, model: DeclaredModel, ir_version: int) -> None:
     initializers = set[str]()
-    for each in _inside(data, graph):
+    for each in _fields_of(data, graph):
         if each.number in _GRAPH:
             model.texts[_GRAPH[each.number]] = _text(data, each)
         elif each.number == _GRAPH_INITIALIZER:
-            initializers.update(_text(data, one) for one in _inside(data, each) if one.number == _TENSOR_NAME)
+            initializers.update(_text(data, one) for one in _fields_of(data, each) if one.number == _TENSOR_NAME)
         elif each.number in (_GRAPH_INPUT, _GRAPH_OUTPUT):
             name, kind = _value(data, each)
             (model.inputs if each.number == _GRAPH_INPUT else model.outputs)[name] = kind
@@ -266,20 +266,20 @@ def _read_graph(data: memoryview, graph: Field, model: DeclaredModel, ir_version
 
 
 def _value(data: memoryview, value: Field) -> tuple[str, DeclaredType]:
-    parts = {each.number: each for each in _inside(data, value)}
+    parts = {each.number: each for each in _fields_of(data, value)}
     return _text(data, parts.get(1)), _type(data, parts[2]) if 2 in parts else DeclaredType()
 
 
 def _type(data: memoryview, declared: Field) -> DeclaredType:
-    for each in _inside(data, declared):
+    for each in _fields_of(data, declared):
         if each.number not in _TYPES:
             continue
         elem, shape, inner = 0, None, None
-        for part in _inside(data, each):
+        for part in _fields_of(data, each):
             if part.kind != BYTES:
                 elem = read_varint(data, part.value)[0]
             elif "tensor" in _TYPES[each.number]:
-                shape = tuple(_extent(data, one) for one in _inside(data, part))
+                shape = tuple(_extent(data, one) for one in _fields_of(data, part))
             else:
                 inner = _type(data, part)
         return DeclaredType(_TYPES[each.number], elem, shape, inner)
@@ -287,12 +287,12 @@ def _type(data: memoryview, declared: Field) -> DeclaredType:
 
 
 def _extent(data: memoryview, extent: Field) -> DeclaredExtent:
-    parts = {each.number: each for each in _inside(data, extent)}
+    parts = {each.number: each for each in _fields_of(data, extent)}
     number = _signed(data, parts[1]) if 1 in parts else -1
     return DeclaredExtent(number if number >= 0 else None, _text(data, parts.get(2)), _text(data, parts.get(3)))
 
 
-def _inside(data: memoryview, message: Field) -> Iterator[Field]:
+def _fields_of(data: memoryview, message: Field) -> Iterator[Field]:
     return fields(data, message.value, message.after)
 
 

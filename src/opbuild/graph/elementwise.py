@@ -131,12 +131,12 @@ def expression_of(node: Node, operands: list[Expression], dtypes: Sequence[str])
         return None
     onnx, operation = found
     if onnx.variadic:
-        return _in_a_row(operation.name)(node, operands, dtypes)
+        return _chained(operation.name)(node, operands, dtypes)
     parameters = [float(node.attrs.get(name, default)) for name, default in onnx.parameters]
     return (operation.name, *operands, *(const(value, dtypes[0]) for value in parameters))
 
 
-def _in_a_row(name: str) -> Rule:
+def _chained(name: str) -> Rule:
     """Return the rule of an operator that applies an operation to any number of operands."""
     return _rounded_once(lambda node, operands, dtypes: reduce(lambda a, b: (name, a, b), operands))
 
@@ -230,7 +230,7 @@ SPECIAL: dict[str, Rule] = {
     "IsInf": _is_inf,
     "Cast": _cast,
     "CastLike": _cast,
-    "Sum": _in_a_row("add"),
+    "Sum": _chained("add"),
     "Mean": _rounded_once(_mean),
     "Swish": _rounded_once(_swish),
 }

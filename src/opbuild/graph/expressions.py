@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.extents import Extents, SymbolicExtent, is_at_least, is_open
+from opbuild.graph.extents import Extents, SymbolicExtent, as_extent, is_at_least, is_open
 from opbuild.graph.polynomials import Polynomial
 from opbuild.graph.symbolic_numbers import greater, is_equal, is_less, lesser, quotient
 from opbuild.graph.types import Array
@@ -29,8 +29,8 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "min": lesser,
     "max": greater,
     "positive": lambda one, _: is_at_least(one, 1),
-    "<": lambda one, other: _number(is_less(one, other)),
-    "==": lambda one, other: _number(is_equal(one, other)),
+    "<": lambda one, other: as_extent(is_less(one, other)),
+    "==": lambda one, other: as_extent(is_equal(one, other)),
 }
 """What makes integers of others, open or not, as ``polynomials.OPERATIONS`` does of known ones."""
 
@@ -103,7 +103,3 @@ def filled(given: Expression, symbols: Sequence[Any]) -> Any:
                 product = product * _OPERATIONS[operation](filled(left, symbols), filled(right, symbols))
         total = total + product
     return total
-
-
-def _number(truth: Any) -> Any:
-    return truth if isinstance(truth, SymbolicExtent) else int(truth)

@@ -315,16 +315,16 @@ class SymbolicExtent:
     # -- what decides -------------------------------------------------------------------------------------------------
 
     def __lt__(self, other: Any) -> bool:
-        return self._above(other, self, 0) if _is_open_or_integer(other) else int(self) < other
+        return self._exceeds(other, self, 0) if _is_open_or_integer(other) else int(self) < other
 
     def __gt__(self, other: Any) -> bool:
-        return self._above(self, other, 0) if _is_open_or_integer(other) else int(self) > other
+        return self._exceeds(self, other, 0) if _is_open_or_integer(other) else int(self) > other
 
     def __le__(self, other: Any) -> bool:
-        return self._above(other, self, 1) if _is_open_or_integer(other) else int(self) <= other
+        return self._exceeds(other, self, 1) if _is_open_or_integer(other) else int(self) <= other
 
     def __ge__(self, other: Any) -> bool:
-        return self._above(self, other, 1) if _is_open_or_integer(other) else int(self) >= other
+        return self._exceeds(self, other, 1) if _is_open_or_integer(other) else int(self) >= other
 
     def __eq__(self, other: object) -> bool:
         if not _is_open_or_integer(other):
@@ -408,7 +408,7 @@ class SymbolicExtent:
         whole = owner.number(quotient, (self.value - value) // divisor)
         return whole + owner.divided("//", rest, right.polynomial, value // divisor) if rest else whole
 
-    def _above(self, left: Any, right: Any, slack: int) -> bool:
+    def _exceeds(self, left: Any, right: Any, slack: int) -> bool:
         """Return whether left + slack > right, and keep the answer."""
         difference = left - right + slack
         if not isinstance(difference, SymbolicExtent):

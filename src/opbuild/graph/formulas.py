@@ -201,11 +201,13 @@ class Numbers:
     def formulas(self) -> Formulas:
         """Return all numbers; from now on nothing can be decided by an open extent."""
         self._extents.closed = True
-        return _used(self._extents.variables, self._extents.least_conditions(), list(self._places))
+        return _without_unused(self._extents.variables, self._extents.least_conditions(), list(self._places))
 
 
-def _used(variables: Sequence[Variable], conditions: Sequence[Condition], numbers: Sequence[Number]) -> Formulas:
-    """Return the formulas without the variables that nothing follows from, as questions leave them."""
+def _without_unused(
+    variables: Sequence[Variable], conditions: Sequence[Condition], numbers: Sequence[Number]
+) -> Formulas:
+    """Return the formulas without the variables that nothing follows from, which decisions leave behind."""
     polynomials = [each for each in numbers if not isinstance(each, int)]
     used = _variables_of([*polynomials, *(polynomial for _, polynomial in conditions)])
     for index in range(len(variables) - 1, -1, -1):  # what one is made of comes before it

@@ -106,7 +106,7 @@ def _has(node: Node, index: int) -> bool:
     return index < len(node.inputs) and bool(node.inputs[index])
 
 
-def _along(node: Node, shapes: Shapes) -> Bounds | None:
+def _bounds_along_axis(node: Node, shapes: Shapes) -> Bounds | None:
     """Gather, GatherElements and ScatterElements."""
     data = shapes(0)
     return Bounds(1, (data[_axis(node, len(data))],)) if data else None
@@ -139,7 +139,7 @@ def _written(node: Node, shapes: Shapes) -> Bounds | None:
 
 
 _BOUNDS: dict[str, Callable[[Node, Shapes], Bounds | None]] = {
-    **dict.fromkeys(("Gather", "GatherElements", "ScatterElements"), _along),
+    **dict.fromkeys(("Gather", "GatherElements", "ScatterElements"), _bounds_along_axis),
     **dict.fromkeys(("GatherND", "ScatterND"), _vectors),
     **dict.fromkeys(("CumSum", "CumProd"), lambda _, shapes: Bounds(1, (len(shapes(0)),)) if shapes(0) else None),
     "DFT": lambda node, shapes: Bounds(2, (len(shapes(0)),)) if _has(node, 2) else None,

@@ -1,4 +1,4 @@
-"""Polynomials of integers over numbered variables, their questions, and terms that make variables."""
+"""Polynomials of integers over numbered variables, their comparisons, and terms that make variables."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def _channels_first(call: ShapeCall) -> Shape:
     return (shape[0], shape[-1], *shape[1:-1]) if _is_last(call) else shape
 
 
-def _placed(call: ShapeCall, shape: Shape) -> Shape:
+def _channels_placed(call: ShapeCall, shape: Shape) -> Shape:
     return (shape[0], *shape[2:], shape[1]) if _is_last(call) else shape
 
 
@@ -128,14 +128,14 @@ def _is_last(call: ShapeCall) -> bool:
 def global_average(call: ShapeCall) -> Types:
     """The average of each channel."""
     x = _channels_first(call)
-    return (TensorType(call.dtype(0), _placed(call, (*x[:2], *(1 for _ in x[2:])))),)
+    return (TensorType(call.dtype(0), _channels_placed(call, (*x[:2], *(1 for _ in x[2:])))),)
 
 
 @rule("QLinearAveragePool", "NhwcMaxPool", domain=MICROSOFT)
 def pool(call: ShapeCall) -> Types:
     """Averages, or maxima, of windows; channels are innermost for the latter."""
     x = _channels_first(call)
-    return (TensorType(call.dtype(0), _placed(call, (*x[:2], *slide(call, x[2:], window_of(call, len(x)))))),)
+    return (TensorType(call.dtype(0), _channels_placed(call, (*x[:2], *slide(call, x[2:], window_of(call, len(x)))))),)
 
 
 @rule("QLinearConv", domain=MICROSOFT)
@@ -144,7 +144,7 @@ def convolution(call: ShapeCall) -> Types:
     x, w = _channels_first(call), call.rank(3, least=3)
     if len(x) != len(w) or x[1] != w[1] * int(call.attr("group", 1)):
         call.fail(f"{x[1]} input channels do not fit weights {list(w)} in {call.attr('group', 1)} group(s)")
-    return (TensorType(call.dtype(7), _placed(call, (x[0], w[0], *slide(call, x[2:], w[2:])))),)
+    return (TensorType(call.dtype(7), _channels_placed(call, (x[0], w[0], *slide(call, x[2:], w[2:])))),)
 
 
 @rule("DynamicQuantizeLinear")

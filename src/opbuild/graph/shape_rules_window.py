@@ -192,12 +192,12 @@ def pool(call: ShapeCall) -> Types:
     return (TensorType(call.dtype(0), shape), TensorType("int64", shape))
 
 
-def _globally(call: ShapeCall) -> Types:
+def _global_pool(call: ShapeCall) -> Types:
     x = call.rank(0, least=2)
     return (TensorType(call.dtype(0), (*x[:2], *(1 for _ in x[2:]))),)
 
 
-RULES.register_all({"GlobalAveragePool GlobalMaxPool GlobalLpPool": _globally})
+RULES.register_all({"GlobalAveragePool GlobalMaxPool GlobalLpPool": _global_pool})
 RULES.register_all(
     {"PlainWeights": lambda call: (TensorType(same_dtype(call), plain_shape(call.rank(0, least=5))),)}, domain="opbuild"
 )

@@ -87,7 +87,7 @@ _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "ali
 
 @dataclass(frozen=True)
 class ResampledAxis:
-    """One axis to resample: which, from how many elements to how many, and by what quotient coordinates are mapped.
+    """One axis to resample: which, from how many elements to how many, and the quotient of coordinates.
 
     A quotient that is open is its bits (``polynomials.to_bits``), and 0.
     """
@@ -371,3 +371,10 @@ def _default(node: Node, dtype: np.dtype[Any]) -> Array:
     name, standard = _DEFAULTS[kind]
     value = node.attrs.get(name, standard)
     return as_texts([value]) if kind == "object" else np.array([value], dtype)
+
+
+def pixel_places(extent: int, aligned: bool) -> Array:
+    """Return the places of ``extent`` pixels between -1 and 1: of their centres, or with the outermost at the ends."""
+    if aligned:
+        return np.linspace(-1.0, 1.0, extent) if extent > 1 else np.zeros(extent)
+    return (2 * np.arange(extent) + 1) / extent - 1

@@ -353,7 +353,7 @@ class Lowering:
         others = 1
         for flag, emit in ways:
             if not always_equal(others * flag, 0):
-                with self._only_where(others * flag):
+                with self._run_only_where(others * flag):
                     is_served = emit() is not False
                 others = others - others * flag if is_served else others
         return always_equal(others, 0)
@@ -409,7 +409,7 @@ class Lowering:
             values.clear()
 
     @contextmanager
-    def _only_where(self, flag: int) -> Iterator[None]:
+    def _run_only_where(self, flag: int) -> Iterator[None]:
         """Let calls be run only where a flag is 1: where they bring values to another layout, nobody else knows it."""
         if not is_open((flag,)):
             yield
@@ -473,7 +473,7 @@ class Lowering:
         storages: list[OperandStorage] = []
         for name in self.graph.outputs:
             value = self.plain(name)
-            storages.append(value.storage if self._is_own(value, storages) else self._in_own_storage(name, value))
+            storages.append(value.storage if self._is_own(value, storages) else self._own_storage(name, value))
         return storages
 
     def _is_own(self, value: Plain, taken: Sequence[OperandStorage]) -> bool:
@@ -482,7 +482,7 @@ class Lowering:
         own = storage.kind == "output" and storage.alias is None and storage not in taken
         return own and value.dense and same_shape(storage.shape, value.shape)
 
-    def _in_own_storage(self, name: str, value: Plain) -> OperandStorage:
+    def _own_storage(self, name: str, value: Plain) -> OperandStorage:
         """Return memory of an output's own, for a value that is written there or else copied."""
         target = new_dense("output", self.type(name))
         if value.whole:

@@ -119,7 +119,7 @@ def implementations(operator: Operator, target: str = CPU) -> Implementations:
 
     The cheapest is the first where their costs are numbers; of equal ones the target's own.
     """
-    _look_round(target)
+    _declare_new(target)
     found = IMPLEMENTATIONS.get(operator, ())
     known, ranked = _ranked.get((operator, target), ((), ()))
     if known is not found:
@@ -132,7 +132,7 @@ def implementations(operator: Operator, target: str = CPU) -> Implementations:
 
 def operators() -> set[Operator]:
     """Return the operators of graphs that have implementations; loads all."""
-    _look_round()
+    _declare_new()
     return {(domain, op_type) for domain, op_type in IMPLEMENTATIONS if domain != ASKED}
 
 
@@ -189,7 +189,7 @@ def _emitted(
         return False
 
 
-def _look_round(target: str = CPU) -> None:
+def _declare_new(target: str = CPU) -> None:
     """Declare the rules, and a target's modules in all folders on the families' path, that were not seen before."""
     inside = ("/lowering",) if target == CPU else ("/lowering", f"/lowering_{target}")
     for package, files in ((rules, ("",)), (families, inside)):
@@ -203,14 +203,14 @@ def _look_round(target: str = CPU) -> None:
 
 def _declare(module: str, text: str) -> None:
     """Tell the registry the operators that the decorators of a module declare."""
-    said, is_all = _said(text)
+    said, is_all = _declared_operators(text)
     for domain, op_type in said:
         IMPLEMENTATIONS.declare(module, {domain: (op_type,)})
     if not is_all:
         IMPLEMENTATIONS.declare(module)
 
 
-def _said(text: str) -> tuple[dict[Operator, None], bool]:
+def _declared_operators(text: str) -> tuple[dict[Operator, None], bool]:
     """Return the operators in a module's decorators, and whether these are all that it serves."""
     found = [_OPERATORS.match(each) for each in text.split(_DECORATOR)[1:]]
     names = (name for each in found if each for name in each[1].split('"')[1::2])

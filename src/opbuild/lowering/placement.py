@@ -92,10 +92,10 @@ class _Placing:
     def placed(self) -> Program:
         """Return the program."""
         steps = [*self._steps()]
-        for step, goes in zip(steps, self._going(steps), strict=True):
+        for step, goes in zip(steps, self._device_steps(steps), strict=True):
             self._add(step, self._device if goes else CPU)
         for port in self._program.outputs:
-            self._bring(port.buffer, CPU, port.name)
+            self._copy_to(port.buffer, CPU, port.name)
         return _without_unused(replace(self._program, buffers=tuple(self._buffers), calls=tuple(self._calls)))
 
     def _steps(self) -> Iterator[_Step]:
@@ -104,7 +104,7 @@ class _Placing:
                 for call in part:
                     reads, writes = _sides(call)
                     kept = [view for view in writes if not self._covers(view)]
-                    served = self._served(call) if isinstance(call, KernelCall) else None
+                    served = self._device_kernel(call) if isinstance(call, KernelCall) else None
                     yield _Step((call,), served, _buffers_of((*reads, *kept)), _buffers_of(writes))
             else:  # run in turn, or not at all: on the CPU, with all that they touch brought there before
                 calls = [*part]
@@ -113,7 +113,7 @@ class _Placing:
 
     # -- what goes ----------------------------------------------------------------------------------------------------
 
-    def _going(self, steps: Sequence[_Step]) -> list[bool]:
+    def _device_steps(self, steps: Sequence[_Step]) -> list[bool]:
         """Return for each step whether it is run on the device."""
         network, copy = FlowNetwork(), self._class.copy_cost()
         nodes = [self._add_step(network, step) for step in steps]
@@ -125,7 +125,7 @@ class _Placing:
         return [node not in staying for node in nodes]
 
     def _add_step(self, network: FlowNetwork, step: _Step) -> int:
-        """Return the node of a step, with what it costs on either side."""
+        """Return the node of a step, with its cost on either side."""
         if step.served is None:
             return SOURCE
         call = step.served.call
@@ -160,17 +160,17 @@ class _Placing:
     def _add(self, step: _Step, device: str) -> None:
         name = next(iter(step.calls[0].nodes), "a call")  # for the names of copies
         for buffer in step.needed:
-            self._bring(buffer, device, name)
-        self._calls += step.calls if device == CPU or step.served is None else [self._moved(step.served)]
+            self._copy_to(buffer, device, name)
+        self._calls += step.calls if device == CPU or step.served is None else [self._device_call(step.served)]
         for buffer in step.written:
             self.there[buffer] = {device}
 
-    def _bring(self, buffer: int, device: str, name: str) -> None:
+    def _copy_to(self, buffer: int, device: str, name: str) -> None:
         """Copy the contents of a buffer to a device, if there are any and they are elsewhere."""
         there = self.there[buffer]
         if not there or device in there or self._is_shared(buffer):
             return
-        source, target = (self._on(buffer, each) for each in (next(iter(there)), device))
+        source, target = (self._buffer_on(buffer, each) for each in (next(iter(there)), device))
         self._calls.append(self._copy(source, target, name))
         there.add(device)
 
@@ -181,7 +181,7 @@ class _Placing:
         types = (TensorType(dtype, (size,)),)
         return HostCall(node, tuple(views[:1]), tuple(views[1:]), types, types, 0)
 
-    def _on(self, buffer: int, device: str) -> int:
+    def _buffer_on(self, buffer: int, device: str) -> int:
         return buffer if device == CPU else self._twin(buffer)
 
     def _twin(self, buffer: int) -> int:
@@ -204,34 +204,34 @@ class _Placing:
 
     # -- kernels, and constants as they take them ---------------------------------------------------------------------
 
-    def _served(self, call: KernelCall) -> _Served | None:
-        """Return the device's kernel for a call; None if it has none for what is computed, or for how operands lie."""
+    def _device_kernel(self, call: KernelCall) -> _Served | None:
+        """Return the device's kernel for a call; None if it has none for the computation, or for how operands lie."""
         desc, constants = call.desc, dict[int, tuple[Unpacked, ConstantLayout | None]]()
         layouts = {self._program.buffers[view.buffer].layout for view in call.views} - {""}
         if layouts and not layouts <= {*(self._class.layouts(desc.family) or ())}:
             return None
         for number, view in enumerate(call.inputs):
             if self._is_shared(view.buffer):
-                given = self._given(call, number)
+                given = self._device_constant(call, number)
                 if given.view is not view:
-                    desc = _taking(desc, number, given.buffer.dtype, _shape(given.view), "ND", given.attrs)
+                    desc = _with_layout(desc, number, given.buffer.dtype, _shape(given.view), "ND", given.attrs)
                 layout = self._class.constant(desc, number) if desc.device == CPU else None
                 if layout is not None:
-                    desc = _taking(desc, number, given.buffer.dtype, layout.shape(_shape(given.view)), layout.name)
+                    desc = _with_layout(desc, number, given.buffer.dtype, layout.shape(_shape(given.view)), layout.name)
                 constants[number] = given, layout
         if desc not in self._known:
             self._known[desc] = self._class.kernel(desc) if desc.device == CPU else desc
         kernel = self._known[desc]
         return None if kernel is None else _Served(call, kernel, constants)
 
-    def _given(self, call: KernelCall, number: int) -> Unpacked:
+    def _device_constant(self, call: KernelCall, number: int) -> Unpacked:
         """Return a constant as the device is to have it: packed only for kernels that take it so."""
         view, is_plain = call.views[number], call.desc.inputs[number].format == "ND"
         own = self._program.buffers[view.buffer]
         unpacked = None if is_plain or call.desc.device != CPU else own.unpacked
         return unpacked or Unpacked(own, view, {})
 
-    def _moved(self, served: _Served) -> KernelCall:
+    def _device_call(self, served: _Served) -> KernelCall:
         """Return a call on the device."""
         views = list(served.call.views)
         for number, view in enumerate(views):
@@ -281,7 +281,7 @@ def _time(call: KernelCall, cost: DeviceCost) -> float:
     return time if count is None else time + cost.product * count(dims, dims[len(call.desc.inputs)])
 
 
-def _taking(
+def _with_layout(
     desc: OpDesc, number: int, dtype: str, shape: Sequence[int], layout: str, attrs: Mapping[str, Any] | None = None
 ) -> OpDesc:
     """Return the descriptor of the same on an operand in another layout."""

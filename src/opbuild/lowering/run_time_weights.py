@@ -41,7 +41,7 @@ def packed(lowering: Lowering, value: Plain, layout: Sequence[Place], name: str,
     split = sorted({axis for kind, axis in layout if kind == "lane"})
     if any(value.shape[axis] % BLOCK for axis in split):
         lowering.copy(broadcast(_number(lowering, fill), shape), target, name)
-    for parts in product(*(_parts(value.shape[axis]) for axis in split)):
+    for parts in product(*(_block_parts(value.shape[axis]) for axis in split)):
         source, place = value, target
         for axis, (start, count, lanes) in zip(split, parts, strict=True):
             source = narrowed(source, axis, start, count * lanes)
@@ -87,7 +87,7 @@ def _extent(extent: int, kind: str) -> int:
     return {"block": blocks(extent), "lane": BLOCK}.get(kind, extent)
 
 
-def _parts(extent: int) -> Iterator[tuple[int, int, int]]:
+def _block_parts(extent: int) -> Iterator[tuple[int, int, int]]:
     """Yield the start, the blocks and the lanes of the whole blocks of an axis, and of the last one."""
     whole, rest = divmod(extent, BLOCK)
     if whole:

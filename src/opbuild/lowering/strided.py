@@ -46,7 +46,7 @@ def _restrided(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[in
     own = [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if not is_one(extent)]
     found: list[int] = []
     while own and len(found) < len(wanted):
-        counts = _alike([extent for extent, _ in own], wanted[len(found) :])
+        counts = _common_extents([extent for extent, _ in own], wanted[len(found) :])
         if counts is None:
             return None
         taken, last = counts[0], len(found) + counts[1]
@@ -61,7 +61,7 @@ def _restrided(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[in
     return (*found, *[found[-1] if found else 1] * (len(wanted) - len(found)))
 
 
-def _alike(own: Sequence[int], wanted: Sequence[int]) -> tuple[int, int] | None:
+def _common_extents(own: Sequence[int], wanted: Sequence[int]) -> tuple[int, int] | None:
     """Return the numbers of extents at the beginning of both that are surely as many elements; None if none are."""
     extent, taken, count, last = own[0], 1, wanted[0], 1
     while not always_equal(count, extent):

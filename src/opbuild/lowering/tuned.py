@@ -21,23 +21,23 @@ from opbuild.text.canonical import canonical_json
 
 @dataclass
 class LoweringQuery:
-    """A question that lowering asked.
+    """A query of lowering.
 
     Attributes:
         sites: The nodes for which it was asked.
         default: The family's own answer.
         answer: What was taken.
         name_candidates: Returns all that may be answered.
-        said: Where the answer is from; empty: from the family's table.
+        origin: Where the answer is from; empty: from the family's table.
         is_shipped: Whether it is from the release's database.
-        passed: What the database said before, and was not taken.
+        passed: What the database answered before, and was not taken.
     """
 
     sites: set[str]
     default: Variant | None
     answer: Variant | None
     name_candidates: Callable[[], Iterable[Variant | None]]
-    said: str = ""
+    origin: str = ""
     is_shipped: bool = False
     passed: list[tuple[Variant | None, bool]] = field(default_factory=list)
 
@@ -48,9 +48,9 @@ class LoweringQuery:
 
 
 class NoTuning(TuningSource):
-    """The knowledge where there is no tuning database: none."""
+    """The source of records where there is no tuning database."""
 
-    def answers(self, question: TuningQuery, default: Variant | None) -> Iterable[TunedVariant]:
+    def answers(self, query: TuningQuery, default: Variant | None) -> Iterable[TunedVariant]:
         """Return nothing."""
         return ()
 
@@ -60,53 +60,53 @@ class Tuned(Chooser):
     """Lets a database choose among the variants that families name.
 
     Attributes:
-        knowledge: The database.
-        withheld: Questions with answers that are not taken from the release's database.
-        asked: The questions of families that can be tuned, in order.
+        source: The database.
+        withheld: Queries with answers that are not taken from the release's database.
+        queries: Those of families that can be tuned, in order.
     """
 
-    knowledge: TuningSource
+    source: TuningSource
     withheld: Collection[tuple[TuningQuery, Variant | None]] = ()
-    asked: dict[TuningQuery, LoweringQuery] = field(default_factory=dict)
+    queries: dict[TuningQuery, LoweringQuery] = field(default_factory=dict)
 
     def choose(self, site: tuple[str, ...], family: Family, arguments: tuple[Any, ...]) -> Variant | None:
         """Return the database's answer if it has one that the family names a candidate, else the family's own."""
         if family.candidates is None:
             return family.choose(*arguments)
-        question = TuningQuery(family.name, canonical_json(arguments[:-1]))
-        if question not in self.asked:
-            self.asked[question] = self._ask(question, family, arguments)
-        found = self.asked[question]
+        query = TuningQuery(family.name, canonical_json(arguments[:-1]))
+        if query not in self.queries:
+            self.queries[query] = self._query(query, family, arguments)
+        found = self.queries[query]
         found.sites.update(site)
         return found.answer
 
     def answers(self) -> tuple[Answered, ...]:
         """Return all queries with their answers."""
         return tuple(
-            Answered(*question, found.default, found.answer, found.passed) for question, found in self.asked.items()
+            Answered(*query, found.default, found.answer, found.passed) for query, found in self.queries.items()
         )
 
     def notes(self) -> dict[str, str]:
         """Return the sources of the answers that are not the family's own, by node."""
         return {
-            site: f"{question.family} {found.said}"
-            for question, found in self.asked.items()
-            if found.said
+            site: f"{query.family} {found.origin}"
+            for query, found in self.queries.items()
+            if found.origin
             for site in sorted(found.sites)
         }
 
-    def _ask(self, question: TuningQuery, family: Family, arguments: tuple[Any, ...]) -> LoweringQuery:
+    def _query(self, query: TuningQuery, family: Family, arguments: tuple[Any, ...]) -> LoweringQuery:
         default = family.choose(*arguments)
-        asked = LoweringQuery(
+        found = LoweringQuery(
             set(), default, default, lambda: family.candidates(*arguments) if family.candidates else ()
         )
-        for variant, said, is_shipped in self.knowledge.answers(question, default):
-            legal = asked.candidates
-            if variant in legal and not (is_shipped and (question, variant) in self.withheld):
-                asked.answer, asked.said, asked.is_shipped = legal[legal.index(variant)], said, is_shipped
+        for variant, origin, is_shipped in self.source.answers(query, default):
+            legal = found.candidates
+            if variant in legal and not (is_shipped and (query, variant) in self.withheld):
+                found.answer, found.origin, found.is_shipped = legal[legal.index(variant)], origin, is_shipped
                 break
-            asked.passed.append((variant, is_shipped))
-        return asked
+            found.passed.append((variant, is_shipped))
+        return found
 
 
 class FixedAnswers:
@@ -115,14 +115,14 @@ class FixedAnswers:
     def __init__(self, choices: Mapping[TuningQuery, Variant | None]) -> None:
         self._choices = choices
 
-    def answers(self, question: TuningQuery, default: Variant | None) -> Iterator[TunedVariant]:
+    def answers(self, query: TuningQuery, default: Variant | None) -> Iterator[TunedVariant]:
         """Return the answer that was decided, if one was."""
-        if question in self._choices:
-            yield TunedVariant(self._choices[question], "")
+        if query in self._choices:
+            yield TunedVariant(self._choices[query], "")
 
 
-def kernels_of(program: Program, asked: Mapping[TuningQuery, LoweringQuery], question: TuningQuery) -> list[OpDesc]:
-    """Return the kernels of a question's family for the nodes for which it was asked; none if it was not."""
-    sites = asked[question].sites if question in asked else set[str]()
+def kernels_of(program: Program, queries: Mapping[TuningQuery, LoweringQuery], query: TuningQuery) -> list[OpDesc]:
+    """Return the kernels of a query's family for the nodes for which it was asked; none if it was not."""
+    sites = queries[query].sites if query in queries else set[str]()
     kernels = program.descriptors().items()
-    return [desc for desc, nodes in kernels if desc.family == question.family and not sites.isdisjoint(nodes)]
+    return [desc for desc, nodes in kernels if desc.family == query.family and not sites.isdisjoint(nodes)]

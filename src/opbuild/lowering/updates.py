@@ -48,12 +48,12 @@ def update_in_place(program: Program, updates: Sequence[tuple[int, int]], copy: 
         direct = chosen
     first, last = order
     copies = [
-        copy(_whole(program, buffer), _whole(program, target), port.name)
+        copy(_whole_view(program, buffer), _whole_view(program, target), port.name)
         for port in program.outputs
         for buffer, target in ((port.buffer, targets.get(port.buffer, port.buffer)),)
         if target != buffer and buffer not in direct
     ]
-    calls = (*first, *(_moved(call, direct) for call in last), *copies)
+    calls = (*first, *(_redirected(call, direct) for call in last), *copies)
     buffers = tuple(_without_port(each, index, targets, direct) for index, each in enumerate(program.buffers))
     outputs = tuple(port._replace(buffer=targets.get(port.buffer, port.buffer)) for port in program.outputs)
     return replace(program, calls=calls, buffers=buffers, outputs=outputs)
@@ -95,13 +95,13 @@ def _buffers(views: Sequence[View | None]) -> set[int]:
     return {view.buffer for view in views if view is not None}
 
 
-def _moved(call: Call, direct: Mapping[int, int]) -> Call:
+def _redirected(call: Call, direct: Mapping[int, int]) -> Call:
     assert isinstance(call, KernelCall)  # noqa: S101 - no other is among the last ones
     views = tuple(view._replace(buffer=direct.get(view.buffer, view.buffer)) for view in call.views)
     return replace(call, views=views)
 
 
-def _whole(program: Program, buffer: int) -> View:
+def _whole_view(program: Program, buffer: int) -> View:
     return View(buffer, 0, ((program.buffers[buffer].size, 1),))
 
 

@@ -68,7 +68,7 @@ class VisitedSegment:
         clock, symbolic = Clock(), symbolic_shapes(self.source.declaration.shapes, shapes).shapes
         graph = symbolic_first(lambda: self.source.graph(symbolic, clock), lambda _: self.source.graph(shapes, clock))
         self.breaks[shapes] = graph.follows
-        return Binding(cast("Executor", _Stand(self, shapes, graph)), Report(graph.name), is_new=True)
+        return Binding(cast("Executor", _MadeUpExecutor(self, shapes, graph)), Report(graph.name), is_new=True)
 
 
 class _VisitedSegments:
@@ -105,8 +105,8 @@ def dry_run(model: ModelSource, first: FirstSegment, sizes: Iterable[Shapes], mo
         del problem  # its traceback has this frame: a cycle
 
 
-class _Enough(Exception):  # noqa: N818 - it ends a run, and is no error
-    """A run met enough segments."""
+class _EnoughSegments(Exception):  # noqa: N818 - it ends a run, and is no error
+    """A run visited enough segments."""
 
 
 class _DryRun(Segments):
@@ -138,7 +138,9 @@ class _DryRun(Segments):
         if follows is None:
             return True
         walked = Walk(self._first, given, follows)
-        segment = self._made(BoundSegment(bound.executor, follows, bound.report, walked), is_certain=True)
+        segment = self._with_made_up_results(
+            BoundSegment(bound.executor, follows, bound.report, walked), is_certain=True
+        )
         for number in range(MOST_RUNS):
             count = self._count
             self._run_once(segment, number)
@@ -153,13 +155,13 @@ class _DryRun(Segments):
         inputs = {port.name: self._maker.made(port.type) for port in segment.executor.inputs}
         try:
             self.run(segment, inputs)
-        except (OpbuildError, _Enough):  # values that do not go together, as made-up ones may not
+        except (OpbuildError, _EnoughSegments):  # values that do not go together, as made-up ones may not
             return
 
     def _bind_next(
         self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], *, is_body: bool
     ) -> BoundSegment | Unserved:
-        for guess in _guesses(answer):
+        for guess in _answers_to_try(answer):
             try:
                 found = super()._bind_next(segment, guess, types, is_body=is_body)
             except ModelError as error:
@@ -168,22 +170,24 @@ class _DryRun(Segments):
                 is_first_turn = is_body and segment not in self._has_body
                 self._has_body.update([segment] if is_body else [])
                 is_sure = is_first_turn or (segment.follows.kind == "values" and segment.follows.op_type == "If")
-                return self._made(cast("BoundSegment", found), is_certain=segment in self._certain and is_sure)
+                return self._with_made_up_results(
+                    cast("BoundSegment", found), is_certain=segment in self._certain and is_sure
+                )
         try:
             raise problem
         finally:
             del problem  # its traceback has this frame: a cycle
 
-    def _made(self, segment: BoundSegment, *, is_certain: bool) -> BoundSegment:
+    def _with_made_up_results(self, segment: BoundSegment, *, is_certain: bool) -> BoundSegment:
         """Return a segment that makes up its results."""
-        stand = cast("_Stand", segment.executor)
+        stand = cast("_MadeUpExecutor", segment.executor)
         stand.make = self._maker.results
         if is_certain:
             self._certain.add(segment)
             stand.visited.certain[stand.shapes] = None
         return segment
 
-    def _decided(
+    def _following_segment(
         self, segment: BoundSegment, decided: Mapping[str, Array], symbols: tuple[int, ...], values: Mapping[str, Any]
     ) -> BoundSegment:
         follows = segment.follows
@@ -193,7 +197,7 @@ class _DryRun(Segments):
             decided = {name: np.full_like(value, turn % 2 == 0) for name, value in decided.items()}
         elif follows.can_wait and turn % 4 == 3:
             return cast("BoundSegment", self._on_host(segment, symbols, values))
-        return super()._decided(segment, decided, symbols, values)
+        return super()._following_segment(segment, decided, symbols, values)
 
     def _evaluate(self, node: Node, inputs: Sequence[Any], opset: int) -> Sequence[Any]:
         """Evaluate a node on made-up values, or on other lists of sizes and places if it does not take those.
@@ -215,7 +219,7 @@ class _DryRun(Segments):
                     inputs[place][...] = each
             return found
         try:
-            raise problem or _Enough
+            raise problem or _EnoughSegments
         finally:
             del problem
 
@@ -246,11 +250,11 @@ class _Maker:
         """Return made-up results of a segment."""
         self._count += 1
         if self._count > LONGEST:
-            raise _Enough
+            raise _EnoughSegments
         return [self.made(each) for each in types]
 
 
-class _Stand:
+class _MadeUpExecutor:
     """Stands for the executor of a segment."""
 
     arena_size = 0
@@ -269,7 +273,7 @@ class _Stand:
         return self.make([port.type for port in self.outputs])
 
 
-def _guesses(answer: Answer) -> Iterator[Answer]:
+def _answers_to_try(answer: Answer) -> Iterator[Answer]:
     """Yield an answer, and, if it is of made-up values, others that may fit the network better."""
     lists = {name: value for name, value in answer.values.items() if _is_list(value)}
     for each in islice(_combined([*lists.values()]), MOST_GUESSES):

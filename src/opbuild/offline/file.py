@@ -218,7 +218,7 @@ def write_offline(
         *(Section(PROGRAM, i, [tables(record)]) for i, record in enumerate(records)),
         *more,
         Section(LIBRARY, 0, [library]),
-        Section(WEIGHTS, 0, _watched([array.data for array in weights.parts], watch)),
+        Section(WEIGHTS, 0, _reported_parts([array.data for array in weights.parts], watch)),
     ]
     write_container(path, sections, trust)
 
@@ -362,7 +362,7 @@ def _is_whole(library: bytes) -> bool:
     return all(kind != _LOADED or offset + nbytes <= len(library) for kind, offset, nbytes in segments)
 
 
-def _watched(parts: Sequence[memoryview], watch: Watch) -> Iterator[memoryview]:
+def _reported_parts(parts: Sequence[memoryview], watch: Watch) -> Iterator[memoryview]:
     """Yield parts, and tell how many of their bytes are done."""
     done, total = 0, sum(part.nbytes for part in parts)
     for part in parts:

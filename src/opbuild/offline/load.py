@@ -12,7 +12,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, ModelError, ShapeError, TargetError
 from opbuild.files.trust import make_trust, parse_json
-from opbuild.frontend.models.declaration import Declaration, Declared
+from opbuild.frontend.models.declaration import Declaration, Declared, declared_from_json
 from opbuild.frontend.models.sizes import Sizes, make_sizes
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE, desc_from_text
@@ -36,7 +36,7 @@ from opbuild.runtime.executor import Arena, Executor, load_code
 from opbuild.runtime.network import Network
 from opbuild.runtime.record_json import from_json
 from opbuild.runtime.reports import make_report, stored_report
-from opbuild.target.host import compared, runs_here
+from opbuild.target.host import compared, host_problem
 from opbuild.target.machine import Machine
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ class RangeBinder:
         with file.sound():
             content = parse_json(offline.container.section(GRAPH).tobytes())
             self._sources = str(content["sources"])
-            inputs, outputs = (tuple(_declared(*each) for each in content[side]) for side in ("inputs", "outputs"))
+            inputs, outputs = (
+                tuple(declared_from_json(*each) for each in content[side]) for side in ("inputs", "outputs")
+            )
             names = tuple(each.name for each in outputs)
             if (tuple(each[:2] for each in inputs), names) != (offline.inputs, offline.outputs):
                 raise ValueError("its network has other inputs or outputs")
@@ -67,7 +69,7 @@ class RangeBinder:
             segments = {
                 (str(digest), own): _Programs(file, own, programs)
                 for digest, inputs_of, programs in content["segments"]
-                for own in (tuple(_declared(*each) for each in inputs_of),)
+                for own in (tuple(declared_from_json(*each) for each in inputs_of),)
             }
             file.kernels.add({desc_from_text(desc): str(name) for desc, name in content["kernels"]}, modules)
             model = _Model(str(content["model"]), Declaration(offline.name, inputs, outputs, ()))
@@ -169,7 +171,7 @@ class _Programs:
         if bound is None:
             names = [each.name or "numbers" for each in self._inputs]
             return Unserved(
-                f"{str(file.offline.container.path)!r} has no program for {_shown(names, shapes)}",
+                f"{str(file.offline.container.path)!r} has no program for {_shapes_text(names, shapes)}",
                 "build it again with this size among the ranges' ends, or with fixed shapes",
             )
         return Binding(bound, self._report(bound.record, clock))
@@ -221,15 +223,11 @@ class _Model(NamedTuple):
         return {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
 
 
-def _declared(name: Any, dtype: Any, shape: Any) -> Declared:
-    return Declared(str(name), str(dtype), None if shape is None else tuple(map(int, shape)))
-
-
 def _shapes(parts: Any) -> Shapes | None:
     return None if parts is None else tuple(tuple(map(int, shape)) for shape in parts)
 
 
-def _shown(names: Sequence[str], shapes: Shapes) -> str:
+def _shapes_text(names: Sequence[str], shapes: Shapes) -> str:
     return ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in zip(names, shapes, strict=True))
 
 
@@ -276,7 +274,7 @@ def load(
 def open_offline(path: Path, config: Config, *, verify: bool = True) -> tuple[Network, str]:
     """Load an offline model as ``load`` does; return it with the shapes that it serves, as text."""
     model = read_offline(path, verify=verify, trust=make_trust(config), copies=config.copy_weights)
-    problem = runs_here(model.level)
+    problem = host_problem(model.level)
     if problem:
         raise TargetError(
             f"{str(path)!r} cannot run here: {problem}",
@@ -348,4 +346,4 @@ class _Loaded:
         return " or ".join([*shown, *([f"{more} more"] if more else [])])
 
     def _text(self, shapes: Shapes) -> str:
-        return _shown([name for name, _ in self._model.inputs], shapes)
+        return _shapes_text([name for name, _ in self._model.inputs], shapes)

@@ -86,12 +86,14 @@ def operators(name: str | Sequence[str] | None = None) -> tuple[OperatorSupport,
         OptionError: If there is no operator of that name.
     """
     wanted = (name,) if isinstance(name, str) else name
-    found = _known() if wanted is None else dict.fromkeys(each for one in wanted for each in _named(one))
+    found = (
+        _operators_with_examples() if wanted is None else dict.fromkeys(each for one in wanted for each in _named(one))
+    )
     return tuple(record for each in found for record in _records(each))
 
 
 @cache
-def _known() -> Sequence[str]:
+def _operators_with_examples() -> Sequence[str]:
     """Return the operators of which there are examples."""
     from opbuild.frontend.operator_examples import operator_types
     from opbuild.frontend.rewritten import LEARNED, MICROSOFT
@@ -101,7 +103,7 @@ def _known() -> Sequence[str]:
 
 def _named(name: str) -> Sequence[str]:
     """Return the operators of a name, or of a type in all domains."""
-    known = _known()
+    known = _operators_with_examples()
     found = [each for each in known if name in (each, each.rpartition(".")[2])]
     if not found:
         hint = f"{nearest(name, known)}'opbuild operators' lists all {len(known)}"

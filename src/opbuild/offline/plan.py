@@ -205,7 +205,7 @@ def _sizes(source: ModelSource, input_shapes: ShapeMap, ranges: RangeMap) -> Siz
     """Return the ranges of all inputs."""
     _check_ranks(source, ranges)
     fixed = {name: shape for name, shape in input_shapes.items() if name not in ranges}
-    least = {name: [_least(extent) for extent in shape] for name, shape in ranges.items()}
+    least = {name: [_least_extent(extent) for extent in shape] for name, shape in ranges.items()}
     _, shapes = inputs_of(source.declaration, {**fixed, **least})
     if shapes is None:
         name = next(
@@ -230,7 +230,7 @@ def _check_ranks(source: ModelSource, ranges: Mapping[str, Sequence[int | tuple[
             )
 
 
-def _least(extent: int | tuple[int, int]) -> int:
+def _least_extent(extent: int | tuple[int, int]) -> int:
     return max(extent, 1) if isinstance(extent, int) else extent[0]
 
 
@@ -350,10 +350,10 @@ def check(
         plan = plan_file(model, Session(setup), input_shapes=input_shapes, variants=variants, ranges=ranges)
         remarked.update((name, _checked(each)) for name, each in plan.needed.host.items())
     except UnsupportedOperatorError as error:
-        blamed = next((node for node in nodes if node.name == error.node), None)
-        if blamed is None:
+        faulty = next((node for node in nodes if node.name == error.node), None)
+        if faulty is None:
             raise
-        remarked[blamed.name] = blamed._replace(fits=False, remark=error.message)
+        remarked[faulty.name] = faulty._replace(fits=False, remark=error.message)
     own = {node.name for node in nodes}
     checked = [remarked.get(node.name, node) for node in nodes]
     return CheckedModel(model.stem, (*checked, *(node for name, node in remarked.items() if name not in own)))

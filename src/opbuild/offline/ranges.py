@@ -138,11 +138,11 @@ class Search:
             others: Further sizes, for which there are to be programs.
         """
         segment = FileSegment(source.digest or "", source.declaration.inputs, [])
-        self._until_quiet(segment, source, sizes, QUIET)
-        self._until_quiet(segment, source, others, SERVED, only_programs=True)
+        self._look_at_sizes(segment, source, sizes, QUIET)
+        self._look_at_sizes(segment, source, others, SERVED, only_programs=True)
         return segment
 
-    def _until_quiet(
+    def _look_at_sizes(
         self, segment: FileSegment, source: Source, sizes: Iterable[Shapes], most: int, *, only_programs: bool = False
     ) -> None:
         """Look at sizes until so many in a row need nothing more."""

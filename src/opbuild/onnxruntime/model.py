@@ -44,7 +44,7 @@ _PLACE_OF_DATA = b"location"
 
 
 class Model(NamedTuple):
-    """A session's model: one version of it, what it says of itself, and the network that runs it."""
+    """A session's model: one version of it, its metadata, and the network that runs it."""
 
     declared: DeclaredModel
     network: Network

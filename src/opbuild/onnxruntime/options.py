@@ -76,7 +76,7 @@ class _Checked:
 
 
 class SessionOptions(_Checked):
-    """The options of a session. A reference page says what becomes of each: docs/reference/onnxruntime.md."""
+    """The options of a session. A reference page has the effect of each: docs/reference/onnxruntime.md."""
 
     enable_cpu_mem_arena: bool = True
     enable_mem_pattern: bool = True

@@ -128,7 +128,7 @@ def gather(
     layers = []
     for number, (call, run, share, gflops, memory) in enumerate(rows, 1):
         operator = operators.get(call.kernel)
-        status, reason, build = _fate(call, operator)
+        status, reason, build = _outcome(call, operator)
         of_peak = gflops / peak if peak and gflops else None
         layers.append(Layer(number, call, status, reason, build, run, share, gflops, of_peak, memory))
     kernels = [
@@ -153,7 +153,7 @@ def memory_of(runner: Executor) -> list[int]:
     return list(accumulate(change))[:-1]
 
 
-def _fate(call: NetworkCall, operator: OperatorReport | None) -> tuple[str, str, float | None]:
+def _outcome(call: NetworkCall, operator: OperatorReport | None) -> tuple[str, str, float | None]:
     if call.is_host:
         return "host", "a copy between devices" if call.family == DEVICE_COPY else "no kernel for it", None
     if operator is None:

@@ -103,12 +103,12 @@ class LoadedKernels:
         if known is None or known[0] != wanted:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            kernel = self._best(each, wanted, dims)
+            kernel = self._closest_kernel(each, wanted, dims)
             found = None if kernel is None else ChosenKernel(kernel, self._work(kernel.desc, dims))
             known = self._known[key] = wanted, found
         return known[1]
 
-    def _best(self, each: Decided, wanted: Any, dims: Dims) -> LoadedKernel | None:
+    def _closest_kernel(self, each: Decided, wanted: Any, dims: Dims) -> LoadedKernel | None:
         exact = self._kernels.get(each.desc.canonical())
         if exact is not None and exact.desc.variant == wanted and exact.desc.problem(dims) is None:
             return exact

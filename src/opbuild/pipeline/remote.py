@@ -23,7 +23,7 @@ from opbuild.store.claims import Flights
 from opbuild.store.remote.address import Address, parse_address
 from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.networks import RemoteNetworks, TieredNetworks, stored_weights
-from opbuild.store.remote.objects import BANK, CLAIMS, Objects
+from opbuild.store.remote.objects import CLAIMS, TUNING_DATABASE, Objects
 from opbuild.store.remote.operators import RemoteStore, mend_group, write_group
 from opbuild.store.remote.service import Service, described
 from opbuild.store.remote.uploads import UPLOAD_SECONDS, Uploads
@@ -45,7 +45,7 @@ def open_remote(name: str, url: str, setup: Setup) -> Remote:
     """
     address = parse_address(name, url)
     writes, service = setup.config.remote_mode == "write", service_at(url.strip())
-    if writes and not address.is_written and service.is_first_told("read-only"):
+    if writes and not address.is_written and service.is_first_time("read-only"):
         text = f"the remote store {address.url} is only read: nothing can be written there"
         setup.observer(Warned(text, not_sent=1))
     return Remote(
@@ -156,15 +156,17 @@ class Remote:
         return RemoteNetworks(self.objects)
 
     @lazy_property
-    def bank(self) -> SharedTuningDatabase:
+    def tuning_database(self) -> SharedTuningDatabase:
         """The tuning database of the remote store; few have one."""
         from opbuild.store.tuning_database import SharedTuningDatabase
 
-        return SharedTuningDatabase(self.objects, BANK, self.trust)
+        return SharedTuningDatabase(self.objects, TUNING_DATABASE, self.trust)
 
-    def take_bank(self, path: Path) -> None:
+    def take_tuning_records(self, path: Path) -> None:
         """Add the tuning records of others to the database in a file, once in a process."""
-        if self.service.is_first_told(f"bank {path}") and isinstance(found := self.bank.take(path), Reason):
+        if self.service.is_first_time(f"tuning database {path}") and isinstance(
+            found := self.tuning_database.take(path), Reason
+        ):
             self.tell(f"the remote tuning database {self.service.address.url} is not used: {described(found)}")
 
     @lazy_property
@@ -195,9 +197,9 @@ class Remote:
                 own = stored_weights(weights, network)  # without sound ones it is put together again, and comes then
                 return None if own is None else RemoteNetworks(sent).publish(key, network, own)
 
-            if self.writes and self.service.is_first_told(f"network {key.stem}"):
+            if self.writes and self.service.is_first_time(f"network {key.stem}"):
                 found(network)
-                self._later(send)
+                self._write_in_background(send)
 
         known = check if self.checks else None
         return TieredNetworks(networks, weights, self.networks, self.offer_network, filled, turns, known)
@@ -224,28 +226,28 @@ class Remote:
 
     def check_operator(self, entry: Entry) -> None:
         """Write one's own operator in the background, unless it is there and sound."""
-        if self.writes and self.service.is_first_told(f"operator {entry.name}"):
-            self._later(lambda sent: RemoteStore(sent).publish(entry))
+        if self.writes and self.service.is_first_time(f"operator {entry.name}"):
+            self._write_in_background(lambda sent: RemoteStore(sent).publish(entry))
 
     def check_group(self, entries: Sequence[Entry]) -> None:
         """Write the group of all operators of a network in the background, if it is there and damaged."""
-        self._later(lambda sent: mend_group(sent, entries))
+        self._write_in_background(lambda sent: mend_group(sent, entries))
 
     def offer_operator(self, entry: Entry) -> None:
         """Write an operator in the background, unless nothing is written."""
         if self.writes:
-            self._later(lambda sent: RemoteStore(sent).publish(entry))
+            self._write_in_background(lambda sent: RemoteStore(sent).publish(entry))
             self.operators.built(entry)
 
     def _offer_group(self, name: str, entries: Sequence[Entry], claim: Claim | None) -> None:
         """Write operators that a network needs as one object, in the background."""
-        self._later(lambda sent: write_group(sent, name, entries, claim))
+        self._write_in_background(lambda sent: write_group(sent, name, entries, claim))
 
     def offer_network(self, key: NetworkKey, network: StoredNetwork, weights: Mapping[str, Bytes]) -> None:
         """Write a network in the background, unless nothing is written."""
-        self._later(lambda sent: RemoteNetworks(sent).publish(key, network, weights))
+        self._write_in_background(lambda sent: RemoteNetworks(sent).publish(key, network, weights))
 
-    def _later(self, write: Callable[[Objects], Reason | str | None]) -> None:
+    def _write_in_background(self, write: Callable[[Objects], Reason | str | None]) -> None:
         """Write something in the background, after earlier writes, unless nothing is written."""
 
         def written() -> str | None:

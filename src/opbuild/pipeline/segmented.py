@@ -164,7 +164,7 @@ class Segments:
             if follows.kind == "values":
                 decided = follows.deciding(values)
                 values = {name: values[value] for name, value in follows.live.items()}
-                segment = self._decided(segment, decided, symbols, values)
+                segment = self._following_segment(segment, decided, symbols, values)
                 continue
             if follows.kind == "data":
                 self._evaluate_nodes(follows, values)
@@ -175,11 +175,11 @@ class Segments:
                 return [values[name] for name in follows.results]
             key = (follows.state, _signatures(follows, values), symbols)
             types = partial(_types, values, follows.made, symbols)
-            segment = self._known(key) or _served(self._next(segment, key, types, values))
+            segment = self._known(key) or _require_served(self._next(segment, key, types, values))
 
     # What a graph break waits for
 
-    def _decided(
+    def _following_segment(
         self, segment: BoundSegment, decided: Mapping[str, Array], symbols: tuple[int, ...], values: Mapping[str, Any]
     ) -> BoundSegment:
         """Return the segment behind one that some values decide."""
@@ -195,7 +195,7 @@ class Segments:
                 return on_host
         found = self._next(segment, (*around, shown), lambda: Answer(decided, symbols=symbols), values)
         if isinstance(found, Unserved):
-            return _served(self._on_host(segment, symbols, values) if can_wait else found)
+            return _require_served(self._on_host(segment, symbols, values) if can_wait else found)
         if found.by_numbers and found.follows.kind != "end":
             return found
         with self._lock:
@@ -236,7 +236,7 @@ class Segments:
             given = {**dict(zip(names, inputs, strict=True)), **outer}
             key = (state, tuple([_signature(value) for value in inputs]), around, symbols)
             types = partial(_types, given, tuple(given), symbols)
-            first = self._known(key) or _served(self._next(segment, key, types, given, is_body=True))
+            first = self._known(key) or _require_served(self._next(segment, key, types, given, is_body=True))
             return first, given
 
         def turn(inputs: Sequence[Any]) -> list[Any]:
@@ -363,7 +363,7 @@ class SegmentedNetwork:
     @property
     def arena_size(self) -> int:
         """Bytes of the memory for the temporaries of its largest segment."""
-        return max(each.report.arena for each in self._met)
+        return max(each.report.arena for each in self._bound_segments)
 
     @property
     def blocks(self) -> Blocks[Arena]:
@@ -373,15 +373,15 @@ class SegmentedNetwork:
     @property
     def runners(self) -> tuple[Executor, ...]:
         """The executors of the segments that were met."""
-        return tuple(each.executor for each in self._met)
+        return tuple(each.executor for each in self._bound_segments)
 
     @property
     def report(self) -> Report:
         """The report of the builds of all segments that were met."""
-        return merged(self._met)
+        return merged(self._bound_segments)
 
     @property
-    def _met(self) -> list[BoundSegment]:
+    def _bound_segments(self) -> list[BoundSegment]:
         return [self._first, *self._segments.known]
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
@@ -393,7 +393,7 @@ class SegmentedNetwork:
         """
         values = dict(zip(self._inputs, inputs, strict=True))
         taken = {id(each) for value in inputs for each in _arrays(value)}
-        results = [_fresh(value, taken) for value in self._segments.run(self._first, values)]
+        results = [_own_copy(value, taken) for value in self._segments.run(self._first, values)]
         if len(results) != len(self._results):
             raise BuildError(f"a segment of the network ends with {len(results)} results, not {len(self._results)}",
                              "remove its cache folder and build it again")  # fmt: skip
@@ -427,7 +427,7 @@ def merged(segments: Sequence[BoundSegment]) -> Report:
     )
 
 
-def _served(found: BoundSegment | Unserved) -> BoundSegment:
+def _require_served(found: BoundSegment | Unserved) -> BoundSegment:
     """Return a segment."""
     if isinstance(found, Unserved):
         raise ShapeError(*found)
@@ -462,10 +462,10 @@ def _evaluated(node: Node, evaluate: Callable[[], Sequence[Any]]) -> list[Any]:
         raise RunError(f"{where} failed on the host: {error!r}", "check the values that it reads") from error
 
 
-def _fresh(value: Any, taken: set[int]) -> Any:
+def _own_copy(value: Any, taken: set[int]) -> Any:
     """Return a result, copied if it may be memory of the caller's or of another result; ``taken`` grows by it."""
     if isinstance(value, list):
-        return list(value) if value and isinstance(value[0], dict) else [_fresh(each, taken) for each in value]
+        return list(value) if value and isinstance(value[0], dict) else [_own_copy(each, taken) for each in value]
     if isinstance(value, np.ndarray):
         own = owns_memory(value) and value.flags.writeable and id(value) not in taken
         value = value if own else value.copy()

@@ -15,7 +15,7 @@ from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace
 from opbuild.store.machine_class import shipped_database
-from opbuild.target.host import compared, host_level, runs_here
+from opbuild.target.host import compared, host_level, host_problem
 from opbuild.target.level import BuildTarget, DeviceTarget, Level, Target
 from opbuild.text.plural import counted
 
@@ -38,9 +38,9 @@ class Setup:
         debug: Which operators are debugged, and how.
         trust: Whose files are believed.
         given_compiler: Makes the operators; None: the usual one.
-        asked: The level that was asked for, where ``level`` is a lower one that serves instead.
+        requested: The level that was requested, where ``level`` is a lower one that serves instead.
         executor: Compiles instead of this host; None: this host alone.
-        uses_bank: Whether what tuning found decides about variants.
+        uses_tuning_database: Whether what tuning found decides about variants.
         device: What runs all that it has kernels for; None: the CPU runs all.
     """
 
@@ -51,9 +51,9 @@ class Setup:
     debug: Debug = NO_DEBUG
     trust: Trust = PRIVATE
     given_compiler: Compiler | None = None
-    asked: Level | None = None
+    requested: Level | None = None
     executor: Executor | None = None
-    uses_bank: bool = True
+    uses_tuning_database: bool = True
     device: Target | None = None
 
     @lazy_property
@@ -84,20 +84,22 @@ class Setup:
 
     @property
     def starts_stored(self) -> bool:
-        """Whether a network is started from its stored image if there is one."""
+        """Whether a network is started from the store if it is there."""
         return self.stores_networks and not self.config.forces
 
     @property
-    def has_bank(self) -> bool:
+    def has_tuning_database(self) -> bool:
         """Whether there is a tuning database, and it decides."""
-        shipped = self.uses_bank and self.config.uses_shipped_bank and shipped_database(self.level.name).is_file()
-        return shipped or self.has_own_bank
+        shipped = (
+            self.uses_tuning_database and self.config.uses_shipped_bank and shipped_database(self.level.name).is_file()
+        )
+        return shipped or self.has_own_tuning_database
 
     @property
-    def has_own_bank(self) -> bool:
+    def has_own_tuning_database(self) -> bool:
         """Whether there is one of the user's; a path that cannot be one is none."""
         with suppress(OSError):
-            return self.uses_bank and self.config.tune_bank.is_file()
+            return self.uses_tuning_database and self.config.tune_bank.is_file()
         return False
 
     @property
@@ -121,8 +123,8 @@ class Setup:
 
     @property
     def level_text(self) -> str:
-        """The level, and if it is lower than the one that was asked for, that one and why it does not serve."""
-        return compared(self.target, self.asked or self.level, self.why_not_compiled if self.asked else "")
+        """The level, and if it is lower than the one that was requested, that one and why it does not serve."""
+        return compared(self.target, self.requested or self.level, self.why_not_compiled if self.requested else "")
 
     def level_text_with(self, borrowed: int) -> str:
         """Return the same for a network of whose operators so many are lower levels'."""
@@ -143,13 +145,18 @@ class Setup:
         """Return the setups whose code may serve instead, none if code can be made: untuned, and of lower levels."""
         if not self.config.uses_cache or self.config.forces or self.debug.active or not self.why_not_compiled:
             return []
-        setups = [replace(self, uses_bank=False)] if self.has_bank else []
+        setups = [replace(self, uses_tuning_database=False)] if self.has_tuning_database else []
         for level in self.level.lower():
             config, trust = trusted(replace(self.config, soc_version=level.name))
             if config.uses_cache:
                 setups.append(
                     replace(
-                        self, config=config, level=level, trust=trust, asked=self.asked or self.level, uses_bank=False
+                        self,
+                        config=config,
+                        level=level,
+                        trust=trust,
+                        requested=self.requested or self.level,
+                        uses_tuning_database=False,
                     )
                 )
         return setups
@@ -185,7 +192,7 @@ def set_up(
     """
     chosen = host_level() if target is None else _named(target) if isinstance(target, str) else target
     level, device = chosen.level, chosen.device if isinstance(chosen, DeviceTarget) else None
-    if (problem := runs_here(level)) and not runs_elsewhere:
+    if (problem := host_problem(level)) and not runs_elsewhere:
         message = f"code for {level} cannot run here: {problem}"
         raise TargetError(message, "leave the target out to build for this machine")
     if config.optypelist_for_implmode:
@@ -193,7 +200,7 @@ def set_up(
 
         check_types(config.optypelist_for_implmode)
     debug = make_debug(config.op_debug_level, config.op_debug_config, config.debug_dir, config.debug_folder)
-    config = _placed(config) if debug.caching else replace(config, op_compiler_cache_mode="disable")
+    config = _with_absolute_cache(config) if debug.caching else replace(config, op_compiler_cache_mode="disable")
     config = replace(config, soc_version=level.name)
     if debug.active and debug.folder.resolve() == config.kernel_meta.resolve():
         raise OptionError(f"debug_dir is {str(debug.folder)!r}, a folder of the cache", "choose another folder")
@@ -231,7 +238,7 @@ def _joined(config: Config, observer: Observer) -> tuple[Config, Observer]:
     return config, observer
 
 
-def _placed(config: Config) -> Config:
+def _with_absolute_cache(config: Config) -> Config:
     """Return settings whose cache stays where it is now, wherever the process goes; without one if that is nowhere."""
     try:
         directory = config.op_compiler_cache_dir and Path(os.path.abspath(config.op_compiler_cache_dir))

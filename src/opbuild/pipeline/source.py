@@ -243,7 +243,7 @@ class Walk:
         Raises:
             BuildError: If it does not end as it did when it was bound.
         """
-        self._found = self._found or self._walked(clock)
+        self._found = self._found or self._walk_segment(clock)
         if self._found is None:
             raise BuildError(
                 f"what comes after a segment of {self._segment.declaration.name} is not what was stored with it",
@@ -251,7 +251,7 @@ class Walk:
             )
         return self._found
 
-    def _walked(self, clock: Clock) -> Walked | None:
+    def _walk_segment(self, clock: Clock) -> Walked | None:
         from opbuild.pipeline.symbolic_lowering import symbolic_first, symbolic_shapes  # stored starts need neither
 
         symbolic = symbolic_shapes(self._segment.declaration.shapes, self._shapes).shapes

@@ -42,17 +42,17 @@ def optimize_graph(graph: Graph, *, float32: bool = False) -> Graph:
 def lower_tuned(graph: Graph, setup: Setup, opened: SymbolicShapes | None = None) -> Program:
     """Return a graph lowered for a build, its variants those that tuning found where it found any."""
     options = lowering_options(setup.config, CPU if setup.device is None else setup.device.device)
-    if setup.has_bank:
+    if setup.has_tuning_database:
         from opbuild.pipeline.tuned_lowering import lower_with_records  # most builds have no database
 
-        return _placed(lower_with_records(graph, setup, options, opened), setup)
+        return _place_on_device(lower_with_records(graph, setup, options, opened), setup)
     asked = Tuned(NoTuning())
     options = replace(options, chooser=asked)
     program = lower(graph, setup.level, options) if opened is None else opened.lower(graph, setup.level, options)
-    return _placed(replace(program, answers=asked.answers()), setup)
+    return _place_on_device(replace(program, answers=asked.answers()), setup)
 
 
-def _placed(program: Program, setup: Setup) -> Program:
+def _place_on_device(program: Program, setup: Setup) -> Program:
     """Return a program whose calls are on the device of a build where that has kernels for them."""
     if setup.device is None:
         return program

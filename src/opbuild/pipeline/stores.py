@@ -181,8 +181,8 @@ class Stores:
     def networks(self) -> BuildNetworks:
         """The networks that are stored whole; their keys say tuning's choices, here or elsewhere."""
         config = self._config
-        if config.tune_bank_path.strip() and self.setup.uses_bank and self.remote is not None:
-            self.remote.take_bank(config.tune_bank)
+        if config.tune_bank_path.strip() and self.setup.uses_tuning_database and self.remote is not None:
+            self.remote.take_tuning_records(config.tune_bank)
         return BuildNetworks(
             self.setup, self._stored_networks, None if self._like is None else self._like.networks.blocks
         )
@@ -400,23 +400,23 @@ class BuildNetworks:
         self._note_chosen(key, digest_of(answers))
         return started
 
-    def _started(self, image: LoadedNetwork | Reason, clock: Clock) -> Binding | str:
-        if isinstance(image, Reason):
-            return str(image)
+    def _started(self, found: LoadedNetwork | Reason, clock: Clock) -> Binding | str:
+        if isinstance(found, Reason):
+            return str(found)
         try:
-            executor = self.run(image.record, image.library, image.constants)
-            return Binding(executor, stored_report(image.record, clock, self._setup.level_text))
+            executor = self.run(found.record, found.library, found.constants)
+            return Binding(executor, stored_report(found.record, clock, self._setup.level_text))
         except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
             return f"it cannot be started: {error}"
 
     def stored(self, key: NetworkKey, clock: Clock) -> Report | None:
         """Return the report of a network that is stored, without loading its code; None if none is."""
         own = self.own(key) if self._setup.starts_stored else None
-        image = None if own is None else self._store.load(own)
-        if image is None or isinstance(image, Reason):
+        found = None if own is None else self._store.load(own)
+        if found is None or isinstance(found, Reason):
             return None
         try:
-            return stored_report(image.record, clock, self._setup.level_text)
+            return stored_report(found.record, clock, self._setup.level_text)
         except (ValueError, LookupError, TypeError):
             return None
 
@@ -499,15 +499,15 @@ class BuildNetworks:
             then()
 
         self._note_chosen(key, digest_of(network.answers))
-        self._behind(own, packer, save, message)
+        self._write_in_background(own, packer, save, message)
         return True
 
-    def _behind(self, key: NetworkKey, packer: Packer, save: Callable[[], None], message: str) -> None:
+    def _write_in_background(self, key: NetworkKey, packer: Packer, save: Callable[[], None], message: str) -> None:
         """Store the waiting weights, and do the next step, in the background; tell failures."""
         folder = self._setup.config.network_meta
         was_there = _is_there(folder)
 
-        def where_it_was(work: Callable[[], object]) -> Callable[[], None]:
+        def unless_removed(work: Callable[[], object]) -> Callable[[], None]:
             def done() -> None:
                 try:
                     if _is_there(folder) or not was_there:  # else somebody has removed it, and it is not to come back
@@ -518,9 +518,9 @@ class BuildNetworks:
             return done
 
         if packer.is_worth_waiting:
-            BACKGROUND_WRITER.add(WriteJob(key.stem, map(where_it_was, packer.tasks()), where_it_was(save)))
+            BACKGROUND_WRITER.add(WriteJob(key.stem, map(unless_removed, packer.tasks()), unless_removed(save)))
         else:
-            where_it_was(save)()
+            unless_removed(save)()
 
     def own(self, key: NetworkKey, elsewhere: Iterable[Answers] = ()) -> NetworkKey | None:
         """Return the key of a network as tuning chooses its variants here; None if that is known once it is lowered.
@@ -530,7 +530,7 @@ class BuildNetworks:
             elsewhere: By which answers others have made it.
         """
         own = self._at_level(key)
-        if not self._setup.has_bank:
+        if not self._setup.has_tuning_database:
             return own
         chosen = chosen_answers(self._chosen, own.stem, self._decides)
         if chosen is None:
@@ -565,7 +565,7 @@ class BuildNetworks:
 
     def _note_chosen(self, key: NetworkKey, digest: str) -> None:
         """Remember how tuning chooses a network's variants, so that the next start need not ask for it."""
-        if self._setup.has_bank:
+        if self._setup.has_tuning_database:
             note_chosen(self._chosen, self._at_level(key).stem, self._decides, digest)
 
     @lazy_property

@@ -3,7 +3,7 @@
 A record counts for its level, machine class and number of threads, and while its family's sources are what they were,
 or define the kernels that were measured as they did. The pack tells that, or what is remembered of operators
 (``store.hints``); of what neither knows it is found out in a compile worker once a build has use for the record.
-It says that a variant beats the family's own for one question. For a question in the same bucket it counts where the
+It says that a variant beats the family's own for one query. For a query in the same bucket it counts where the
 family's own answer is the same: then a claim about two variants is carried over, not a variant alone.
 """
 
@@ -51,8 +51,8 @@ class ApplicableRecords:
         shipped: Those that the release brings, which count where the others know nothing.
 
     Attributes:
-        stale: The records that were of use but for other sources, by question.
-        open: The records that answered, of which it is to be found out whether they count, by question.
+        stale: The records that were of use but for other sources, by query.
+        open: The records that answered, of which it is to be found out whether they count, by query.
     """
 
     def __init__(
@@ -68,29 +68,27 @@ class ApplicableRecords:
         self.open: dict[TuningQuery, TuningRecord] = {}
 
     @lazy_property
-    def _near(self) -> dict[TuningQuery, list[TuningRecord]]:
+    def _by_bucket(self) -> dict[TuningQuery, list[TuningRecord]]:
         """The records of each bucket; a network that is stored whole starts without."""
         found: defaultdict[TuningQuery, list[TuningRecord]] = defaultdict(list)
-        for question, record in chain(self._records.items(), self._shipped.items()):
-            found[bucket(question)].append(record)
+        for query, record in chain(self._records.items(), self._shipped.items()):
+            found[bucket(query)].append(record)
         return found
 
-    def answers(self, question: TuningQuery, default: Variant | None) -> Iterator[TunedVariant]:
+    def answers(self, query: TuningQuery, default: Variant | None) -> Iterator[TunedVariant]:
         """Return the answers that records give to a query: its own, else of those in its bucket the nearest."""
-        self.open.pop(question, None)
-        own = [each[question] for each in (self._records, self._shipped) if question in each]
+        self.open.pop(query, None)
+        own = [each[query] for each in (self._records, self._shipped) if query in each]
         for record in own:
             if self._may_answer(record, default):
-                yield self._answer(question, record, "" if record.choice == default else "tuned")
+                yield self._answer(query, record, "" if record.choice == default else "tuned")
             elif not self._is_replaced(record):
-                self.stale[question] = record
-        near = sorted(
-            self._near.get(bucket(question), ()), key=lambda each: (_distance(each, question), each.arguments)
-        )
+                self.stale[query] = record
+        near = sorted(self._by_bucket.get(bucket(query), ()), key=lambda each: (_distance(each, query), each.arguments))
         for record in near:
             if record not in own and record.is_tuned and self._may_answer(record, default):
-                yield self._answer(question, record, "bucket: tuned at other sizes")
-        self.open.pop(question, None)
+                yield self._answer(query, record, "bucket: tuned at other sizes")
+        self.open.pop(query, None)
 
     def comes_to(self, answers: Answers, *, with_pack: bool) -> bool:
         """Return whether each query of a network would be answered as it was, so that it is the one asked for.
@@ -109,12 +107,12 @@ class ApplicableRecords:
 
     def settle(self, found: Mapping[TuningQuery, bool]) -> None:
         """Take note of findings on records that answered; one that answered several may count for one."""
-        for question, counts in found.items():
-            record = id(self.open.pop(question))
+        for query, counts in found.items():
+            record = id(self.open.pop(query))
             self._found[record] = counts or bool(self._found[record])
 
     def _choice(self, asked: Answered, *, with_pack: bool) -> Variant | None:
-        passed = [said for said in asked.passed if with_pack or not said[1]]
+        passed = [each for each in asked.passed if with_pack or not each[1]]
         answers = self.answers(TuningQuery(asked.family, asked.arguments), asked.default)
         return next((each.variant for each in answers if (each.variant, each.is_shipped) not in passed), asked.default)
 
@@ -122,12 +120,12 @@ class ApplicableRecords:
         """Return whether a record may answer; whether it counts may have to be found out yet."""
         return record.default == default and not self._is_replaced(record) and self._counts(record) is not False
 
-    def _answer(self, question: TuningQuery, record: TuningRecord, how: str) -> TunedVariant:
+    def _answer(self, query: TuningQuery, record: TuningRecord, how: str) -> TunedVariant:
         if self._counts(record) is None:
-            self.open[question] = record
+            self.open[query] = record
         else:
-            self.open.pop(question, None)
-        return TunedVariant(record.choice, how and self._said(record, how), self._is_shipped(record))
+            self.open.pop(query, None)
+        return TunedVariant(record.choice, how and self._origin_text(record, how), self._is_shipped(record))
 
     def _counts(self, record: TuningRecord) -> bool | None:
         if id(record) not in self._found:
@@ -142,13 +140,13 @@ class ApplicableRecords:
     def _is_shipped(self, record: TuningRecord) -> bool:
         return self._shipped.get(TuningQuery(record.family, record.arguments)) is record
 
-    def _said(self, record: TuningRecord, how: str) -> str:
+    def _origin_text(self, record: TuningRecord, how: str) -> str:
         return f"{_SHIPPED * self._is_shipped(record)}{how} on {record.machine or record.system} {record.date[:10]}"
 
 
 def applicable_records(setup: Setup) -> ApplicableRecords | None:
     """Return the tuning records for a build; None if none counts, as where there is no tuning database."""
-    records, shipped = applying(_bank(setup)[0], setup), applying(_shipped(setup), setup)
+    records, shipped = applying(_own_database(setup)[0], setup), applying(_shipped(setup), setup)
     return ApplicableRecords(records, partial(is_current, setup=setup), shipped) if records or shipped else None
 
 
@@ -164,8 +162,8 @@ def chosen_answers(made: Iterable[Answers], setup: Setup) -> str | None:
     return next((digest_of(each) for each in made if known.comes_to(each, with_pack=setup.uses_pack)), None)
 
 
-def applying(bank: TuningDatabase, setup: Setup) -> dict[TuningQuery, TuningRecord]:
-    """Return the records of a database for the level, the machine and the threads of a build, by question.
+def applying(database: TuningDatabase, setup: Setup) -> dict[TuningQuery, TuningRecord]:
+    """Return the records of a database for the level, the machine and the threads of a build, by query.
 
     Of several that count for one the one of the nearest class does, of these the latest.
     """
@@ -178,15 +176,15 @@ def applying(bank: TuningDatabase, setup: Setup) -> dict[TuningQuery, TuningReco
             return measured.shares(record.machine, level)
         return 0.0 if record.system == system else None
 
-    mine = (each for each in bank.records if (each.level, each.threads) == (level, threads))
+    mine = (each for each in database.records if (each.level, each.threads) == (level, threads))
     near = [(far, each) for each in mine if (far := distance(each)) is not None]
     near.sort(key=lambda each: -each[0])
     return {TuningQuery(each.family, each.arguments): each for _, each in near}
 
 
-def bucket(question: TuningQuery) -> TuningQuery:
+def bucket(query: TuningQuery) -> TuningQuery:
     """Return the query that stands for all whose numbers have as many binary digits; all else of them is equal."""
-    return TuningQuery(question.family, canonical_json(_rounded(_parsed(question.arguments))))
+    return TuningQuery(query.family, canonical_json(_rounded(_parsed(query.arguments))))
 
 
 @lru_cache(maxsize=1)
@@ -250,10 +248,10 @@ def _emitted(name: str) -> str:
 
 def database_problem(setup: Setup) -> str:
     """Return the reason that the tuning database of a build cannot be read; empty if it can."""
-    return _bank(setup)[1]
+    return _own_database(setup)[1]
 
 
-def _bank(setup: Setup) -> tuple[TuningDatabase, str]:
+def _own_database(setup: Setup) -> tuple[TuningDatabase, str]:
     """Return the database of a build, and why it cannot be read if it cannot."""
     path = setup.config.tune_bank
     try:
@@ -295,9 +293,9 @@ def _rounded(value: Any) -> Any:
     return value.bit_length() if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _distance(record: TuningRecord, question: TuningQuery) -> float:
+def _distance(record: TuningRecord, query: TuningQuery) -> float:
     """Return the distance of the numbers of a record of the same bucket, in powers of two."""
-    pairs = zip(_numbers(_parsed(record.arguments)), _numbers(_parsed(question.arguments)), strict=True)
+    pairs = zip(_numbers(_parsed(record.arguments)), _numbers(_parsed(query.arguments)), strict=True)
     return sum(abs(log2(max(one, 1)) - log2(max(other, 1))) for one, other in pairs)
 
 

@@ -43,22 +43,22 @@ def lower_with_records(graph: Graph, setup: Setup, options: Options, opened: Sym
     from opbuild.lowering.tuned import NoTuning, Tuned  # a network that is built starts without it
 
     pack, withheld = release_pack(setup), list[tuple[TuningQuery, Variant | None]]()
-    bank = applicable_records(setup)
+    records = applicable_records(setup)
     while True:
-        chosen = Tuned(bank or NoTuning(), withheld)
+        chosen = Tuned(records or NoTuning(), withheld)
         program = _lowered(graph, setup.level, replace(options, chooser=chosen), opened)
-        lacking = set[str]() if pack is None else _lacking(program, pack)
+        lacking = set[str]() if pack is None else _lacking_nodes(program, pack)
         found = [
-            (question, each.answer)
-            for question, each in chosen.asked.items()
-            if each.said and each.is_shipped and not each.sites.isdisjoint(lacking)
+            (query, each.answer)
+            for query, each in chosen.queries.items()
+            if each.origin and each.is_shipped and not each.sites.isdisjoint(lacking)
         ]
         if found:
             withheld += found
-        elif bank is None or not bank.open:
+        elif records is None or not records.open:
             return replace(program, tuned=chosen.notes(), answers=chosen.answers())
         else:
-            bank.settle(_found_out(graph, setup, options, opened, bank.open, (chosen.asked, program)))
+            records.settle(_confirmed(graph, setup, options, opened, records.open, (chosen.queries, program)))
 
 
 def _lowered(graph: Graph, level: Level, options: Options, opened: SymbolicShapes | None) -> Program:
@@ -68,10 +68,10 @@ def _lowered(graph: Graph, level: Level, options: Options, opened: SymbolicShape
 
 
 Lowered = tuple[Mapping["TuningQuery", "LoweringQuery"], "Program"]
-"""A lowered network, and what families were asked while it was."""
+"""A lowered network, and the queries of families meanwhile."""
 
 
-def _found_out(
+def _confirmed(
     graph: Graph,
     setup: Setup,
     options: Options,
@@ -82,16 +82,15 @@ def _found_out(
     """Return whether records count that answered queries: whether their kernels are the measured ones."""
     from opbuild.lowering.tuned import FixedAnswers, Tuned, kernels_of
 
-    tables = Tuned(FixedAnswers({question: record.default for question, record in records.items()}))
-    both = lowered, (tables.asked, _lowered(graph, setup.level, replace(options, chooser=tables), opened))
+    tables = Tuned(FixedAnswers({query: record.default for query, record in records.items()}))
+    both = lowered, (tables.queries, _lowered(graph, setup.level, replace(options, chooser=tables), opened))
     kernels = {
-        question: [desc for asked, program in both for desc in kernels_of(program, asked, question)]
-        for question in records
+        query: [desc for queries, program in both for desc in kernels_of(program, queries, query)] for query in records
     }
     defined = pipelines(setup, dict.fromkeys(chain.from_iterable(kernels.values())))
     return {
-        question: dict(defined[desc] for desc in kernels[question] if desc in defined) == record.kernels
-        for question, record in records.items()
+        query: dict(defined[desc] for desc in kernels[query] if desc in defined) == record.kernels
+        for query, record in records.items()
     }
 
 
@@ -105,7 +104,7 @@ def pipelines(setup: Setup, descs: Iterable[OpDesc]) -> dict[OpDesc, tuple[str, 
     return {}
 
 
-def _lacking(program: Program, pack: Pack) -> set[str]:
+def _lacking_nodes(program: Program, pack: Pack) -> set[str]:
     """Return the nodes whose kernels a pack lacks, of families that it has."""
     kernels = program.descriptors().items()
     return {node for desc, nodes in kernels if pack.file(desc.family) and not pack.has(desc) for node in nodes}

@@ -284,11 +284,11 @@ class BackgroundWriter:
             if self._has_thread or not self._jobs:
                 return
             self._has_thread = True
-        if not (threading.main_thread().is_alive() and begin(self._work_lowly, "opbuild-behind")):
+        if not (threading.main_thread().is_alive() and begin(self._work_idle, "opbuild-behind")):
             self._has_thread = False
             self.finish()
 
-    def _work_lowly(self) -> None:
+    def _work_idle(self) -> None:
         _lower_priority()
         while True:
             self._work(is_lowly=True)

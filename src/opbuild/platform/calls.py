@@ -1,4 +1,4 @@
-"""What goes round calls of opbuild: Ctrl-C while one works, and garbage collection while much is made that stays.
+"""Wrappers of calls of opbuild: Ctrl-C while one works, and garbage collection while much is made that stays.
 
 The work inside is nothing to whoever pressed Ctrl-C. The collector would look through all that was made again and
 again, and find nothing.

@@ -88,7 +88,7 @@ def blake3_of_file(path: str | PathLike[str]) -> str:
 
 def _fast(update: Callable[[blake3], object], nbytes: int) -> str:
     """Return the digest of the bytes that ``update`` feeds; in one thread where the system allows no more."""
-    threads = _wanted() if nbytes >= _MANY else 1
+    threads = _hashing_threads() if nbytes >= _MANY else 1
     hasher = blake3(max_threads=threads)
     try:
         update(hasher)
@@ -100,7 +100,7 @@ def _fast(update: Callable[[blake3], object], nbytes: int) -> str:
     return hasher.hexdigest()
 
 
-def _wanted() -> int:
+def _hashing_threads() -> int:
     """Return the number of threads that BLAKE3 is to use, found out once for the process.
 
     A pool that finds no threads panics, with a message on the standard error. So as many as it takes are tried first.

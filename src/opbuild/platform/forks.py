@@ -26,7 +26,11 @@ _PAUSE = 2e-4
 def await_imports() -> None:
     """Wait until no other thread is loading a module; not for those that may be waiting for this one."""
     latest = time.monotonic() + _PATIENCE
-    while (loading := _loading()) and not any(_waits_here(each) for each in loading) and time.monotonic() < latest:
+    while (
+        (loading := _loading())
+        and not any(_waits_for_this_thread(each) for each in loading)
+        and time.monotonic() < latest
+    ):
         time.sleep(_PAUSE)
 
 
@@ -50,7 +54,7 @@ def _loading() -> list[Any]:
     return [lock for lock in alive if lock is not None and lock.owner != get_ident()]
 
 
-def _waits_here(lock: Any) -> bool:
+def _waits_for_this_thread(lock: Any) -> bool:
     """Return whether the thread that has a lock waits for a module that this thread is loading."""
     blocking = getattr(_bootstrap, "_blocking_on", {}).get(lock.owner)
     wanted = blocking if isinstance(blocking, list) else [blocking]

@@ -172,11 +172,11 @@ def _room() -> float:
     limits = [limit.value for limit in (ADDRESS_SPACE, DATA)]
     if limits == [None, None]:
         return math.inf
-    used = zip(limits, _in_use(), strict=True)
+    used = zip(limits, _memory_in_use(), strict=True)
     return min(math.inf if limit is None else limit - count for limit, count in used)
 
 
-def _in_use() -> tuple[int, int]:
+def _memory_in_use() -> tuple[int, int]:
     """Return the bytes of address space and of data that this process has; 0 where that is not known."""
     try:
         page = os.sysconf("SC_PAGE_SIZE")
@@ -214,14 +214,14 @@ def cpu_limit(root: Path = Path("/")) -> int | None:
     for line in lines:
         _, controllers, group = line.split(":", 2) if line.count(":") >= 2 else ("", "none", "")
         if not controllers:
-            cores = min(cores, _least(root / "sys/fs/cgroup", group, _SECOND_VERSION))
+            cores = min(cores, _least_limit(root / "sys/fs/cgroup", group, _SECOND_VERSION))
         elif "cpu" in controllers.split(","):
             for mount in {controllers, "cpu"}:
-                cores = min(cores, _least(root / "sys/fs/cgroup" / mount, group, _FIRST_VERSION))
+                cores = min(cores, _least_limit(root / "sys/fs/cgroup" / mount, group, _FIRST_VERSION))
     return max(1, math.ceil(cores)) if cores != _UNLIMITED else None
 
 
-def _least(mount: Path, group: str, files: Sequence[str]) -> float:
+def _least_limit(mount: Path, group: str, files: Sequence[str]) -> float:
     """Return the least limit of a group and the groups above it; in a container only the mount's root may exist."""
     folder = mount / group.strip("/")
     cores = _UNLIMITED

@@ -24,15 +24,15 @@ _made: set[ref[Any]] = set()
 
 def Lock() -> Any:  # noqa: N802  as threading has it
     """Return a lock."""
-    return _noted(_thread.allocate_lock())
+    return _recorded(_thread.allocate_lock())
 
 
 def RLock() -> Any:  # noqa: N802  as threading has it
     """Return a lock that the thread that has it can take again."""
-    return _noted(_thread.RLock())
+    return _recorded(_thread.RLock())
 
 
-def _noted(lock: Any) -> Any:
+def _recorded(lock: Any) -> Any:
     _made.add(ref(lock, _made.discard))
     return lock
 

@@ -27,10 +27,10 @@ def user_place(env: Mapping[str, str], *, known_users: bool = True) -> DefaultFo
     caches = env.get("XDG_CACHE_HOME", "").strip()
     if caches.startswith("/"):  # the standard says to ignore a relative one
         return DefaultFolder(Path(caches) / NAME)
-    home = _home(env, known_users)
+    home = _home_folder(env, known_users)
     if home is not None:
         return DefaultFolder(home / ".cache" / NAME)
-    return _here(".", "XDG_CACHE_HOME or MS_COMPILER_CACHE_PATH")
+    return _working_folder(".", "XDG_CACHE_HOME or MS_COMPILER_CACHE_PATH")
 
 
 def atc_place(env: Mapping[str, str], *, known_users: bool = True) -> DefaultFolder:
@@ -38,13 +38,13 @@ def atc_place(env: Mapping[str, str], *, known_users: bool = True) -> DefaultFol
     given = env.get("ASCEND_CACHE_PATH", "").strip()
     if given:
         return DefaultFolder(Path(given) / "kernel_cache")
-    home = _home(env, known_users)
+    home = _home_folder(env, known_users)
     if home is not None:
         return DefaultFolder(home / "atc_data" / "kernel_cache")
-    return _here("atc_data/kernel_cache", "HOME or op_compiler_cache_dir")
+    return _working_folder("atc_data/kernel_cache", "HOME or op_compiler_cache_dir")
 
 
-def _here(below: str, names: str) -> DefaultFolder:
+def _working_folder(below: str, names: str) -> DefaultFolder:
     """Return a folder in the working folder, and a warning; ``names`` is the setting that could name another."""
     try:
         folder = Path(os.path.abspath(below))
@@ -55,7 +55,7 @@ def _here(below: str, names: str) -> DefaultFolder:
     )
 
 
-def _home(env: Mapping[str, str], known_users: bool) -> Path | None:
+def _home_folder(env: Mapping[str, str], known_users: bool) -> Path | None:
     """Return the user's home folder, None if there is none."""
     home = env.get("HOME", "").strip()
     if not home.startswith("/") and known_users:

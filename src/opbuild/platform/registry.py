@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 
 class Registry(MutableMapping[Operator, V]):
-    """What serves operators: a mapping that loads the modules that fill it.
+    """The implementations of operators: a mapping that loads the modules that fill it.
 
     Args:
         kind: What is registered, for errors.
@@ -122,7 +122,7 @@ class Registry(MutableMapping[Operator, V]):
         elif self._join is not None:
             self._found[operator] = self._join(self._found[operator], value)
         else:
-            raise ValueError(f"{_shown(operator)} has two {self._kind}s: register one of them")
+            raise ValueError(f"{_operator_text(operator)} has two {self._kind}s: register one of them")
 
     def _load_declared(self, operator: Operator) -> None:
         modules = self._declared.get(operator, [])
@@ -130,7 +130,9 @@ class Registry(MutableMapping[Operator, V]):
             import_module(module)
         if operator not in self._found:
             names = " and ".join(modules)
-            raise LookupError(f"{names} registers no {self._kind} of {_shown(operator)}, which it is said to serve")
+            raise LookupError(
+                f"{names} registers no {self._kind} of {_operator_text(operator)}, which it is said to serve"
+            )
         self._declared.pop(operator, None)
 
     def _load_next(self) -> None:
@@ -140,5 +142,5 @@ class Registry(MutableMapping[Operator, V]):
                 self._others.remove(module)
 
 
-def _shown(operator: Operator) -> str:
+def _operator_text(operator: Operator) -> str:
     return ".".join(filter(None, operator))

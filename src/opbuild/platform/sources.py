@@ -163,7 +163,7 @@ def release_of(package: str) -> str:
 
     It is read from the metadata beside the package: ``importlib.metadata`` imports forty modules first.
     """
-    if found := _beside(package):
+    if found := _metadata_of(package):
         return found
     from importlib import metadata
 
@@ -174,7 +174,7 @@ def release_of(package: str) -> str:
     return ""
 
 
-def _beside(package: str) -> str:
+def _metadata_of(package: str) -> str:
     """Return the metadata beside a package; empty where it is not as installers leave it."""
     from importlib.util import find_spec
 

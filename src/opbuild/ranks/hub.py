@@ -97,28 +97,28 @@ class Meeting:
     """Who has arrived; knows no sockets."""
 
     size: int
-    _said: dict[int, list[str]] = field(default_factory=dict)
+    _waiting: dict[int, list[str]] = field(default_factory=dict)
 
     def arrive(self, rank: int, text: str) -> str:
         """Take note of a rank's next operation; return the answer for all ranks if it was the last, else "".
 
         A rank that says two things before the others have said one is asked to wait by getting no answer.
         """
-        self._said.setdefault(rank, []).append(text)
-        if len(self._said) < self.size:
+        self._waiting.setdefault(rank, []).append(text)
+        if len(self._waiting) < self.size:
             return ""
-        first = {rank: texts.pop(0) for rank, texts in self._said.items()}
-        self._said = {rank: texts for rank, texts in self._said.items() if texts}
+        first = {rank: texts.pop(0) for rank, texts in self._waiting.items()}
+        self._waiting = {rank: texts for rank, texts in self._waiting.items() if texts}
         problem = difference(first)
         return NO + problem if problem else GO
 
     def ahead(self, rank: int) -> int:
         """Return the number of a rank's operations that have no answer yet."""
-        return len(self._said.get(rank, ()))
+        return len(self._waiting.get(rank, ()))
 
     def forget(self, rank: int) -> None:
         """Forget the messages of a rank before it connected once more."""
-        self._said.pop(rank, None)
+        self._waiting.pop(rank, None)
 
 
 @dataclass(eq=False)

@@ -20,7 +20,7 @@ from typing import IO, cast
 from opbuild.config import available_cores
 from opbuild.errors import OptionError, RankError
 from opbuild.files.kinds import SCRIPT, require_kind
-from opbuild.files.meeting import open_met
+from opbuild.files.meeting import open_meeting_file
 from opbuild.platform.limits import hint_for, named
 from opbuild.platform.paths import Path
 from opbuild.platform.places import STARTERS
@@ -66,12 +66,12 @@ def remove_folder(path: Path) -> None:
 
 def _sweep(parent: Path) -> None:
     """Remove this user's folders of jobs whose makers are gone; a folder without a lock is not a job's."""
-    for path in _old_folders(parent):
+    for path in _stale_folders(parent):
         with contextlib.suppress(OSError):
             if path.name.endswith(GONE):
                 remove_folder(path)
                 continue
-            lock = open_met(path / LOCK, os.O_RDWR)
+            lock = open_meeting_file(path / LOCK, os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove_folder(path)
@@ -79,7 +79,7 @@ def _sweep(parent: Path) -> None:
                 os.close(lock)
 
 
-def _old_folders(parent: Path) -> Iterator[Path]:
+def _stale_folders(parent: Path) -> Iterator[Path]:
     now = time.time()
     with contextlib.suppress(OSError):
         for path in parent.glob(f"{PREFIX}*"):
@@ -108,20 +108,20 @@ class Guard:
 
     def add(self, group: int) -> None:
         """Take note of a process group that has been started."""
-        self._say(b"+%d\n" % group)
+        self._tell_guard(b"+%d\n" % group)
 
     def remove(self, group: int) -> None:
         """Take note that a process group has ended."""
-        self._say(b"-%d\n" % group)
+        self._tell_guard(b"-%d\n" % group)
 
     def close(self) -> None:
         """End the guard: there is nothing left to watch."""
-        self._say(END)
+        self._tell_guard(END)
         os.close(self._write)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._process, 0)
 
-    def _say(self, line: bytes) -> None:
+    def _tell_guard(self, line: bytes) -> None:
         with contextlib.suppress(OSError):  # somebody killed the guard: then nothing guards, and the job goes on
             os.write(self._write, line)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from opbuild.config import Config
 from opbuild.errors import RankError
-from opbuild.files.meeting import open_met, planted_in
+from opbuild.files.meeting import open_meeting_file, planted_files
 from opbuild.graph.types import Array
 from opbuild.platform.paths import Path
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine
@@ -47,7 +47,7 @@ class LocalTransport:
         self._count = 0
         self._unread = b""
         self._lock = threading.Lock()
-        if problem := planted_in(self._folder):
+        if problem := planted_files(self._folder):
             raise RankError(f"rank {self.rank} cannot exchange data: {problem}", "give each job a folder of its own")
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -57,8 +57,8 @@ class LocalTransport:
                 f"rank {self.rank} does not reach its launcher: {error.strerror or error}",
                 "start the ranks with 'opbuild launch'",
             ) from error
-        self._say(str(self.rank))
-        self._meet(Collective("Barrier"))
+        self._send(str(self.rank))
+        self._synchronize(Collective("Barrier"))
 
     def run(self, collective: Collective, array: Array) -> Array:
         """Take part in an operation; see ``Transport``."""
@@ -66,7 +66,7 @@ class LocalTransport:
             slot, self._count = self._count % SLOTS, self._count + 1
             if collective.kind != "Broadcast" or collective.root == self.rank:
                 self._write(slot, array)
-            self._meet(collective)
+            self._synchronize(collective)
             return self._read(collective, slot, array)
 
     def close(self) -> None:
@@ -80,11 +80,11 @@ class LocalTransport:
     def _read(self, collective: Collective, slot: int, own: Array) -> Array:
         """Return this rank's result from the files of all."""
         if collective.kind == "Broadcast":
-            return self._others(collective.root, slot, own).copy()
-        arrays = [own if rank == self.rank else self._others(rank, slot, own) for rank in range(self.size)]
+            return self._array_of_rank(collective.root, slot, own).copy()
+        arrays = [own if rank == self.rank else self._array_of_rank(rank, slot, own) for rank in range(self.size)]
         return combine(collective, arrays, self.rank)
 
-    def _others(self, rank: int, slot: int, like: Array) -> Array:
+    def _array_of_rank(self, rank: int, slot: int, like: Array) -> Array:
         if not like.nbytes:
             return np.zeros_like(like)
         mapped = self._map(rank, slot, like.nbytes)
@@ -103,7 +103,7 @@ class LocalTransport:
         path = self._folder / f"{rank}.{slot}"
         own = rank == self.rank
         try:
-            file = open_met(path, os.O_RDWR | os.O_CREAT if own else os.O_RDONLY)
+            file = open_meeting_file(path, os.O_RDWR | os.O_CREAT if own else os.O_RDONLY)
             try:
                 if own:
                     os.posix_fallocate(file, 0, nbytes)  # a full disk is an error here, not a signal when it is written
@@ -121,10 +121,10 @@ class LocalTransport:
         self._maps[rank, slot] = mapped
         return mapped
 
-    def _meet(self, collective: Collective) -> None:
+    def _synchronize(self, collective: Collective) -> None:
         """Wait until all ranks are here and do the same."""
-        self._say(str(collective))
-        self._waiter.wait(str(collective), self._answered)
+        self._send(str(collective))
+        self._waiter.wait(str(collective), self._receive_answer)
         line, _, self._unread = self._unread.partition(b"\n")
         answer = line.decode(errors="replace")
         if answer.startswith(LOST):
@@ -132,12 +132,12 @@ class LocalTransport:
         if answer != GO:
             raise RankError(answer.removeprefix(NO), SAME_EVERYWHERE)
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         """Say something, unless the launcher has let go of this rank: then it has said why."""
         with contextlib.suppress(OSError):
             self._link.sendall(f"{line}\n".encode())
 
-    def _answered(self, seconds: float) -> bool:
+    def _receive_answer(self, seconds: float) -> bool:
         if b"\n" in self._unread:
             return True
         poll = select.poll()

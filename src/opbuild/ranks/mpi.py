@@ -18,7 +18,7 @@ import numpy as np
 
 from opbuild.config import Config
 from opbuild.errors import RankError
-from opbuild.files.meeting import publish_met, read_met
+from opbuild.files.meeting import publish_meeting_file, read_meeting_file
 from opbuild.graph.types import Array
 from opbuild.platform.paths import Path
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine, widened_dtype
@@ -160,12 +160,12 @@ class MpiTransport:
         own = ("", "")
         if self.rank == 0:
             folder, token = JobFolder(), secrets.token_hex(16)
-            publish_met(folder.path / "token", token.encode())
+            publish_meeting_file(folder.path / "token", token.encode())
             atexit.register(folder.remove)
             own = (str(folder.path), token)
         path, token = self._comm.bcast(own)
         try:
-            is_shared = read_met(Path(path) / "token", len(token)) == token.encode()
+            is_shared = read_meeting_file(Path(path) / "token", len(token)) == token.encode()
         except OSError:
             is_shared = False
         self._shared = Path(path) if is_shared else None

@@ -16,7 +16,7 @@ from typing import Any
 from opbuild.config import Config
 from opbuild.errors import RankError
 from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Event, Observer, Taken, Waiting
-from opbuild.files.meeting import publish_met, read_met
+from opbuild.files.meeting import publish_meeting_file, read_meeting_file
 from opbuild.files.trust import MEMO, parse_json
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field
@@ -68,7 +68,7 @@ class Snapshot:
 def read_snapshot(folder: Path, rank: int) -> Snapshot | None:
     """Return the last state that a rank wrote; None if there is none that can be read."""
     try:
-        content = parse_json(read_met(folder / FOLDER / f"{rank}.json", MEMO))
+        content = parse_json(read_meeting_file(folder / FOLDER / f"{rank}.json", MEMO))
         found = {name: type(usual)(content[name]) for name, usual in vars(Snapshot()).items()}
         return Snapshot(**{**found, "compiling": tuple(map(str, found["compiling"]))})
     except (OSError, ValueError, TypeError, KeyError, OverflowError):
@@ -78,7 +78,7 @@ def read_snapshot(folder: Path, rank: int) -> Snapshot | None:
 def write_snapshot(folder: Path, rank: int, snapshot: Snapshot) -> None:
     """Replace a rank's snapshot. A folder that is gone is no failure: nobody waits any more."""
     with contextlib.suppress(OSError):
-        publish_met(folder / FOLDER / f"{rank}.json", json.dumps(vars(snapshot)).encode())
+        publish_meeting_file(folder / FOLDER / f"{rank}.json", json.dumps(vars(snapshot)).encode())
 
 
 @dataclass
@@ -263,9 +263,9 @@ class Waiter:
         """
         number, self._number = self._number, self._number + 1
         if not ready(SHORT):
-            self._wait_long(what, number, ready)
+            self._report_while_waiting(what, number, ready)
 
-    def _wait_long(self, what: str, number: int, ready: Ready) -> None:
+    def _report_while_waiting(self, what: str, number: int, ready: Ready) -> None:
         config, folder = self._config, self.folder
         limit, name = config.connect_timeout, "HCCL_CONNECT_TIMEOUT"
         if number > 1:

@@ -70,7 +70,7 @@ class MemoryBlock(Generic[A]):
         if self._user is not None and self._user() is user:
             return self.prepared
         if self.memory.nbytes < user.arena_size:
-            self._outdate()
+            self._mark_outdated()
             self.memory = new_memory(max(user.arena_size, _grown(self.memory.nbytes)), "intermediate values")
         else:
             self.memory[: user.zeroed] = 0
@@ -87,7 +87,7 @@ class MemoryBlock(Generic[A]):
         self._prepared[calls] = found, self._user
         return found
 
-    def _outdate(self) -> None:
+    def _mark_outdated(self) -> None:
         """Take note that filled arguments point into old memory."""
         for calls, (prepared, _) in [*self._prepared.items()]:
             self._prepared[calls] = prepared, None
@@ -97,7 +97,7 @@ class MemoryBlock(Generic[A]):
         for name, (nbytes, zeroed) in arenas.items():
             known = self.others.get(name)
             if known is None or known.nbytes < nbytes:
-                self._outdate()
+                self._mark_outdated()
                 least = 0 if known is None else _grown(known.nbytes)
                 self.others[name] = open_device(name).allocate(max(nbytes, least))
             elif zeroed:

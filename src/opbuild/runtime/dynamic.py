@@ -80,7 +80,7 @@ class Answers(NamedTuple):
     """The variants that families would have for the calls of a record in a size.
 
     Attributes:
-        variants: The answer to each question; None: the family leaves the call to others.
+        variants: The answer to each query; None: the family leaves the call to others.
         run: The kinds of steps that are run.
         suits: Whether lowering would have made the same calls: no family says otherwise.
     """
@@ -114,7 +114,7 @@ class Decision(NamedTuple):
 
 
 class Kernels(Protocol):
-    """The kernels that are loaded, more and more; asking raises what a family raises that does not know a question."""
+    """The kernels that are loaded, more and more; a lookup raises the error of a family that has no answer."""
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -160,7 +160,7 @@ class Choice(NamedTuple):
 
 
 class DynamicNetwork:
-    """A record for several input signatures, and what its bindings have in common. One thread at a time may bind.
+    """A record for several input signatures, and the state that its bindings share. One thread at a time may bind.
 
     Args:
         record: The record.
@@ -175,7 +175,7 @@ class DynamicNetwork:
         self.record, self.constants, self.evaluate = record, constants, evaluate
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
-        self._same: dict[tuple[Any, ...], _Same] = {}
+        self._same: dict[tuple[Any, ...], _SharedState] = {}
         self._places: dict[str, _TemporaryPlaces] = {}
 
     def bind(self, shapes: Shapes, kernels: Kernels) -> Sized | None:
@@ -236,12 +236,12 @@ class DynamicNetwork:
         symbolic = symbolic_of(self.record)
         return DimsTable.of(self.record.steps.dims, self.room, (symbolic.one, symbolic.zero))
 
-    def same(self, decision: Decision, counts: tuple[int, ...], numbers: Array) -> _Same:
+    def same(self, decision: Decision, counts: tuple[int, ...], numbers: Array) -> _SharedState:
         """Return the state that bindings share whose calls are these, each as often."""
         key = *((each.kernel.symbol, _tasks(each)) for each in decision.kernels), counts
         known = self._same.pop(key, None)
         if known is None:
-            known = _Same(self, decision, counts, numbers)
+            known = _SharedState(self, decision, counts, numbers)
         self._same[key] = known
         if len(self._same) > MOST_BUCKETS:
             self._same.pop(next(iter(self._same)))
@@ -388,7 +388,7 @@ class _Bucket:
 
 
 class _Limits:
-    """The limits of chosen kernels on the extents and strides of what they compute, as columns.
+    """The limits of chosen kernels on the extents and strides of their operands, as columns.
 
     Args:
         network: The network.
@@ -424,7 +424,7 @@ class _Limits:
         return same and np.array_equal(strides[self._has_stride], self._strides) and bool(kept.all())
 
 
-class _Same:
+class _SharedState:
     """The state that bindings share that make the same calls.
 
     Attributes:

@@ -139,7 +139,7 @@ class Executor:
             self.blocks.give(block)
 
     @lazy_property
-    def _made(self) -> list[MemoryRequest]:
+    def _requests(self) -> list[MemoryRequest]:
         """The arrays that a call makes."""
         pairs = zip(self.outputs, self.calls.replaced, strict=True)
         return [memory_request(port.type.shape, numpy_dtype(port.type.dtype)) for port, place in pairs if place is None]
@@ -160,14 +160,14 @@ class Executor:
         replaced, first_change = self.calls.replaced, self.calls.first_change
         block = self.blocks.take()
         arena = block.enter(self)
-        outputs = self.blocks.outputs.take(self._made)
+        outputs = self.blocks.outputs.take(self._requests)
         if len(outputs) < len(replaced):
             inputs = writeable(inputs, [place for place in replaced if place is not None])
             fresh = iter(outputs)
             outputs = [next(fresh) if place is None else inputs[place] for place in replaced]
         arena.attach(inputs, outputs)
         timer = TIMER.get()
-        steps = arena.steps if timer is None else timer.wrapped(self, self._awaited(arena.steps))
+        steps = arena.steps if timer is None else timer.wrapped(self, self._awaiting_steps(arena.steps))
         for function, arguments in steps[:first_change]:
             if function(*arguments):
                 raise self._failure(block, arguments)
@@ -179,7 +179,7 @@ class Executor:
         self.blocks.give(block)
         return outputs
 
-    def _awaited(self, steps: Sequence[Step]) -> Sequence[Step]:
+    def _awaiting_steps(self, steps: Sequence[Step]) -> Sequence[Step]:
         """Return steps that end when they are done, also on devices that return before."""
         if not self.calls.devices:
             return steps

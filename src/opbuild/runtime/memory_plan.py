@@ -82,7 +82,7 @@ class Lives:
         padded = [life for life in lives if life.buffer in zeroed]
         self.zeroed = sorted(padded, key=lambda life: (life.first, life.buffer))
         self.others = sorted((life for life in lives if life.buffer not in zeroed), key=lambda life: life[1::-1])
-        self.meeting = _meetings(self.others)
+        self.meeting = _overlapping_lives(self.others)
 
     def plan(self, nbytes: Sequence[int], geometries: Mapping[int, Hashable]) -> MemoryPlan:
         """Place all buffers in one arena.
@@ -147,21 +147,21 @@ class Stack:
         self._padded = np.array([life.buffer for life in lives.zeroed], np.int64)
         self._slot = np.array([number[offsets[life.buffer]] for life in lives.zeroed], np.int64)
         self.alike = [*zip(self._padded.tolist(), self._slots[self._slot].tolist(), strict=True)]
-        self._levels = self._on_one_another(lives, offsets, nbytes)
+        self._levels = self._stacked(lives, offsets, nbytes)
         pairs = [(one, others[each]) for one, met in zip(others, lives.meeting, strict=True) for each in met]
         self._one, self._other = np.array([each for each in pairs if each[0] < each[1]], np.int64).reshape(-1, 2).T
         placed = np.array([*lives.zeroed, *lives.others], np.int64).reshape(-1, 3)
         self._placed, self._first, self._end = placed[:, 0], placed[:, 1], placed[:, 2] + 1
         self._calls = int(self._end.max(initial=0)) + 1
-        least = self._least(_all_rounded(np.array(nbytes, np.int64)))
+        least = self._least_size(_all_rounded(np.array(nbytes, np.int64)))
         self._waste = SPARE + plan.size / least if least else 1.0
 
-    def _least(self, rounded: Array) -> int:
+    def _least_size(self, rounded: Array) -> int:
         """Return the bytes that are in use at once, which no plan has less than."""
         more = np.bincount(self._first, rounded[self._placed], self._calls)
         return int((more - np.bincount(self._end, rounded[self._placed], self._calls)).cumsum().max(initial=0))
 
-    def _on_one_another(self, lives: Lives, offsets: Sequence[int], nbytes: Sequence[int]) -> list[tuple[Array, Array]]:
+    def _stacked(self, lives: Lives, offsets: Sequence[int], nbytes: Sequence[int]) -> list[tuple[Array, Array]]:
         """Return buffers with the one below each, those first that lie at the bottom: on the zeroed memory."""
         below: dict[int, int] = {}
         level: dict[int, int] = {self._count: 0}
@@ -193,7 +193,7 @@ class Stack:
         if ((end[one] > offsets[other]) & (end[other] > offsets[one])).any():
             return None
         size = int(end[self._placed].max(initial=zeroed))
-        return MemoryPlan(offsets[:-1], size, zeroed) if size <= self._waste * self._least(rounded) else None
+        return MemoryPlan(offsets[:-1], size, zeroed) if size <= self._waste * self._least_size(rounded) else None
 
 
 def _all_rounded(nbytes: Array) -> Array:
@@ -204,7 +204,7 @@ def _end(buffer: int, offsets: Sequence[int], nbytes: Sequence[int]) -> int:
     return offsets[buffer] + _rounded(nbytes[buffer])
 
 
-def _meetings(lives: Sequence[Life]) -> list[list[int]]:
+def _overlapping_lives(lives: Sequence[Life]) -> list[list[int]]:
     """Return for each life, in order of their first calls, the numbers of the others that share a call with it."""
     meeting: list[list[int]] = [[] for _ in lives]
     living: list[int] = []

@@ -52,7 +52,7 @@ Dims = tuple[tuple[int, int], ...]
 
 
 class Sort(NamedTuple):
-    """What buffers have in common.
+    """The facts that many buffers have in common.
 
     Attributes:
         kind: Whose memory they are, as in ``program.Buffer``.
@@ -149,9 +149,9 @@ class _Rows(Sequence[T]):
     @lazy_property
     def rows(self) -> tuple[T, ...]:
         """The elements."""
-        return tuple(self._made())
+        return tuple(self._rows())
 
-    def _made(self) -> Iterable[T]:
+    def _rows(self) -> Iterable[T]:
         raise NotImplementedError
 
     @overload
@@ -216,7 +216,7 @@ class DimsTable(_Rows[Dims]):
     def __len__(self) -> int:
         return len(self.rank)
 
-    def _made(self) -> Iterator[Dims]:
+    def _rows(self) -> Iterator[Dims]:
         pairs = [*map(tuple, self.pairs.tolist())]
         for first, rank in zip(self.first.tolist(), self.rank.tolist(), strict=True):
             yield tuple(pairs[first : first + rank])
@@ -266,7 +266,7 @@ class Ports(_Rows[Port]):
     def __len__(self) -> int:
         return len(self.names)
 
-    def _made(self) -> Iterator[Port]:
+    def _rows(self) -> Iterator[Port]:
         extents, end = self.extents.tolist(), 0
         columns = (self.names, self.dtypes, self.buffer.tolist(), self.rank.tolist())
         for name, dtype, buffer, rank in zip(*columns, strict=True):
@@ -319,7 +319,7 @@ class Storages(_Rows[Storage]):
     def __len__(self) -> int:
         return len(self.sort)
 
-    def _made(self) -> Iterator[Storage]:
+    def _rows(self) -> Iterator[Storage]:
         columns = (self.sort.tolist(), self.size.tolist(), self.place.tolist())
         for sort, size, place in zip(*columns, strict=True):
             kind, dtype, device = self.sorts[sort]
@@ -353,7 +353,7 @@ class Places(_Rows[Constant]):
     def __len__(self) -> int:
         return len(self.digests)
 
-    def _made(self) -> Iterable[Constant]:
+    def _rows(self) -> Iterable[Constant]:
         return map(Constant, self.nbytes.tolist(), self.digests, self.offset.tolist())
 
 
@@ -390,7 +390,7 @@ class ConstantPieces(_Rows[Array]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def _made(self) -> Iterator[Array]:
+    def _rows(self) -> Iterator[Array]:
         for nbytes, digest, offset in self._places:
             yield self._weights[digest] if digest else self._small[offset : offset + nbytes]
 
@@ -525,7 +525,7 @@ class Steps(_Rows["KernelStep | HostCall"]):
     def __len__(self) -> int:
         return len(self.kind)
 
-    def _made(self) -> Iterator[KernelStep | HostCall]:
+    def _rows(self) -> Iterator[KernelStep | HostCall]:
         table = self.dims.rows
         dims = [table[index] for index in self.shape.tolist()]
         views = [*map(View, self.buffer.tolist(), self.offset.tolist(), dims)]

@@ -74,7 +74,7 @@ class ReusedMemory:
             free = {size: _places(free.get(size), count) for size, count in counts.items()}
             self._latest = arrays, free
         return [
-            np.ndarray(shape, dtype, _lent(free[size], size)) if size else np.empty(shape, dtype)
+            np.ndarray(shape, dtype, _lend(free[size], size)) if size else np.empty(shape, dtype)
             for shape, dtype, size in arrays
         ]
 
@@ -130,18 +130,18 @@ def _places(free: deque[Array] | None, count: int) -> deque[Array]:
     return free if free is not None and free.maxlen == count else deque(free or (), count)
 
 
-def _lent(free: deque[Array], size: int) -> Any:
+def _lend(free: deque[Array], size: int) -> Any:
     try:
         memory = free.pop()
     except IndexError:
         memory = new_memory(size, "an array")
-    lent = _lent_of(size).from_address(memory.ctypes.data)
+    lent = _lent_class(size).from_address(memory.ctypes.data)
     lent.memory = memory
     Finalizer(lent, partial(free.append, memory))
     return lent
 
 
 @lru_cache(maxsize=64)
-def _lent_of(size: int) -> Any:
+def _lent_class(size: int) -> Any:
     """Return the class of lent memory of a size: numpy asks it for its bytes, and tells it when nobody needs them."""
     return type("LentBytes", (Lent, ctypes.c_char * size), {})

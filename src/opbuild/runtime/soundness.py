@@ -75,7 +75,7 @@ class Soundness:
                 if wrong := _wrong_port(ports, kind, place, record):
                     return f"{ports.names[place]} {wrong}"
         wrong = self._misplaced() or self._misnamed() or _mistyped(record) or self._unchecked()
-        return wrong or (_apart(record) if record.buffers.devices else None) or self._returned()
+        return wrong or (_misplaced_call(record) if record.buffers.devices else None) or self._returned()
 
     def numbers(self, record: Record) -> str | None:
         """Return the fault in the numbers of a record with these calls, or None."""
@@ -89,7 +89,7 @@ class Soundness:
                 return f"{call.node.name}: a view does not fit the type of its value"
             if call.is_copy and not _is_dense_copy(call):
                 return f"{call.node.name}: its views are not dense"
-        return self._moved(record) or self._outside(record) or self._scattered(record)
+        return self._unplaced_buffer(record) or self._overreaching_view(record) or self._scattered(record)
 
     # -- whatever the numbers are -------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class Soundness:
             ],
             lambda i: f"buffer {i}",
         )
-        return wrong or _not_given(record)
+        return wrong or _missing_array(record)
 
     def _misnamed(self) -> str | None:
         """Return the view that names no buffer, or is written although it is not the network's memory.
@@ -155,7 +155,7 @@ class Soundness:
 
     # -- the numbers --------------------------------------------------------------------------------------------------
 
-    def _moved(self, record: Record) -> str | None:
+    def _unplaced_buffer(self, record: Record) -> str | None:
         """Return the buffer that has no memory, or the port that is not as large as its own."""
         buffers, arena = record.buffers, _arenas(record)
         size, place = buffers.size, buffers.place
@@ -176,11 +176,11 @@ class Soundness:
                 ],
                 lambda i: f"buffer {i}",
             )
-            or _unlike(record.inputs, record)
-            or _unlike(record.outputs, record)
+            or _unfit_port(record.inputs, record)
+            or _unfit_port(record.outputs, record)
         )
 
-    def _outside(self, record: Record) -> str | None:
+    def _overreaching_view(self, record: Record) -> str | None:
         """Return the view that reaches outside its buffer, or reads or returns unwritten elements.
 
         Elements are counted, not looked at one by one: an element that is written twice may hide one that is left out.
@@ -209,7 +209,7 @@ class Soundness:
         for index in self._unwritten.tolist():
             if elements[index] and not said:
                 said = f"{self._nodes(index)}: it reads buffer {self._buffer[index]}, which nothing wrote before"
-        return said or self._left_out(record.outputs, elements)
+        return said or self._unwritten_output(record.outputs, elements)
 
     def _scattered(self, record: Record) -> str | None:
         """Return the indices looked at that do not lie one after the other."""
@@ -231,7 +231,7 @@ class Soundness:
         dims = steps.dims.followed_by(DimsTable.of(view.dims for view in views))
         return np.append(steps.shape, places), np.append(steps.offset, offsets), dims
 
-    def _left_out(self, outputs: Ports, elements: Array) -> str | None:
+    def _unwritten_output(self, outputs: Ports, elements: Array) -> str | None:
         """Return the output that is not written whole."""
         wrote, count = self._writes, len(self._record.buffers)
         written = np.bincount(self._buffer[wrote], elements[wrote], count)[outputs.buffer]
@@ -258,7 +258,7 @@ def _arenas(record: Record) -> Array:
     return np.array(sizes, np.int64)[record.buffers.device]
 
 
-def _apart(record: Record) -> str | None:
+def _misplaced_call(record: Record) -> str | None:
     """Return the call that has operands on several devices, or is run where they are not.
 
     The host's memory is the CPU's. A copy is between it and another device.
@@ -292,7 +292,7 @@ def _is_dense_copy(call: HostCall) -> bool:
     return len(views) == 2 and len({each.dtype for each in types}) == 1 == len(dims) and dims == {((types[0].size, 1),)}
 
 
-def _unlike(ports: Ports, record: Record) -> str | None:
+def _unfit_port(ports: Ports, record: Record) -> str | None:
     """Return the port that cannot be, or is not as large as its buffer."""
     own = record.buffers.size[ports.buffer]
     wrong = (ports.sizes != own) | (ports.bounds > MOST_ELEMENTS) | (ports.rank > MOST_DIMENSIONS)
@@ -306,7 +306,7 @@ def _unlike(ports: Ports, record: Record) -> str | None:
     return None
 
 
-def _not_given(record: Record) -> str | None:
+def _missing_array(record: Record) -> str | None:
     """Return the buffer of the caller's that is none of the arrays that the caller gives."""
     sides: tuple[tuple[BufferKind, Ports], ...] = (("input", record.inputs), ("output", record.outputs))
     for kind, ports in sides:

@@ -170,10 +170,10 @@ def problem(record: Record) -> str | None:
         return "what is repeated are not steps next to each other"
     if len(symbolic.more) not in (0, len(steps.buffer)) or (symbolic.repetitions and not len(symbolic.more)):
         return "its arguments and what is repeated do not belong together"
-    return _undecided(record) or Soundness(record).structure()
+    return _undecided_step(record) or Soundness(record).structure()
 
 
-def _undecided(record: Record) -> str | None:
+def _undecided_step(record: Record) -> str | None:
     """Return the kind of step that differs from its decision: calls of one kind have equal operands."""
     decided, steps = symbolic_of(record).decided, record.steps
     own = [*rows_of_kinds(record), *([NONE] * kind.arguments for kind in steps.kinds[len(decided) :])]

@@ -41,7 +41,7 @@ from opbuild.store.inventory import (
     survey,
     tidy,
 )
-from opbuild.store.items import REMEMBERED, Item, is_used_here, remove_files
+from opbuild.store.items import REMEMBERED, Item, is_in_use, remove_files
 from opbuild.store.networks import weights_of
 from opbuild.store.policy import Policy
 from opbuild.store.weights import remove_references
@@ -124,7 +124,7 @@ def age(
     least: int = 0,
     seconds: float = math.inf,
     clock: Clock = time.time,
-    is_used: Callable[[str], bool] = is_used_here,
+    is_used: Callable[[str], bool] = is_in_use,
 ) -> Aged:
     """Remove the rests of killed writers, and bring a folder down to its policy if it is too large.
 
@@ -132,7 +132,7 @@ def age(
 
     Args:
         kernel_meta: The folder of operators.
-        network_meta: The folder of network images.
+        network_meta: The folder of stored networks.
         policy: Its limits.
         least: Bytes to remove however long it takes.
         seconds: After how many seconds of removing to leave the rest to the next build.
@@ -183,7 +183,7 @@ def choose(
         remaining: Bytes at which to stop.
         now: Seconds since the epoch.
         is_used: Whether this process uses an item.
-        weights: Digests of the weights that an image maps; asked once for each image.
+        weights: Digests of the weights that a network maps; asked once for each.
     """
     yield from _Shrinking(inventory, remaining, now, is_used, weights).victims()
 
@@ -208,31 +208,31 @@ class _Shrinking:
     def victims(self) -> Iterator[Item]:
         for item in self._items:
             if item.kind == "private" and is_rubbish(item.name, self.now - item.last_use):
-                yield self._gone(item)
+                yield self._subtract(item)
         orphans = [item for name, item in self._weights.items() if not self._users[name]]
         for item in [*orphans, *(item for item in self._items if item.kind in ("network", "memo", "origin"))]:
             if self._size <= self.remaining:
                 return
             if self._is_idle(item):
-                yield self._gone(item)
-                yield from map(self._gone, self._orphaned_by(item))
+                yield self._subtract(item)
+                yield from map(self._subtract, self._weights_orphaned_by(item))
         weights = sum(item.nbytes for item in self._weights.values())
         for item in self._items:
             if self._size - weights <= self.remaining:
                 return
             if item.kind == "operator" and self._is_idle(item):
-                yield self._gone(item)
+                yield self._subtract(item)
 
-    def _gone(self, item: Item) -> Item:
+    def _subtract(self, item: Item) -> Item:
         self._size -= item.nbytes
         if item.kind == "weight":
             del self._weights[item.name]
         return item
 
-    def _orphaned_by(self, image: Item) -> list[Item]:
-        """Return the weights that nobody maps once this image is gone."""
-        self._users.subtract(self._mapped.get(image.mark, ()))
-        stored = [self._weights[digest] for digest in self._mapped.get(image.mark, ()) if digest in self._weights]
+    def _weights_orphaned_by(self, network: Item) -> list[Item]:
+        """Return the weights that nobody maps once this network is gone."""
+        self._users.subtract(self._mapped.get(network.mark, ()))
+        stored = [self._weights[digest] for digest in self._mapped.get(network.mark, ()) if digest in self._weights]
         return [weight for weight in stored if not self._users[weight.name] and self._is_idle(weight)]
 
     def _is_idle(self, item: Item) -> bool:

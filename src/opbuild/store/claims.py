@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from opbuild.files.meeting import open_met, opened_folder, planted_in, unlink_met
+from opbuild.files.meeting import open_meeting_file, opened_folder, planted_files, unlink_meeting_file
 from opbuild.files.trust import parse_json
 from opbuild.files.writing import make_folder
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Holder
@@ -71,7 +71,7 @@ class ClaimFile:
         """Return a claim's file, made with its folder where they are missing; None: there are no claims."""
         for _ in range(_TRIES):
             try:
-                return ClaimFile(path, open_met(path, _FLAGS | os.O_CREAT))
+                return ClaimFile(path, open_meeting_file(path, _FLAGS | os.O_CREAT))
             except FileNotFoundError:  # the first claim, or somebody has just removed the folder
                 with contextlib.suppress(OSError):  # it may go while it is made; the next try tells
                     make_folder(path.parent)
@@ -116,7 +116,7 @@ class ClaimFile:
             return
         if self.is_held:
             with contextlib.suppress(OSError):
-                unlink_met(self._path)  # while it is locked: nobody else removes it
+                unlink_meeting_file(self._path)  # while it is locked: nobody else removes it
             with contextlib.suppress(OSError):
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         self._closing.run()
@@ -136,7 +136,7 @@ class FolderClaims:
     @property
     def problem(self) -> str:
         """The files of somebody else where claims lie, which are not made there; empty if there are none."""
-        return planted_in(self.folder)
+        return planted_files(self.folder)
 
     def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
         """Return the claim on an operator, or who has it; where there can be no claims, one that binds nobody.
@@ -230,12 +230,12 @@ class Flights:
             yield Flight()
             return
         try:
-            is_turn, said = self._waited(file)
+            is_turn, said = self._wait_for_turn(file)
             yield Flight(file if is_turn else None, said)
         finally:
             file.release()
 
-    def _waited(self, file: ClaimFile) -> tuple[bool, str]:
+    def _wait_for_turn(self, file: ClaimFile) -> tuple[bool, str]:
         """Wait; return whether this process has the turn now, and the last message of the one whom it waited for."""
         with contextlib.suppress(OSError):  # there are no locks here
             if not file.is_own:
@@ -265,7 +265,7 @@ def sweep_claims(folder: Path) -> None:
         return
     for name in names:
         with contextlib.suppress(OSError):
-            file = ClaimFile(folder / name, open_met(folder / name, _FLAGS))
+            file = ClaimFile(folder / name, open_meeting_file(folder / name, _FLAGS))
             file.lock()
             file.release()
     with contextlib.suppress(OSError):
@@ -281,7 +281,7 @@ def _holder(file: ClaimFile) -> Holder:
         return Holder()  # it has not said so yet
 
 
-def _let_go() -> None:
+def _close_inherited() -> None:
     """Close a fork's copies of its parent's descriptors, so that they end with the parent."""
     for closing in [*_OPEN.values()]:
         with contextlib.suppress(OSError):
@@ -289,4 +289,4 @@ def _let_go() -> None:
     _OPEN.clear()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_close_inherited)

@@ -121,7 +121,7 @@ def _tidy(folder: Path, forms: Sequence[FileForm], look_at: int) -> FolderSize:
         import random  # a start never needs it
 
         chosen = random.Random(len(entries)).sample(entries, look_at)  # noqa: S311  no secret
-    files = list(_looked_at(chosen))
+    files = list(_listed_files(chosen))
     share = len(entries) / max(len(chosen), 1)
     oldest = min((file.accessed for name, file in files if _is_mark(name, forms)), default=math.inf)
     return FolderSize(len(entries), round(sum(file.nbytes for _, file in files) * share), oldest)
@@ -182,10 +182,10 @@ def survey(kernel_meta: Path, network_meta: Path, prefix: str = "") -> Inventory
 
 def _files(folder: Path, prefix: str = "") -> Iterator[tuple[str, _ListedFile]]:
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
-        yield from _looked_at(entry for entry in listing if entry.name.startswith(prefix))
+        yield from _listed_files(entry for entry in listing if entry.name.startswith(prefix))
 
 
-def _looked_at(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, _ListedFile]]:
+def _listed_files(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, _ListedFile]]:
     for entry in entries:
         try:
             if entry.is_file(follow_symlinks=False):

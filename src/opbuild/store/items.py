@@ -194,7 +194,7 @@ def mark_used(mark: Path, *, keep_time: bool) -> None:
             os.utime(mark, ns=(time.time_ns(), state.st_mtime_ns))
 
 
-def is_used_here(mark: str) -> bool:
+def is_in_use(mark: str) -> bool:
     """Return whether this process uses the entry with this commit mark."""
     return mark in _USED
 

@@ -211,7 +211,9 @@ def entry_in(blobs: LocalBlobs, name: str, key: Key | None = None) -> Entry | Re
         data = blobs.get(name + suffix, ENTRY[suffix])
         if isinstance(data, Reason):
             is_absent = data.code == ABSENT
-            return _beside(blobs, name, suffix) if is_absent else data._replace(text=data.text.replace(name, "", 1))
+            return (
+                _missing_file(blobs, name, suffix) if is_absent else data._replace(text=data.text.replace(name, "", 1))
+            )
         contents[suffix] = bytes(data)
     entry = entry_of(name, contents, key)
     if isinstance(entry, Entry):
@@ -242,7 +244,7 @@ def entry_of(name: str, contents: Mapping[str, bytes], key: Key | None = None) -
         return Reason("damaged", "a record is not what was written")
 
 
-def _beside(blobs: LocalBlobs, name: str, missing: str) -> Reason:
+def _missing_file(blobs: LocalBlobs, name: str, missing: str) -> Reason:
     present = [suffix for suffix in SUFFIXES if blobs.has(name + suffix)]
     if not present:
         return Reason(ABSENT, "not in the store")

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from opbuild.config import Config
-from opbuild.files.meeting import planted_in, publish_met, read_met
+from opbuild.files.meeting import planted_files, publish_meeting_file, read_meeting_file
 from opbuild.files.trust import MEMO, parse_json
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
@@ -60,7 +60,7 @@ def claims_folder(config: Config) -> Path:
 
 def job_problem(folder: Path) -> str:
     """Return the files of somebody else where a job's ranks tell each other their progress; empty if there are none."""
-    return planted_in(*(folder / name for name in ("claims", "progress", _STORES)))
+    return planted_files(*(folder / name for name in ("claims", "progress", _STORES)))
 
 
 def announce(config: Config) -> None:
@@ -72,7 +72,7 @@ def announce(config: Config) -> None:
     known = _read(path)
     if own not in known:
         with contextlib.suppress(OSError, ValueError):
-            publish_met(path, json.dumps([*known, own]).encode())
+            publish_meeting_file(path, json.dumps([*known, own]).encode())
 
 
 class Peers:
@@ -152,7 +152,7 @@ class _Listing:
 def _read(path: Path) -> list[list[str]]:
     """Return the announcements of a rank; none if they cannot be read."""
     try:
-        said = parse_json(read_met(path, MEMO))
+        said = parse_json(read_meeting_file(path, MEMO))
     except (OSError, ValueError):
         return []
     return [pair for pair in said if _is_pair(pair)] if isinstance(said, list) else []

@@ -121,10 +121,10 @@ def create_policy_file(file: Path, megabytes: int = FOLDER_MEGABYTES) -> None:
         if not file.exists():
             with private_path(file.parent) as whole:
                 write_new(whole, (_CONTENT % megabytes).encode())
-                _name_unless_there(whole, file)
+                _link_unless_there(whole, file)
 
 
-def _name_unless_there(whole: Path, file: Path) -> None:
+def _link_unless_there(whole: Path, file: Path) -> None:
     """Give a private file its own name unless somebody has just made one."""
     try:
         file.hardlink_to(whole)

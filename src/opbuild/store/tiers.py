@@ -69,7 +69,7 @@ class TieredStore:
             lacking = [number for number, answer in enumerate(answers) if isinstance(answer, Missing)]
             lent = look_up(tier, [keys[number] for number in lacking]) if lacking else []
             for number, answer in zip(lacking, lent, strict=True):
-                answers[number] = answer if isinstance(answer, Found) else _both(answers[number], answer)
+                answers[number] = answer if isinstance(answer, Found) else _combined(answers[number], answer)
                 if isinstance(answer, Found) and answer.is_kept:
                     self._kept[answer.entry.sha256] = answer.source
                 if isinstance(answer, Found) and answer.folder is not None:
@@ -107,7 +107,7 @@ class TieredStore:
         return self.near.listed
 
 
-def _both(own: Found | Missing, other: Missing) -> Found | Missing:
+def _combined(own: Found | Missing, other: Missing) -> Found | Missing:
     """Return the reason that the near store has no entry, with a tier's word on itself."""
     if isinstance(own, Found) or not other.reason.elsewhere:
         return own
@@ -156,7 +156,7 @@ class SharedNetworks:
         own = self._own.lookup(key)
         if isinstance(own, StoredNetwork):
             return own
-        taken = (self._taken(key, each) for each in self._opened() if each.blobs.has(f"{key.stem}.json"))
+        taken = (self._take_network(key, each) for each in self._opened() if each.blobs.has(f"{key.stem}.json"))
         return next(filter(None, taken), own)
 
     def publish(self, key: NetworkKey, network: StoredNetwork) -> str | None:
@@ -176,7 +176,7 @@ class SharedNetworks:
         blobs = self._own.blobs
         return (Networks(Folder(folder, blobs.trust, copies=blobs.copies)) for folder in self._peers())
 
-    def _taken(self, key: NetworkKey, peer: Networks) -> StoredNetwork | None:
+    def _take_network(self, key: NetworkKey, peer: Networks) -> StoredNetwork | None:
         """Make a peer's network one's own; None if it has none, or not all of it can be had here."""
         found = peer.lookup(key)
         if isinstance(found, Reason):

@@ -2,7 +2,7 @@
 
 Lines are only appended, with one write each, so that processes which tune at once neither wait for each other nor
 overwrite anything. A line that is damaged, torn or signed with another key costs itself alone. Of two records for one
-question the later one counts.
+query the later one counts.
 
 A line is ``<16 hexadecimal digits> <JSON object>``, the digits of the object's BLAKE3 digest.
 """
@@ -159,7 +159,7 @@ def merged(own: TuningDatabase, others: Sequence[TuningDatabase]) -> list[Tuning
     """Return the records of other databases that one lacks, or has an earlier one for."""
     known = own.latest()
     added: dict[tuple[Any, ...], TuningRecord] = {}
-    for record in (record for bank in others for record in bank.latest().values()):
+    for record in (record for database in others for record in database.latest().values()):
         have = added.get(record.place) or known.get(record.place)
         if have is None or have.date < record.date:
             added[record.place] = record
@@ -167,7 +167,7 @@ def merged(own: TuningDatabase, others: Sequence[TuningDatabase]) -> list[Tuning
 
 
 class SharedTuningDatabase:
-    """What tuning found, as one blob, which has the lines of a database.
+    """A tuning database as one blob, which has the lines of its file.
 
     A writer adds to what is there, and looks again: of two who write at once the one that was overwritten writes again.
     """

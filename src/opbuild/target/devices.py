@@ -46,7 +46,7 @@ class ConstantLayout(NamedTuple):
 
 
 class DeviceClass(Protocol):
-    """What serves a class of devices; this package knows few of the types that it returns.
+    """The services of a class of devices; this package knows few of the types that it returns.
 
     What it says of kernels follows from the files of its compiler, whose digest is in keys of networks.
     """

@@ -65,7 +65,7 @@ def flags_in(cpuinfo: str) -> frozenset[str]:
     return frozenset.intersection(*(frozenset(said.split()) for said in lists)) if lists else frozenset()
 
 
-def runs_here(level: Level) -> str | None:
+def host_problem(level: Level) -> str | None:
     """Return the reason that code for a level cannot run on this machine, or None if it can.
 
     Code that uses an instruction that this machine lacks dies with SIGILL, so this is asked before an object is loaded.

@@ -168,7 +168,9 @@ class Runner:
         self._inputs = flat.inputs
         self._outputs = flat.outputs
         strict = settings._replace(on_error="raise")  # there is no module that could compute a part instead
-        parts = {_PART + name: Part(program, _nothing, strict, self.graph) for name, program in flat.programs.items()}
+        parts = {
+            _PART + name: Part(program, _missing_part, strict, self.graph) for name, program in flat.programs.items()
+        }
         self._calls = [(parts.get(step.target) or _function(step.target, namespaces), step) for step in flat.steps]
         self.graph.compiled.update(
             step.target for each in flat.programs.values() for step in each.steps if not step.target.startswith(_SYM)
@@ -193,11 +195,11 @@ class Runner:
         values = dict(zip(self._inputs, inputs, strict=True))
         with torch.no_grad():
             for call, step in self._calls:
-                values[step.name] = _called(call, step, values)
+                values[step.name] = _call_step(call, step, values)
         return [_filled(each, values) for each in self._outputs]
 
 
-def _called(call: Callable[..., Any], step: FlatStep, values: Mapping[str, Any]) -> Any:
+def _call_step(call: Callable[..., Any], step: FlatStep, values: Mapping[str, Any]) -> Any:
     kwargs = {name: _filled(each, values) for name, each in step.kwargs.items()}
     try:
         return call(*(_filled(each, values) for each in step.args), **kwargs)
@@ -309,7 +311,7 @@ def _function(target: str, namespaces: Collection[str] | None) -> Callable[..., 
     return found
 
 
-def _nothing(*_: Any) -> Any:
+def _missing_part(*_: Any) -> Any:
     raise InvalidModelError("a stored part has no module", "this is an error in opbuild; please report it")
 
 

@@ -142,7 +142,7 @@ def read_saved(path: Path, trust: Trust = PRIVATE) -> Saved:
 
 def _saved(found: Any) -> Saved:
     """Return the content of a file, each field of the kind that it has, or raise one of ``REFUSED``."""
-    given = tuple(_given(*each) for each in found["given"])
+    given = tuple(_parse_input(*each) for each in found["given"])
     results = tuple(_result(*each) for each in found["results"])
     ranges = {
         name: (_number(low), None if most is None else _number(most)) for name, (low, most) in found["ranges"].items()
@@ -169,7 +169,7 @@ def is_target(given: Given, result: Result) -> bool:
     return given.kind == "state" and given.name == result.name
 
 
-def _given(kind: Any, name: Any, leaf: Any, dtype: Any, shape: Any, value: Any) -> Given:
+def _parse_input(kind: Any, name: Any, leaf: Any, dtype: Any, shape: Any, value: Any) -> Given:
     is_leaf = kind in ("tensor", "number", "fixed")
     if kind not in ("state", "constant") and not is_leaf:
         raise ValueError(f"there is no input of kind {kind!r:.200}")

@@ -85,7 +85,7 @@ def _saved(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
         if spec.kind in {*_STATE, InputKind.CONSTANT_TENSOR} and spec.target not in written
     }
     partitioned = Partitioned(exported.graph_module, frozen)
-    given = _given(exported, partitioned.module)
+    given = _graph_inputs(exported, partitioned.module)
     return Saved(
         flat_of(partitioned.module, partitioned.programs),
         given,
@@ -98,7 +98,7 @@ def _saved(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     )
 
 
-def _given(exported: ExportedProgram, module: torch.fx.GraphModule) -> tuple[Given, ...]:
+def _graph_inputs(exported: ExportedProgram, module: torch.fx.GraphModule) -> tuple[Given, ...]:
     values = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
     leaf, found = 0, []
     for spec, value in zip(exported.graph_signature.input_specs, values, strict=True):

@@ -14,7 +14,7 @@ from opbuild.pipeline.tuned import applying, is_current
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, replace
 from opbuild.store.tuning_database import TuningRecord, append_records, line_of, merged, read_database
-from opbuild.target.host import host_level, runs_here
+from opbuild.target.host import host_level, host_problem
 from opbuild.target.level import BY_NAME
 from opbuild.text.plural import counted
 
@@ -38,23 +38,23 @@ class Listing:
 def listed(config: Config) -> Listing:
     """Return the listing of the tuning database."""
     setup = set_up(config, host_level(), None)
-    bank = read_database(config.tune_bank, setup.trust)
-    counts = {(each.level, each.threads) for each in bank.records}
+    database = read_database(config.tune_bank, setup.trust)
+    counts = {(each.level, each.threads) for each in database.records}
     setups = [
         replace(setup, level=BY_NAME[level], config=replace(setup.config, num_threads=threads))
         for level, threads in counts
-        if level in BY_NAME and runs_here(BY_NAME[level]) is None
+        if level in BY_NAME and host_problem(BY_NAME[level]) is None
     ]
-    here = {id(each) for some in setups for each in applying(bank, some).values()}
+    here = {id(each) for some in setups for each in applying(database, some).values()}
     rows = []
-    for record in bank.latest().values():
+    for record in database.latest().values():
         state = "counts" if id(record) in here else "elsewhere"
         rows.append(Listed(record, {True: state, False: "stale", None: "open"}[is_current(record, setup)]))
     stale = sum(each.state == "stale" for each in rows)
     problems = [
         f"{counted(stale, 'record')} of other sources of their families: not used, tune again" * bool(stale),
-        f"{counted(bank.damaged, 'line')} damaged: not used" * bool(bank.damaged),
-        f"{counted(bank.unsigned, 'line')} not signed with the key: not used" * bool(bank.unsigned),
+        f"{counted(database.damaged, 'line')} damaged: not used" * bool(database.damaged),
+        f"{counted(database.unsigned, 'line')} not signed with the key: not used" * bool(database.unsigned),
     ]
     return Listing(config.tune_bank, tuple(rows), tuple(filter(None, problems)))
 

@@ -31,8 +31,8 @@ Pair = tuple[float, float]
 """Seconds of what is known to be best and of the candidate, one run after the other."""
 
 Measure = Callable[[Choices, int], Mapping[TuningQuery, Sequence[Pair]]]
-"""Runs a network with other answers to some questions beside the network as it is, so many times, and returns the times
-of the calls of each question. A question is missing if its answer cannot be built or computes something else."""
+"""Runs a network with other answers to some queries beside the network as it is, so many times, and returns the times
+of the calls of each query. A query is missing if its answer cannot be built or computes something else."""
 
 
 class Finding(NamedTuple):
@@ -70,28 +70,28 @@ def search(
     """Return the result for each query; of those that were not searched to the end only faster variants.
 
     Args:
-        candidates: For each question the answers to try, without the one that is known to be best.
-        measure: Measures answers to several questions at once.
+        candidates: For each query the answers to try, without the one that is known to be best.
+        measure: Measures answers to several queries at once.
         prepare: Told what is measured next.
         is_spent: Whether there is no time for further candidates: the best so far are decided on.
     """
-    left = {question: list(answers) for question, answers in candidates.items()}
+    left = {query: list(answers) for query, answers in candidates.items()}
     scores: dict[TuningQuery, float] = dict.fromkeys(left, inf)
     runs = FIRST_RUNS
-    open_ = {question: answers for question, answers in left.items() if answers}
+    open_ = {query: answers for query, answers in left.items() if answers}
     while open_ and not is_spent():
-        for question, ratios in _ratios(open_, measure, prepare, is_spent, runs).items():
+        for query, ratios in _ratios(open_, measure, prepare, is_spent, runs).items():
             ranked = sorted((ratio, place) for place, ratio in enumerate(ratios) if ratio < inf)
             kept = ranked[: (len(ranked) + 1) // 2]
-            left[question] = [open_[question][place] for _, place in kept]
-            scores[question] = kept[0][0] if kept else inf
+            left[query] = [open_[query][place] for _, place in kept]
+            scores[query] = kept[0][0] if kept else inf
         runs *= 2
         if not is_spent():
-            open_ = {question: answers for question, answers in left.items() if len(answers) > 1}
-    hopeful = {question: answers[0] for question, answers in left.items() if answers and scores[question] < 1}
+            open_ = {query: answers for query, answers in left.items() if len(answers) > 1}
+    hopeful = {query: answers[0] for query, answers in left.items() if answers and scores[query] < 1}
     decided = measure(hopeful, DECIDING_RUNS) if hopeful else {}
-    found = {question: judged(hopeful.get(question), decided.get(question, ())) for question in candidates}
-    return {question: each for question, each in found.items() if each.found or question not in open_}
+    found = {query: judged(hopeful.get(query), decided.get(query, ())) for query in candidates}
+    return {query: each for query, each in found.items() if each.found or query not in open_}
 
 
 def judged(choice: Variant | None, pairs: Sequence[Pair]) -> Finding:
@@ -127,13 +127,13 @@ def _ratios(
     runs: int,
 ) -> dict[TuningQuery, list[float]]:
     """Return the median ratio of each answer; infinite for one that is of no use."""
-    ratios: dict[TuningQuery, list[float]] = {question: [inf] * len(each) for question, each in answers.items()}
+    ratios: dict[TuningQuery, list[float]] = {query: [inf] * len(each) for query, each in answers.items()}
     places = range(max(map(len, answers.values())))
     turns = [{q: each[place] for q, each in answers.items() if place < len(each)} for place in places]
     prepare(turns)
     for place, turn in enumerate(turns):
         if is_spent():
             break
-        for question, pairs in measure(turn, runs).items():
-            ratios[question][place] = statistics.median(after / before if before else 1.0 for before, after in pairs)
+        for query, pairs in measure(turn, runs).items():
+            ratios[query][place] = statistics.median(after / before if before else 1.0 for before, after in pairs)
     return ratios

@@ -40,8 +40,10 @@ class NetworkForm:
         nbytes: Bytes of weights and of memory for what lies between calls.
     """
 
-    def __init__(self, executor: Executor, asked: Mapping[TuningQuery, LoweringQuery], inputs: Sequence[Array]) -> None:
-        self.asked, self._executor = asked, executor
+    def __init__(
+        self, executor: Executor, queries: Mapping[TuningQuery, LoweringQuery], inputs: Sequence[Array]
+    ) -> None:
+        self.queries, self._executor = queries, executor
         self._memory = anonymous(executor.arena_size)
         self._arena = executor.prepare(self._memory)
         self._outputs = [np.zeros(port.type.shape, numpy_dtype(port.type.dtype)) for port in executor.outputs]
@@ -107,37 +109,37 @@ class Forms:
 
     def make(self, choices: Choices) -> NetworkForm:
         """Return the form with some answers, built."""
-        asked, program = self._lowered(choices)
+        queries, program = self._lowered(choices)
         needed = planned([self._graph], [program])
         with self._session.builder() as builder:
             (network,) = self._session.build(needed, builder, self._packer, Clock())
         modules = load_code(network.built.code, self._setup.config.num_threads)
         executor = Executor(network.record, modules, network.constants.arrays, evaluate)
-        return NetworkForm(executor, asked, self._inputs)
+        return NetworkForm(executor, queries, self._inputs)
 
-    def kernels(self, question: TuningQuery, variants: Sequence[Variant | None]) -> dict[str, str]:
+    def kernels(self, query: TuningQuery, variants: Sequence[Variant | None]) -> dict[str, str]:
         """Return the digests of the pipelines of kernels of some variants, by the operators' names."""
         kernels: dict[OpDesc, None] = {}
         for variant in variants:
-            asked, program = self._lowered({question: variant})
-            kernels |= dict.fromkeys(kernels_of(program, asked, question))
+            queries, program = self._lowered({query: variant})
+            kernels |= dict.fromkeys(kernels_of(program, queries, query))
         with self._session.builder() as builder:
             return dict(builder.defined(kernels).values())
 
     def _lowered(self, choices: Choices) -> tuple[dict[TuningQuery, LoweringQuery], Program]:
         found = Tuned(FixedAnswers(choices))
         program = lower(self._graph, self._setup.level, replace(self._options, chooser=found))
-        return found.asked, program
+        return found.queries, program
 
 
-def sites_of(asked: Mapping[TuningQuery, LoweringQuery], question: TuningQuery) -> frozenset[str]:
-    """Return the nodes for which a question was asked; none if it was not."""
-    return frozenset(asked[question].sites) if question in asked else frozenset()
+def sites_of(queries: Mapping[TuningQuery, LoweringQuery], query: TuningQuery) -> frozenset[str]:
+    """Return the nodes for which a query was asked; none if it was not."""
+    return frozenset(queries[query].sites) if query in queries else frozenset()
 
 
-def all_sites(asked: Mapping[TuningQuery, LoweringQuery], questions: Sequence[TuningQuery]) -> list[frozenset[str]]:
-    """Return the nodes of some questions, each alone."""
-    return [frozenset({node}) for node in sorted(set(chain.from_iterable(sites_of(asked, q) for q in questions)))]
+def all_sites(asked: Mapping[TuningQuery, LoweringQuery], queries: Sequence[TuningQuery]) -> list[frozenset[str]]:
+    """Return the nodes of some queries, each alone."""
+    return [frozenset({node}) for node in sorted(set(chain.from_iterable(sites_of(asked, q) for q in queries)))]
 
 
 TOLERANCES = {"float16": 5e-2, "bfloat16": 5e-2}
@@ -174,7 +176,7 @@ class Trials:
         self.refused: list[tuple[TuningQuery, str]] = []
 
     def measure(self, choices: Choices, runs: int) -> dict[TuningQuery, list[Pair]]:
-        """Return the times of the calls of each question, as ``search`` asks for them."""
+        """Return the times of the calls of each query, as ``search`` asks for them."""
         if not choices:
             return {}
         wrong = ""
@@ -200,35 +202,35 @@ class Trials:
             found |= self.measure({each: choices[each] for each in group}, runs)
         return found
 
-    def _different(self, form: NetworkForm, questions: list[TuningQuery]) -> list[TuningQuery]:
+    def _different(self, form: NetworkForm, queries: list[TuningQuery]) -> list[TuningQuery]:
         """Return the queries whose calls are the first to compute something else; all if only the outputs tell."""
-        asked = self._base.asked
-        sites = sorted(all_sites(asked, questions), key=self._base.first_call)
+        asked = self._base.queries
+        sites = sorted(all_sites(asked, queries), key=self._base.first_call)
         expected, outputs = self._base.results(sites)
         found, own_outputs = form.results(sites)
         for site, one, other in zip(sites, found, expected, strict=True):
-            if one is not None and other is not None and one.ndim == other.ndim and _differ(*_in_common(one, other)):
-                return [each for each in questions if site & sites_of(asked, each)]
+            if one is not None and other is not None and one.ndim == other.ndim and _differ(*_common_part(one, other)):
+                return [each for each in queries if site & sites_of(asked, each)]
         same = not any(_differ(*pair) for pair in zip(own_outputs, outputs, strict=True))
-        return [] if same else questions
+        return [] if same else queries
 
-    def _timed(self, form: NetworkForm, questions: Sequence[TuningQuery], runs: int) -> dict[TuningQuery, list[Pair]]:
+    def _timed(self, form: NetworkForm, queries: Sequence[TuningQuery], runs: int) -> dict[TuningQuery, list[Pair]]:
         """Run both in turn."""
-        asked = self._base.asked
+        asked = self._base.queries
         places = [
             [
-                [place for place, nodes in enumerate(each.nodes) if nodes & sites_of(asked, question)]
+                [place for place, nodes in enumerate(each.nodes) if nodes & sites_of(asked, query)]
                 for each in (self._base, form)
             ]
-            for question in questions
+            for query in queries
         ]
-        pairs: dict[TuningQuery, list[Pair]] = {question: [] for question in questions}
+        pairs: dict[TuningQuery, list[Pair]] = {query: [] for query in queries}
         for number in range(runs):
             times: dict[int, list[int]] = {}
             for which in (0, 1) if number % 2 else (1, 0):
                 times[which] = _run((self._base, form)[which], self._clock)
-            for question, (before, after) in zip(questions, places, strict=True):
-                pairs[question].append(
+            for query, (before, after) in zip(queries, places, strict=True):
+                pairs[query].append(
                     (sum(times[0][place] for place in before) / 1e9, sum(times[1][place] for place in after) / 1e9)
                 )
         return pairs
@@ -253,7 +255,7 @@ def _run(form: NetworkForm, clock: Callable[[], int]) -> list[int]:
     return form.run(clock)
 
 
-def _in_common(one: Array, other: Array) -> tuple[Array, Array]:
+def _common_part(one: Array, other: Array) -> tuple[Array, Array]:
     """Return the part that both arrays have: rows may be written up to whole tiles."""
     within = tuple(slice(0, min(extents)) for extents in zip(one.shape, other.shape, strict=True))
     return one[within], other[within]

@@ -83,10 +83,10 @@ def _product(size: int) -> Graph:
 
 
 GROUP = 12
-"""Questions that are searched at once; what was found of them is kept together."""
+"""Queries that are searched at once; what was found of them is kept together."""
 
 MOST = 12
-"""Candidates of a question at most, those first that its family holds for the fastest."""
+"""Candidates of a query at most, those first that its family holds for the fastest."""
 
 LEAST_SHARE = 0.003
 """Of the network's time: calls below it are left alone."""
@@ -115,12 +115,12 @@ class Row(NamedTuple):
     """One distinct call.
 
     Attributes:
-        question: What its family is asked.
+        query: What its family is asked.
         default: The family's own answer.
         known: Whether the database knew it before, so that nothing was measured.
     """
 
-    question: TuningQuery
+    query: TuningQuery
     nodes: tuple[str, ...]
     default: Variant | None
     finding: Finding
@@ -205,7 +205,7 @@ def tune_model(
             "tune without a target; what is found for the CPU counts beside the device, too",
             command="leave --soc_version out; what is found for the CPU counts beside the device, too",
         )
-    _check_bank(setup)
+    _check_database(setup)
     graph, cut = _graph(model, setup, input_shapes or {})
     tuner = Tuner(graph, setup, budget, operators, tell)
     tuner.result.cut = cut
@@ -243,67 +243,67 @@ class Tuner:
 
     def run(self, *, again: bool) -> None:
         """Search until all is known, or the budget is spent."""
-        bank = read_database(self._setup.config.tune_bank, self._setup.trust)
-        known = {} if again else applying(bank, self._setup)
+        database = read_database(self._setup.config.tune_bank, self._setup.trust)
+        known = {} if again else applying(database, self._setup)
         table = base = self._forms.make({})
         shares = _shares(table)
         choices: dict[TuningQuery, Variant | None] = {}
         done: set[TuningQuery] = set()
         while True:
-            for question, asked in base.asked.items():
-                record = known.get(question)
-                if question not in done and record is not None and self._tells(record, question, asked):
-                    done.add(question)
-                    choices[question] = record.choice
-                    self._add(question, asked, _remembered(record), known=True, choice=record.choice)
+            for query, asked in base.queries.items():
+                record = known.get(query)
+                if query not in done and record is not None and self._is_current(record, query, asked):
+                    done.add(query)
+                    choices[query] = record.choice
+                    self._add(query, asked, _finding_of(record), known=True, choice=record.choice)
             base = self._forms.make(choices) if choices else table
-            self._progress(base.asked, done, shares)
-            group = self._group(base.asked, done, shares)
+            self._progress(base.queries, done, shares)
+            group = self._group(base.queries, done, shares)
             if not group:
                 break
-            if self._is_spent():
+            if self._has_spent_budget():
                 self.result.ended = "the time is up"
                 break
             found = search(
-                {question: _candidates(base.asked[question]) for question in group},
+                {query: _candidates(base.queries[query]) for query in group},
                 self._trials(base, choices).measure,
                 partial(self._compile, choices),
-                self._is_spent,
+                self._has_spent_budget,
             )
-            choices |= {question: each.choice for question, each in found.items() if each.found}
-            self._keep(base.asked, found)
+            choices |= {query: each.choice for query, each in found.items() if each.found}
+            self._keep(base.queries, found)
             done |= set(found)
-        self.result.skipped = sum(self._is_open(q, each, done) for q, each in base.asked.items())
+        self.result.skipped = sum(self._is_open(q, each, done) for q, each in base.queries.items())
         if any(row.choice != row.default for row in self.result.rows):
             self.result.whole = whole_times(table, base, DECIDING_RUNS, self._setup.config.num_threads)
             if self.result.is_slower:
-                self._take_back()
+                self._restore_defaults()
         self.result.rows.sort(key=lambda row: -_share(shares, row.nodes))
         self.result.seconds = time.monotonic() - self._started
 
-    def _tells(self, record: TuningRecord, question: TuningQuery, asked: LoweringQuery) -> bool:
-        """Return whether a record still tells of a question: its kernels are defined as those that were measured."""
+    def _is_current(self, record: TuningRecord, query: TuningQuery, asked: LoweringQuery) -> bool:
+        """Return whether a record still tells of a query: its kernels are defined as those that were measured."""
         if record.default != asked.default or record.choice not in asked.candidates:
             return False
         counts = is_current(record, self._setup)
         if counts is None:
-            return self._forms.kernels(question, (record.default, record.choice)) == record.kernels
+            return self._forms.kernels(query, (record.default, record.choice)) == record.kernels
         return counts
 
-    def _is_open(self, question: TuningQuery, asked: LoweringQuery, done: set[TuningQuery]) -> bool:
-        return question not in done and len(asked.candidates) > 1 and bool(asked.sites & self._nodes)
+    def _is_open(self, query: TuningQuery, asked: LoweringQuery, done: set[TuningQuery]) -> bool:
+        return query not in done and len(asked.candidates) > 1 and bool(asked.sites & self._nodes)
 
     def _group(
-        self, asked: Mapping[TuningQuery, LoweringQuery], done: set[TuningQuery], shares: Mapping[str, float]
+        self, queries: Mapping[TuningQuery, LoweringQuery], done: set[TuningQuery], shares: Mapping[str, float]
     ) -> list[TuningQuery]:
-        """Return the next questions to search at once: the most expensive ones, no two of one node."""
-        open_ = [(_share(shares, each.sites), q) for q, each in asked.items() if self._is_open(q, each, done)]
+        """Return the next queries to search at once: the most expensive ones, no two of one node."""
+        open_ = [(_share(shares, each.sites), q) for q, each in queries.items() if self._is_open(q, each, done)]
         group: list[TuningQuery] = []
         taken: set[str] = set()
-        for share, question in sorted(open_, key=lambda each: -each[0]):
-            sites = asked[question].sites
+        for share, query in sorted(open_, key=lambda each: -each[0]):
+            sites = queries[query].sites
             if share >= LEAST_SHARE and not sites & taken and len(group) < GROUP:
-                group.append(question)
+                group.append(query)
                 taken |= sites
         return group
 
@@ -316,48 +316,48 @@ class Tuner:
         trials.refused = self.result.refused
         return trials
 
-    def _is_spent(self) -> bool:
+    def _has_spent_budget(self) -> bool:
         return time.monotonic() > self._deadline
 
     def _compile(self, choices: Choices, turns: Sequence[Choices]) -> None:
         self._forms.compile([{**choices, **turn} for turn in turns])
 
-    def _keep(self, asked: Mapping[TuningQuery, LoweringQuery], found: Mapping[TuningQuery, Finding]) -> None:
+    def _keep(self, queries: Mapping[TuningQuery, LoweringQuery], found: Mapping[TuningQuery, Finding]) -> None:
         """Write the result to the tuning database, and remember it."""
-        for question, finding in found.items():
-            each = asked[question]
+        for query, finding in found.items():
+            each = queries[query]
             choice = finding.choice if finding.found else each.answer
-            self._write(question, finding, each.default, choice)
-            self._add(question, each, finding, known=False, choice=choice)
+            self._write(query, finding, each.default, choice)
+            self._add(query, each, finding, known=False, choice=choice)
 
-    def _take_back(self) -> None:
+    def _restore_defaults(self) -> None:
         """Make the tables' choice the one that counts again, of all that this run found."""
         for number, row in enumerate(self.result.rows):
             if not row.known and row.choice != row.default:
-                self._write(row.question, row.finding, row.default, row.default)
+                self._write(row.query, row.finding, row.default, row.default)
                 self.result.rows[number] = row._replace(choice=row.default)
 
-    def _write(self, question: TuningQuery, finding: Finding, default: Variant | None, choice: Variant | None) -> None:
+    def _write(self, query: TuningQuery, finding: Finding, default: Variant | None, choice: Variant | None) -> None:
         config = self._setup.config
         record = TuningRecord(
-            *question, self._setup.level.name, self._measured, system_class(self._setup.level), config.num_threads,
-            family_sources(question.family), default, choice, 1e6 * finding.before, 1e6 * finding.after,
+            *query, self._setup.level.name, self._measured, system_class(self._setup.level), config.num_threads,
+            family_sources(query.family), default, choice, 1e6 * finding.before, 1e6 * finding.after,
             min(finding.bound, 99.0), finding.spread, finding.pairs,
             time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), self._graph.name,
-            self._forms.kernels(question, (default, choice)),
+            self._forms.kernels(query, (default, choice)),
         )  # fmt: skip
         append_records(config.tune_bank, [record], self._setup.trust)
 
     def _add(
-        self, question: TuningQuery, asked: LoweringQuery, finding: Finding, *, known: bool, choice: Variant | None
+        self, query: TuningQuery, asked: LoweringQuery, finding: Finding, *, known: bool, choice: Variant | None
     ) -> None:
-        self.result.rows.append(Row(question, tuple(sorted(asked.sites)), asked.default, finding, known, choice))
+        self.result.rows.append(Row(query, tuple(sorted(asked.sites)), asked.default, finding, known, choice))
 
     def _progress(
-        self, asked: Mapping[TuningQuery, LoweringQuery], done: set[TuningQuery], shares: Mapping[str, float]
+        self, queries: Mapping[TuningQuery, LoweringQuery], done: set[TuningQuery], shares: Mapping[str, float]
     ) -> None:
         left = sum(
-            self._is_open(q, each, done) and _share(shares, each.sites) >= LEAST_SHARE for q, each in asked.items()
+            self._is_open(q, each, done) and _share(shares, each.sites) >= LEAST_SHARE for q, each in queries.items()
         )
         found = sum(row.finding.found and not row.known for row in self.result.rows)
         self._last = TuningProgress(self._graph.name, len(done), len(done) + left, found, self._last.forms)
@@ -383,12 +383,12 @@ def _share(shares: Mapping[str, float], nodes: Sequence[str] | set[str]) -> floa
     return sum(shares.get(node, 0.0) for node in nodes)
 
 
-def _remembered(record: TuningRecord) -> Finding:
+def _finding_of(record: TuningRecord) -> Finding:
     before, after = record.before / 1e6, record.after / 1e6
     return Finding(record.choice, record.is_tuned, before, after, record.bound, record.spread, record.pairs)
 
 
-def _check_bank(setup: Setup) -> None:
+def _check_database(setup: Setup) -> None:
     """Refuse a database that could not be written once all is measured."""
     folder = setup.config.tune_bank.parent
     if setup.config.tune_bank_path.strip() and not folder.is_dir():

@@ -90,7 +90,7 @@ def test_only_peers_that_take_a_network_and_compute_it_count(tmp_path: Path) -> 
     assert field.shown(row["runtimes"]["mnn"]).endswith("wrong")
 
 
-def test_columns_of_other_banks_are_no_peers() -> None:
+def test_columns_of_other_databases_are_no_peers() -> None:
     """Untuned opbuild is not what opbuild is compared with."""
     figures = [Figures("opbuild", 1, seconds=[1.0], error=0.0), Figures("opbuild untuned", 1, seconds=[2.0], error=0.0)]
     assert field.row("x", figures)["ratios"] == {}
@@ -104,7 +104,7 @@ def test_the_picture_has_each_network_and_its_ratio_in_order() -> None:
 
 
 def test_at_a_lower_level_it_is_said_who_keeps_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ONNX Runtime has no switch, and keeps to it where it can be told; opbuild with other banks is nobody's peer."""
+    """ONNX Runtime has no switch, and keeps to it where it can be told; opbuild with another database is no peer."""
     names = ["opbuild", "opbuild untuned", "onnxruntime", "openvino", "torch"]
     monkeypatch.setattr(limited_cpu, "environment", lambda runtime, level: {})
     monkeypatch.setattr(limited_cpu, "lacking", lambda: "cc not found")

@@ -27,7 +27,7 @@ def found(rows: int, **about: object) -> TuningRecord:
     return record(question, {"rows": 6}, {"rows": 8}, **{"level": LEVEL, **about})
 
 
-def test_a_bank_has_what_is_faster_at_its_level_and_what_other_machines_found(
+def test_a_database_has_what_is_faster_at_its_level_and_what_other_machines_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is as the tables have it, of another level or of other sources is left out; a second run writes the same."""
@@ -44,7 +44,7 @@ def test_a_bank_has_what_is_faster_at_its_level_and_what_other_machines_found(
         assert list(parse_database(path.read_bytes(), PRIVATE).records) == [other, now]
 
 
-def test_where_nothing_is_faster_no_bank_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_is_faster_no_database_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start looks for a file only."""
     monkeypatch.setattr("opbuild.store.machine_class.SHIPPED", tmp_path)
     making.written(LEVEL, tmp_path)

@@ -220,7 +220,7 @@ def test_a_distrusted_store_is_a_warning(config: Config) -> None:
     assert "everybody may write" in result.warnings[0]
 
 
-def test_a_store_that_can_not_be_written_costs_one_warning(config: Config) -> None:
+def test_a_store_that_cannot_be_written_costs_one_warning(config: Config) -> None:
     """The build goes on with the objects in memory, and says once that nothing was stored (F54, F61, F68)."""
     config.kernel_meta.parent.mkdir(parents=True)
     config.kernel_meta.write_bytes(b"a file where the folder belongs")

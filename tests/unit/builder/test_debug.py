@@ -199,7 +199,7 @@ def test_debug_dir_takes_the_files(settings: Config, tmp_path: Path) -> None:
     assert not settings.debug_folder.exists()
 
 
-def test_files_that_can_not_be_written_are_a_warning(settings: Config) -> None:
+def test_files_that_cannot_be_written_are_a_warning(settings: Config) -> None:
     """The build goes on; the warning names a file and the folder."""
     settings.debug_folder.parent.mkdir(exist_ok=True)
     settings.debug_folder.write_text("a file")

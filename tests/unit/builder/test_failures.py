@@ -80,7 +80,7 @@ def test_many_failures_are_counted_and_listed(config: Config) -> None:
     assert "and 10 more" in str(caught.value)
 
 
-def test_a_compiler_that_can_not_be_loaded_is_an_error_with_its_story(config: Config) -> None:
+def test_a_compiler_that_cannot_be_loaded_is_an_error_with_its_story(config: Config) -> None:
     """What went wrong while loading the compiler is in the error, not on the terminal."""
 
     class Broken(FakeCompiler):

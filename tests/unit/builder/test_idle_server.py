@@ -31,11 +31,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         real(process, *args, **kwargs)
         pids.append(process.pid)
 
-    resting = IdleServer()
-    monkeypatch.setattr(build, "IDLE_SERVER", resting)
+    idle = IdleServer()
+    monkeypatch.setattr(build, "IDLE_SERVER", idle)
     monkeypatch.setattr(client.subprocess.Popen, "__init__", listing)
     yield pids
-    server = resting._take()
+    server = idle._take()
     if server is not None:
         server.close()
 

@@ -152,14 +152,16 @@ class Replaced(FakeCompiler):
 
 
 @pytest.fixture
-def resting(monkeypatch: pytest.MonkeyPatch) -> IdleServer:
+def idle_server(monkeypatch: pytest.MonkeyPatch) -> IdleServer:
     """No server rests from tests before."""
-    resting = IdleServer()
-    monkeypatch.setattr(build_module, "IDLE_SERVER", resting)
-    return resting
+    idle_server = IdleServer()
+    monkeypatch.setattr(build_module, "IDLE_SERVER", idle_server)
+    return idle_server
 
 
-def test_an_object_of_a_compiler_that_was_replaced_meanwhile_is_not_stored(config: Config, resting: IdleServer) -> None:
+def test_an_object_of_a_compiler_that_was_replaced_meanwhile_is_not_stored(
+    config: Config, idle_server: IdleServer
+) -> None:
     """The server says which files it loaded; if they are not those of the key, the object is used once (F28, F34)."""
     store = Operators(Memory())
     with Builder(store, Replaced(), LEVEL, config) as builder:
@@ -171,7 +173,7 @@ def test_an_object_of_a_compiler_that_was_replaced_meanwhile_is_not_stored(confi
 
 
 def test_a_server_that_rested_while_the_compiler_was_replaced_is_not_used(
-    config: Config, resting: IdleServer, tmp_path: Path
+    config: Config, idle_server: IdleServer, tmp_path: Path
 ) -> None:
     """A server of the old compiler ends; with the new one everything is certain again (F28)."""
     library = tmp_path / "lib.so"
@@ -179,14 +181,14 @@ def test_a_server_that_rested_while_the_compiler_was_replaced_is_not_used(
     kinds = []
     for _ in range(2):
         state = files_state((library,))
-        server = resting.start(FakeCompiler.import_string, config.workers, state)
+        server = idle_server.start(FakeCompiler.import_string, config.workers, state)
         server.receive()
         kinds.append((server.compiler, server._process.pid))
-        resting.keep(server)
+        idle_server.keep(server)
         flip(library)
     assert kinds[0][0] != kinds[1][0]
     assert kinds[0][1] != kinds[1][1]
-    last = resting._take()
+    last = idle_server._take()
     assert last is not None
     last.close()
 

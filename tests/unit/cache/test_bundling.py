@@ -202,14 +202,14 @@ def test_a_list_that_is_no_list_is_refused(tmp_path: Path) -> None:
             read_bundle(path)
 
 
-def test_an_empty_cache_can_not_be_exported(elsewhere: Config, tmp_path: Path) -> None:
+def test_an_empty_cache_cannot_be_exported(elsewhere: Config, tmp_path: Path) -> None:
     """The error says so, and no file is written."""
     with pytest.raises(BuildError, match="has no operator"):
         export_cache(tmp_path / "x.bundle", elsewhere, LEVEL)
     assert not (tmp_path / "x.bundle").exists()
 
 
-def test_a_bundle_that_can_not_be_written_leaves_nothing(config: Config, tmp_path: Path, bundle: Path) -> None:
+def test_a_bundle_that_cannot_be_written_leaves_nothing(config: Config, tmp_path: Path, bundle: Path) -> None:
     """The error names the file; no private file stays."""
     with pytest.raises(OpbuildError, match="cannot be written"):
         export_cache(tmp_path / "absent" / "x.bundle", config, LEVEL)

@@ -86,7 +86,7 @@ def test_counters_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert 5 < read_counters(tmp_path).builds < 200
 
 
-def test_a_folder_that_can_not_be_written_costs_nothing(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
     """Counting never fails a build."""
     (tmp_path / "file").write_bytes(b"")
     count_build(tmp_path / "file" / "folder", [1.0], [])

@@ -142,7 +142,7 @@ def test_without_a_home_the_working_folder_keeps_it_and_a_warning_says_so(
     assert (tmp_path / "rank_0" / "kernel_meta").is_dir()
 
 
-def test_env_marks_only_a_store_that_can_not_be_written(user_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_env_marks_only_a_store_that_cannot_be_written(user_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Looking makes no folder and leaves no file, whether the store is there or not."""
     assert main(["env"]) == 0
     shown = capsys.readouterr().out

@@ -104,7 +104,7 @@ def test_outputs_stay_in_their_folder_whatever_their_names(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
-def test_an_output_folder_that_can_not_be_made_is_an_option_error(tmp_path: Path) -> None:
+def test_an_output_folder_that_cannot_be_made_is_an_option_error(tmp_path: Path) -> None:
     """A file in the way is reported as the option's fault."""
     (tmp_path / "file").write_text("")
     with pytest.raises(OptionError, match="--output_dir"):

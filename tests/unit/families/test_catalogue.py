@@ -111,7 +111,7 @@ def test_what_fusion_gives_an_epilogue_has_a_family_that_takes_one() -> None:
     assert all(fuse.EXACT_TYPE in family.types or family.types == ("uint8",) for family in taking)
 
 
-def test_what_writes_where_it_reads_says_its_vectors_and_can_not_fail() -> None:
+def test_what_writes_where_it_reads_says_its_vectors_and_cannot_fail() -> None:
     """Updates in place look at the width of its variant, and come last, where nothing may fail."""
     found = [catalogue.find(name) for name in catalogue.names() if catalogue.find(name).overwrites]
     assert found

@@ -169,7 +169,7 @@ def test_a_file_where_leases_hold_nobody_back_is_read(disk: Path, monkeypatch: p
     assert array.tobytes() == contents
 
 
-def test_what_can_not_be_mapped_is_read(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_mapped_is_read(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory may be limited; and a file that is not there is said not to be."""
     path, contents = write(disk)
 
@@ -240,7 +240,7 @@ def test_a_lowered_graph_goes_with_its_last_user() -> None:
         gc.enable()
 
 
-def test_a_model_that_can_not_be_built_is_released(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_built_is_released(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the error, and with it all that was being done, is still there."""
     monkeypatch.setattr(held, "LEAST", 1)
     path, _ = write(disk)

@@ -75,7 +75,7 @@ def test_a_damaged_memo_costs_only_the_reading(tmp_path: Path, reader: Reader, d
     assert reader.read == [path]
 
 
-def test_a_memo_that_can_not_be_written_costs_only_the_reading(tmp_path: Path, reader: Reader) -> None:
+def test_a_memo_that_cannot_be_written_costs_only_the_reading(tmp_path: Path, reader: Reader) -> None:
     """A folder that is a file holds no memo; the digest is taken all the same."""
     path = tmp_path / "model.onnx"
     path.write_bytes(b"weights")

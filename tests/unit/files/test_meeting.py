@@ -19,7 +19,7 @@ import pytest
 
 from opbuild.config import Config
 from opbuild.errors import RankError
-from opbuild.files.meeting import read_met
+from opbuild.files.meeting import read_meeting_file
 from opbuild.kernel.interfaces import UNCLAIMED
 from opbuild.ranks import launcher as job_folders
 from opbuild.ranks.collective import Collective
@@ -189,7 +189,7 @@ def test_a_file_that_is_planted_after_the_ranks_have_met_is_refused_too(
     _planted(job, "exchange/0.0", kind, KINDS, victim)
     before = _state(victim)
     Hub(job, 2)
-    monkeypatch.setattr("opbuild.ranks.local.planted_in", lambda *_: "")
+    monkeypatch.setattr("opbuild.ranks.local.planted_files", lambda *_: "")
     monkeypatch.setattr("opbuild.ranks.hub.GRACE", 0.1)
     found = _exchanged(job)
     assert str(job / "exchange" / "0.0") in found[0]
@@ -211,7 +211,7 @@ def test_a_token_of_another_is_not_read(kind: str, victim: Path, tmp_path: Path)
     """Ranks of MPI on another host may find anything under the path of rank 0's folder."""
     path = _planted(tmp_path / "job", "token", kind, KINDS, victim)
     with pytest.raises(OSError, match=re.escape(str(path))):
-        read_met(path, 100)
+        read_meeting_file(path, 100)
 
 
 @pytest.mark.parametrize("kind", KINDS)

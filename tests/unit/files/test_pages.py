@@ -65,7 +65,7 @@ def test_only_all_of_the_memory_has_pages_of_its_own() -> None:
     assert not held._own
 
 
-def test_where_pages_can_not_be_exchanged_memory_stays() -> None:
+def test_where_pages_cannot_be_exchanged_memory_stays() -> None:
     """A private map has nothing to share: the system refuses, and the array is as it was."""
     array, private = new_pages((LEAST_PAGES,), np.uint8), new_pages((LEAST_PAGES,), np.uint8)
     array[:], private[:] = 1, 2

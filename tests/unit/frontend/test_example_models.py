@@ -84,7 +84,7 @@ def test_the_command_writes_a_model_and_replaces_only_its_own(
         (["squeezenet", "--seed", "-1"], "--seed", ""),
     ],
 )
-def test_what_can_not_be_written_is_one_clear_error(
+def test_what_cannot_be_written_is_one_clear_error(
     arguments: list[str], said: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

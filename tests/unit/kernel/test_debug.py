@@ -64,7 +64,7 @@ def test_a_wrong_line_is_named_with_its_file(text: str, said: list[str]) -> None
     assert "\n" not in caught.value.message
 
 
-def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """A missing file and one that is no text are errors of the option."""
     (tmp_path / "binary").write_bytes(b"\xff\xfe\0")
     for name, why in (("missing", "No such file"), ("binary", "UTF-8")):

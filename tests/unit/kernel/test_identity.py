@@ -80,7 +80,7 @@ def test_a_memo_that_lies_about_the_digest_is_not_believed(library: Path, memo: 
     assert files_digest([library], memo) == digest
 
 
-def test_a_folder_that_can_not_be_written_costs_only_time(library: Path, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_costs_only_time(library: Path, tmp_path: Path) -> None:
     """Without a place for the memo the library is read each time (F61)."""
     (tmp_path / "file").write_bytes(b"")
     memo = tmp_path / "file" / "compiler.json"

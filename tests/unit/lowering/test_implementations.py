@@ -32,7 +32,7 @@ SAYS = (
 
 def test_what_decorators_say_as_text_is_what_they_register() -> None:
     """Each module registers exactly what is found in it without loading it, elementwise operators aside."""
-    implementations._look_round()
+    implementations._declare_new()
     for name in catalogue.names():
         import_module(f"opbuild.families.{name}.lowering")
     IMPLEMENTATIONS.load()  # raises where a module does not keep what it says
@@ -44,7 +44,7 @@ def test_what_decorators_say_as_text_is_what_they_register() -> None:
         for file, text in implementations._texts(path, inside):
             module = f"{package}.{file.replace('/', '.')}"
             registered = {key for key, each in IMPLEMENTATIONS.items() if module in {e.emit.__module__ for e in each}}
-            said, is_all = implementations._said(text)
+            said, is_all = implementations._declared_operators(text)
             assert said.keys() <= registered, module
             assert is_all == (said.keys() == registered) == (module != usual), module
 

@@ -196,7 +196,7 @@ def try_costs(seed: int, patch: pytest.MonkeyPatch) -> tuple[str, str] | None:
             return "too many", ""
         totals = []
         for way in ways:
-            patched.setattr(_Placing, "_going", lambda *_, way=way: way)
+            patched.setattr(_Placing, "_device_steps", lambda *_, way=way: way)
             totals.append(nanoseconds(place(program, NAME), dear))
     assert nanoseconds(placed, dear) == min(totals)
     return ("split", "") if totals[0] > min(totals) < totals[-1] else None

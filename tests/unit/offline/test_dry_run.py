@@ -1,4 +1,4 @@
-"""Rehearsing a network in segments: which segments made-up values lead to."""
+"""Dry runs of networks in segments: which segments made-up values lead to."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_values_that_must_fit_are_guessed() -> None:
     assert {"Relu", "Exp", "Sin"} <= nodes_of(met, certain=False)
 
 
-def test_a_rehearsal_computes_nothing_of_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_computes_nothing_of_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product of matrices that takes a minute in numpy is only typed."""
     asked: list[str] = []
 

@@ -91,7 +91,7 @@ def test_where_memory_is_limited_there_are_no_threads_that_could_be_done_without
 
     def work() -> list[bool]:
         before = limits.has_room()
-        used = dict(zip((resource.RLIMIT_AS, resource.RLIMIT_DATA), limits._in_use(), strict=True))[limit]
+        used = dict(zip((resource.RLIMIT_AS, resource.RLIMIT_DATA), limits._memory_in_use(), strict=True))[limit]
         resource.setrlimit(limit, (used + limits.ROOM // 2, resource.RLIM_INFINITY))
         return [before, limits.has_room(), begin(list, "test") is not None]
 

@@ -20,7 +20,7 @@ from support.until import until
 def lone(monkeypatch: pytest.MonkeyPatch) -> Iterator[BackgroundWriter]:
     """What works without a thread of its own, as if that never had its turn."""
     made = BackgroundWriter()
-    monkeypatch.setattr(BackgroundWriter, "_work_lowly", lambda self: None)
+    monkeypatch.setattr(BackgroundWriter, "_work_idle", lambda self: None)
     yield made
     made.finish()
 

@@ -92,7 +92,7 @@ REVIEWED = {
     ("builder/build.py", "time.perf_counter"): "how long a build took",
     ("builder/server.py", "sys.platform"): "whether a child can be told to end with its parent",
     ("builder/client.py", "os.getpid"): "a fork leaves its parent's server alone",
-    ("builder/client.py", "sys.executable"): "starts the server; a resting one is of this interpreter",
+    ("builder/client.py", "sys.executable"): "starts the server; an idle one is of this interpreter",
     ("builder/client.py", "sys.path"): "where the server finds halide, whose bytes are compared, and these sources",
     ("builder/work.py", "time.perf_counter"): "how long a build took",
     ("builder/queue.py", "time.monotonic"): "how long to wait for others",

@@ -133,6 +133,6 @@ def test_a_file_of_progress_that_is_no_such_file_says_nothing(tmp_path: Path, co
     assert read_snapshot(tmp_path, 1) is None
 
 
-def test_progress_that_can_not_be_written_is_no_failure(tmp_path: Path) -> None:
+def test_progress_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
     """A job's folder may be gone when its last rank builds."""
     RankProgress(tmp_path / "gone" / "far", 0).observe(BuildStarted("net", 1, 1))

@@ -83,7 +83,7 @@ def test_ziglang_is_used_where_nothing_else_is(monkeypatch: pytest.MonkeyPatch) 
     """The wheel's linker is the last resort, run by this interpreter."""
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    monkeypatch.setattr("opbuild.runtime.devices.cpu.link._tried", lambda linker, machine: linker)
+    monkeypatch.setattr("opbuild.runtime.devices.cpu.link._check_linker", lambda linker, machine: linker)
     assert find_linker().command[:4] == (sys.executable, "-m", "ziglang", "ld.lld")
 
 

@@ -278,7 +278,7 @@ def test_making_a_network_binds_nothing() -> None:
     assert len(bound) == 1
 
 
-def test_a_signature_that_can_not_be_bound_can_be_tried_again() -> None:
+def test_a_signature_that_cannot_be_bound_can_be_tried_again() -> None:
     """A failed binding leaves nothing behind."""
     attempts: list[Shapes] = []
 

@@ -11,7 +11,7 @@ import pytest
 
 from opbuild.errors import RunError
 from opbuild.graph.types import Array
-from opbuild.pipeline.segmented import _fresh
+from opbuild.pipeline.segmented import _own_copy
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.reused import LEAST, MemoryRequest, ReusedMemory, memory_request
@@ -126,8 +126,8 @@ def test_an_output_of_a_network_in_parts_is_copied_only_where_it_is_another_arra
     """An output of a part is a result as it is; once more, or as a view, it is copied."""
     (array,) = ReusedMemory().take([LARGE])
     taken: set[int] = set()
-    assert _fresh(array, taken) is array
-    for again in (_fresh(array, taken), _fresh(array[1:], taken)):
+    assert _own_copy(array, taken) is array
+    for again in (_own_copy(array, taken), _own_copy(array[1:], taken)):
         assert not np.shares_memory(again, array)
 
 

@@ -296,7 +296,7 @@ def test_equal_constants_are_stored_once(tmp_path: Path) -> None:
     assert not built.constants.arrays[0].flags.writeable
 
 
-def test_a_folder_that_can_not_be_written_keeps_the_weights_in_memory(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_keeps_the_weights_in_memory(tmp_path: Path) -> None:
     """F54, F61: the network runs, and saving it says why it is not stored."""
     (tmp_path / "weights").write_text("a file where the folder should be")
     store = image_store(tmp_path)
@@ -360,7 +360,7 @@ def test_arrays_and_protos_of_host_calls_survive_json() -> None:
     assert step.node.proto == b"\x01\xff"
 
 
-def test_an_attribute_that_json_can_not_hold_means_no_image() -> None:
+def test_an_attribute_that_json_cannot_hold_means_no_image() -> None:
     """Saving says so; the network itself runs."""
     with pytest.raises(ValueError, match="cannot be stored"):
         to_json(build(host_program({"then": object()})).record)

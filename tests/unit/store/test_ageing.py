@@ -269,7 +269,7 @@ def test_without_a_limit_no_file_is_looked_at(tmp_path: Path, monkeypatch: pytes
     assert age(tmp_path, tmp_path, Policy(-1)).removed == ()
 
 
-def test_a_folder_that_can_not_be_read_ages_without_a_word(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_read_ages_without_a_word(tmp_path: Path) -> None:
     """A fault of the storage is never a fault of the build (F54)."""
     (tmp_path / "file").write_text("")
     assert age(tmp_path / "file", tmp_path / "none", Policy(1, 1)).removed == ()

@@ -114,9 +114,9 @@ def test_records_of_earlier_releases_name_the_class_without_what_waking_costs() 
     """Two of them for one question are of one place then, and the later counts."""
     old = record(QUESTION, {"tile": 1}, {"tile": 2}, machine=f"128GF/{caches()}/wake-256us")
     late = record(QUESTION, {"tile": 1}, {"tile": 3}, machine=f"128GF/{caches()}/wake-16us")
-    bank = parse_database(b"\n".join(line_of(each, PRIVATE) for each in (old, late)), PRIVATE)
-    assert {each.machine for each in bank.records} == {f"128GF/{caches()}"}
-    (only,) = bank.latest().values()
+    database = parse_database(b"\n".join(line_of(each, PRIVATE) for each in (old, late)), PRIVATE)
+    assert {each.machine for each in database.records} == {f"128GF/{caches()}"}
+    (only,) = database.latest().values()
     assert only.choice == {"tile": 3}
 
 

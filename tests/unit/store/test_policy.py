@@ -91,7 +91,7 @@ def test_an_invalid_variable_is_named_and_the_default_counts(tmp_path: Path) -> 
     assert "ASCEND_MAX_OP_CACHE_SIZE is 'much'" in warning
 
 
-def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """A folder of that name is no reason to fail."""
     policy, (warning,) = read_policy(tmp_path)
     assert policy == Policy()

@@ -1,4 +1,4 @@
-"""The release's banks and its pack: the pack has what the banks choose, and what it lacks is not chosen."""
+"""The release's databases and its pack: the pack has what the databases choose, and what it lacks is not chosen."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ LEVEL = BY_NAME["x86-64-v3"]
 
 
 @pytest.fixture
-def banks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a release's banks, which are not looked at for what they are called but by level and caches."""
+def databases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a release's databases, which are not looked at for what they are called but by level and caches."""
     monkeypatch.setattr("opbuild.store.machine_class.SHIPPED", tmp_path / "banks")
     monkeypatch.setenv("OPBUILD_SHIPPED_BANK", "1")
     (tmp_path / "banks").mkdir()
@@ -64,19 +64,19 @@ def product_asked(level: Level) -> tuple[TuningQuery, LoweringQuery]:
     """Return the query of the family of products for the network."""
     found = Tuned(FixedAnswers({}))
     lower(graph(), level, Options(chooser=found))
-    return next((question, asked) for question, asked in found.asked.items() if question.family == "matmul")
+    return next((query, asked) for query, asked in found.queries.items() if query.family == "matmul")
 
 
 def other_choice(level: Level, **about: object) -> TuningRecord:
     """Return a record that another candidate than the tables' beats theirs."""
-    question, asked = product_asked(level)
+    query, asked = product_asked(level)
     other = next(each for each in asked.candidates if each != asked.default)
     known = {"level": level.name, "system": system_class(level), **about}
-    return record(question, asked.default, other, **known)
+    return record(query, asked.default, other, **known)
 
 
 def write(path: Path, *records: TuningRecord) -> None:
-    """Write a bank of the release."""
+    """Write a database of the release."""
     path.write_bytes(b"".join(line_of(each, PRIVATE) + b"\n" for each in records))
 
 
@@ -91,24 +91,26 @@ def has_choice(kernels: Mapping[OpDesc, object], chosen: TuningRecord) -> bool:
     return any(chosen.choice.items() <= variant.items() for variant in product_variants(kernels))
 
 
-def test_the_pack_has_what_a_bank_of_the_release_chooses_for_machines_of_any_caches(banks: Path) -> None:
+def test_the_pack_has_what_a_database_of_the_release_chooses_for_machines_of_any_caches(databases: Path) -> None:
     """A record of the level, for other caches and threads than are here, puts its kernel into the plan of the pack."""
     chosen = other_choice(LEVEL, threads=7, system="elsewhere")
     assert not has_choice(descriptors([graph()], LEVEL), chosen)
-    write(banks / "x86-64-v3_L1-31K_L2-127K.jsonl", chosen)
+    write(databases / "x86-64-v3_L1-31K_L2-127K.jsonl", chosen)
     plan = descriptors([graph()], LEVEL)
     assert has_choice(plan, chosen)
     assert len(product_variants(plan)) > 1, "the tables' choice is for all other machines"
 
 
-def test_what_is_chosen_for_another_level_or_of_other_sources_is_not_in_the_pack(banks: Path) -> None:
+def test_what_is_chosen_for_another_level_or_of_other_sources_is_not_in_the_pack(databases: Path) -> None:
     """Levels whose names begin alike are two, and a stale record says nothing."""
     chosen = other_choice(LEVEL)
     before = descriptors([graph()], LEVEL)
     write(
-        banks / "x86-64-v3_L1-31K_L2-127K.jsonl", replace(chosen, sources="older"), replace(chosen, level="x86-64-v4")
+        databases / "x86-64-v3_L1-31K_L2-127K.jsonl",
+        replace(chosen, sources="older"),
+        replace(chosen, level="x86-64-v4"),
     )
-    write(banks / "x86-64-v3-more_L1-31K_L2-127K.jsonl", chosen)
+    write(databases / "x86-64-v3-more_L1-31K_L2-127K.jsonl", chosen)
     assert descriptors([graph()], LEVEL) == before
 
 
@@ -142,14 +144,14 @@ class MadePack:
     ],
 )
 def test_what_the_release_chooses_is_taken_where_its_kernels_come_with_it(
-    banks: Path,
+    databases: Path,
     families: set[str] | None,
     lacks: bool,
     is_taken: bool,
     monkeypatch: pytest.MonkeyPatch,
     user_store: Path,
 ) -> None:
-    """So a first start compiles nothing because of a bank; where there is no pack, or none of the family, it counts."""
+    """A first start compiles nothing for a database; where there is no pack, or none of the family, it counts."""
     setup = set_up(Config.from_environment(num_threads=2), None, None)
     chosen = other_choice(setup.level)
     write(shipped_database(setup.level.name), chosen)
@@ -160,9 +162,9 @@ def test_what_the_release_chooses_is_taken_where_its_kernels_come_with_it(
     assert bool(program.tuned) == is_taken
 
 
-@pytest.mark.usefixtures("banks")
-def test_all_that_decides_what_banks_answer_is_in_one_digest_that_looks_into_none(user_store: Path) -> None:
-    """The bytes of both banks, threads, what was measured of the machine, and whether the pack is used."""
+@pytest.mark.usefixtures("databases")
+def test_all_that_decides_what_databases_answer_is_in_one_digest_that_looks_into_none(user_store: Path) -> None:
+    """The bytes of both databases, threads, what was measured of the machine, and whether the pack is used."""
     setup = set_up(Config.from_environment(num_threads=2), None, None)
     path = shipped_database(setup.level.name)
 
@@ -184,8 +186,8 @@ def test_all_that_decides_what_banks_answer_is_in_one_digest_that_looks_into_non
     assert digest() == found[-1]
 
 
-@pytest.mark.usefixtures("banks", "kept_objects")
-def test_a_network_of_which_the_release_withholds_all_is_the_one_without_its_bank(
+@pytest.mark.usefixtures("databases", "kept_objects")
+def test_a_network_of_which_the_release_withholds_all_is_the_one_without_its_database(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its pack lacks the kernel, so the families' own are taken, and that network is started, which nobody tuned.
@@ -217,7 +219,7 @@ def test_a_network_of_which_the_release_withholds_all_is_the_one_without_its_ban
     assert start(with_pack=True).tuned == {}
 
 
-def test_measuring_a_machine_leaves_the_releases_bank_on(banks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_a_machine_leaves_the_releases_database_on(databases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tuning measures it first: records of its class count whatever else runs, as before it was measured."""
     setup = set_up(Config.from_environment(num_threads=2), None, None)
     machine = f"128GF/{caches()}/wake-256us"
@@ -230,9 +232,9 @@ def test_measuring_a_machine_leaves_the_releases_bank_on(banks: Path, monkeypatc
     assert tuned_pipeline.applicable_records(setup) is None
 
 
-@pytest.mark.usefixtures("banks")
+@pytest.mark.usefixtures("databases")
 def test_what_the_user_tuned_is_taken_whatever_the_pack_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its kernels were built when it was tuned, and whoever carried a bank here wants them."""
+    """Its kernels were built when it was tuned, and whoever carried a database here wants them."""
     setup = set_up(Config.from_environment(num_threads=2), None, None)
     chosen = other_choice(setup.level)
     remember(chosen, num_threads=2)
@@ -241,7 +243,7 @@ def test_what_the_user_tuned_is_taken_whatever_the_pack_has(monkeypatch: pytest.
 
 
 def test_the_sources_of_a_record_are_those_of_a_release() -> None:
-    """A bank that is made in a checkout counts where the release that is made of it is installed, without comments."""
+    """A database made in a checkout counts where the release made of it is installed, without comments."""
     modules = tuned_pipeline._modules()
     names = ("opbuild.families.conv.halide",)
     assert tuned_pipeline.family_sources("conv") == Modules(without=modules._without, digested=code).digest(names)
@@ -250,9 +252,9 @@ def test_the_sources_of_a_record_are_those_of_a_release() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.jsonl")), ids=lambda path: path.stem)
-def test_each_line_of_the_releases_banks_is_sound(path: Path) -> None:
+def test_each_line_of_the_releases_databases_is_sound(path: Path) -> None:
     """It is a record of the file's level, of something that is faster than the tables' choice."""
-    bank = parse_database(path.read_bytes(), PRIVATE)
-    assert (bank.damaged, bank.unsigned) == (0, 0)
-    assert {each.level for each in bank.records} == {path.stem.partition("_")[0]}
-    assert all(each.is_tuned and each.bound < 1 for each in bank.records)
+    database = parse_database(path.read_bytes(), PRIVATE)
+    assert (database.damaged, database.unsigned) == (0, 0)
+    assert {each.level for each in database.records} == {path.stem.partition("_")[0]}
+    assert all(each.is_tuned and each.bound < 1 for each in database.records)

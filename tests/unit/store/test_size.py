@@ -165,7 +165,7 @@ def test_a_large_folder_is_measured_once_and_again_when_it_may_be_too_large(
      b'{"nbytes": true, "time": NOW}', b'{"nbytes": 1, "time": NOW}' + b"\n1" * 50_000, b"\n" + b"9" * 10_000],
     ids=range(19),
 )  # fmt: skip
-def test_a_measurement_that_can_not_be_believed_is_made_again(tmp_path: Path, content: bytes) -> None:
+def test_a_measurement_that_cannot_be_believed_is_made_again(tmp_path: Path, content: bytes) -> None:
     """Damaged, from the future, a day old, endless: the folder is measured and the file replaced (F50, F56)."""
     aged_folder(tmp_path, 8, 60)
     now = time.time()

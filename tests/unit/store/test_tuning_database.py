@@ -64,7 +64,7 @@ KEY = Trust(key=b"0123456789abcdef")
 
 
 def some_records(count: int) -> list[TuningRecord]:
-    """Return records of different questions."""
+    """Return records of different queries."""
     return [record(product("panels", 8 + number, 256, 256), DEFAULT, OTHER) for number in range(count)]
 
 
@@ -123,8 +123,8 @@ def test_a_line_with_a_sound_checksum_that_is_no_record_costs_itself(content: ob
     """Whoever writes such a line can take its checksum, too; one that was no object ended a build."""
     (sound,), text = some_records(1), json.dumps(content).encode()
     forged = blake3(text).hexdigest()[:16].encode() + b" " + text + b"\n"
-    bank = parse_database(forged + file_of([sound]), PRIVATE)
-    assert (list(bank.records), bank.damaged) == ([sound], 1)
+    database = parse_database(forged + file_of([sound]), PRIVATE)
+    assert (list(database.records), database.damaged) == ([sound], 1)
 
 
 def test_a_torn_last_line_costs_itself_and_not_the_next(tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     for each in writers:
         each.communicate("go\n")
         assert each.returncode == 0
-    bank = read_database(path, PRIVATE)
-    assert (len(bank.records), bank.damaged) == (80, 0)
-    assert [each.network for each in bank.records].count("one") == 40
+    database = read_database(path, PRIVATE)
+    assert (len(database.records), database.damaged) == (80, 0)
+    assert [each.network for each in database.records].count("one") == 40
 
 
 def test_with_a_key_only_what_is_signed_with_it_counts() -> None:
@@ -182,14 +182,14 @@ def test_with_a_key_only_what_is_signed_with_it_counts() -> None:
 
 
 def test_merging_adds_what_is_lacking_or_later() -> None:
-    """Of two records for one place the later date counts, whichever bank it is in."""
+    """Of two records for one place the later date counts, whichever database it is in."""
     one, two = some_records(2)
     early, late = replace(one, date="2026-01-01T00:00:00Z"), replace(one, date="2026-12-01T00:00:00Z")
     assert merged(TuningDatabase((one,)), [TuningDatabase((early, two))]) == [two]
     assert merged(TuningDatabase((one,)), [TuningDatabase((late,)), TuningDatabase((early,))]) == [late]
 
 
-def test_a_bank_that_can_not_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
     """For who asks for it; a build warns and does without."""
     file = tmp_path / "file"
     file.touch()
@@ -203,7 +203,7 @@ def test_a_bank_that_can_not_be_read_is_an_error_that_says_so(tmp_path: Path) ->
 
 
 def known(*records: TuningRecord) -> ApplicableRecords:
-    """Return the knowledge of records all of which are of this machine."""
+    """Return the source of records all of which are of this machine."""
     return ApplicableRecords(
         {TuningQuery(each.family, each.arguments): each for each in records},
         lambda each: each.sources == family_sources(each.family),
@@ -220,7 +220,7 @@ def test_an_exact_record_answers_first_then_the_nearest_of_its_bucket_then_nobod
     near = list(found.answers(product("panels", 40, 256, 256), DEFAULT))
     assert exact == (OTHER, f"tuned on {system_class()} 2026-11-23", False)
     assert [each.variant for each in near] == [{"rows": 1}, OTHER]
-    assert near[0].said.startswith("bucket: ")
+    assert near[0].origin.startswith("bucket: ")
     assert not list(found.answers(product("panels", 64, 256, 256), DEFAULT))
     assert not list(found.answers(product("rows", 40, 256, 256), DEFAULT))
 
@@ -271,7 +271,7 @@ def test_a_default_that_nothing_beat_is_an_answer_that_says_nothing() -> None:
 
 
 def test_buckets_are_binary_digits_of_numbers_alone() -> None:
-    """Texts and flags stay, and every question is in the bucket of itself."""
+    """Texts and flags stay, and every query is in the bucket of itself."""
     assert bucket(SMALL) == bucket(product("panels", 127, 511, 256))
     assert bucket(SMALL) != bucket(product("rows", 64, 256, 256))
     assert bucket(product("panels", 1, 1, 1)) != bucket(product("panels", 2, 1, 1))
@@ -320,7 +320,7 @@ def test_measurements_that_differ_by_a_tenth_have_one_name_and_twice_the_rate_an
     assert not MeasuredMachine("", {}).name(level)
 
 
-def test_a_bank_that_others_can_write_to_is_told_and_left_alone(user_store: Path) -> None:
+def test_a_database_that_others_can_write_to_is_told_and_left_alone(user_store: Path) -> None:
     """The build goes on by the tables."""
     remember(record(SMALL, DEFAULT, OTHER), num_threads=2)
     warned: list[str] = []
@@ -338,7 +338,7 @@ def test_a_bank_that_others_can_write_to_is_told_and_left_alone(user_store: Path
 
 
 def test_tune_bank_path_names_the_folder(tmp_path: Path) -> None:
-    """``TUNE_BANK_PATH`` wins; else the bank is beside the cache, one for all ranks and levels."""
+    """``TUNE_BANK_PATH`` wins; else the database is beside the cache, one for all ranks and levels."""
     named = Config.from_environment(environ={"TUNE_BANK_PATH": str(tmp_path)})
     assert named.tune_bank.parent == tmp_path
     beside = Config.from_environment(environ={"MS_COMPILER_CACHE_PATH": str(tmp_path), "RANK_ID": "3"})
@@ -415,7 +415,7 @@ def test_a_convolution_of_one_block_may_be_chunked_too() -> None:
 
 @pytest.fixture
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that a release with a bank for this machine would have."""
+    """The file that a release with a database for this machine would have."""
     monkeypatch.setattr("opbuild.store.machine_class.SHIPPED", tmp_path / "banks")
     monkeypatch.setenv("OPBUILD_SHIPPED_BANK", "1")
     path = shipped_database(host_level().name)
@@ -423,20 +423,20 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_the_shipped_bank_counts_below_the_users_own_and_can_be_switched_off(
+def test_the_shipped_database_counts_below_the_users_own_and_can_be_switched_off(
     shipped: Path, user_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It answers what the user's knows nothing of, and is named."""
     setup = set_up(Config.from_environment(num_threads=2), None, None)
-    assert not setup.has_bank
+    assert not setup.has_tuning_database
     another = product("panels", 2000, 256, 256)
     shipped.write_bytes(file_of([record(SMALL, DEFAULT, OTHER), record(another, DEFAULT, OTHER)]))
-    assert setup.has_bank
+    assert setup.has_tuning_database
     first = applicable_records(setup)
     assert first is not None
     (answer,) = first.answers(SMALL, DEFAULT)
     assert answer.variant == OTHER
-    assert answer.said.startswith("shipped tuning database: tuned on")
+    assert answer.origin.startswith("shipped tuning database: tuned on")
     remember(record(SMALL, DEFAULT, DEFAULT), num_threads=2)
     both = applicable_records(setup)
     assert both is not None
@@ -445,7 +445,7 @@ def test_the_shipped_bank_counts_below_the_users_own_and_can_be_switched_off(
     setup.config.tune_bank.unlink()
     monkeypatch.setenv("OPBUILD_SHIPPED_BANK", "0")
     off = set_up(Config.from_environment(num_threads=2), None, None)
-    assert not off.has_bank
+    assert not off.has_tuning_database
     assert applicable_records(off) is None
 
 
@@ -459,7 +459,7 @@ def test_a_stale_record_of_the_user_leaves_the_shipped_one(shipped: Path, user_s
 
 
 def test_what_is_shipped_for_other_threads_or_damaged_decides_nothing(shipped: Path, user_store: Path) -> None:
-    """A bank of the release is read like any other: nobody's build ends because of it."""
+    """A database of the release is read like any other: nobody's build ends because of it."""
     shipped.write_bytes(file_of([record(SMALL, DEFAULT, OTHER, threads=7)]) + b"\nrubbish\n")
     assert applicable_records(set_up(Config.from_environment(num_threads=2), None, None)) is None
 
@@ -468,7 +468,7 @@ def test_what_is_shipped_for_other_threads_or_damaged_decides_nothing(shipped: P
 
 
 def product_graph() -> Graph:
-    """A product, of which the bank may choose the variant."""
+    """A product, of which the database may choose the variant."""
     types = {"x": TensorType("float32", (64, 256)), "w": TensorType("float32", (256, 256))}
     types["y"] = TensorType("float32", (64, 256))
     node = Node("MatMul", ("x", "w"), ("y",), name="product")

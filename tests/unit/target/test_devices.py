@@ -24,7 +24,7 @@ def test_a_class_is_loaded_when_it_is_first_asked_for(tmp_path: Path, monkeypatc
     assert device_class("late") == "other"
 
 
-def test_the_hosts_own_can_not_be_replaced() -> None:
+def test_the_hosts_own_cannot_be_replaced() -> None:
     """The CPU is what everything else is copied from."""
     with pytest.raises(ValueError, match="'cpu' is the host's own"):
         register(CPU, "any:THING")

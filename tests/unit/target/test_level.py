@@ -17,10 +17,10 @@ from opbuild.target.host import (
     compared,
     flags_in,
     host_level,
+    host_problem,
     needed_of_machine,
     parse_level,
     resolve_soc_version,
-    runs_here,
 )
 from opbuild.target.level import LEVELS, Level, best_level
 from support.samples import conv, key_of
@@ -163,7 +163,7 @@ def test_a_list_of_features_means_the_highest_level_that_uses_no_others(text: st
 def test_host_means_this_machine() -> None:
     """``host`` is this machine's level, and that runs here."""
     assert parse_level("host") == resolve_soc_version("host") == host_level()
-    assert runs_here(host_level()) is None
+    assert host_problem(host_level()) is None
 
 
 @pytest.mark.parametrize(
@@ -195,9 +195,9 @@ def test_code_for_another_machine_is_refused_with_the_reason(monkeypatch: pytest
     monkeypatch.setattr(host, "host_flags", lambda: flags)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     lacks = "it lacks avx512bw, avx512cd, avx512dq, avx512f, avx512vl"
-    assert runs_here(parse_level("x86-64-v4")) == f"it is for x86-64-v4, this machine is x86-64-v3: {lacks}"
-    assert runs_here(parse_level("armv8-a")) == "it is for armv8-a, this machine is x86-64-v3"
-    assert all(runs_here(level) is None for level in host_level().lower())
+    assert host_problem(parse_level("x86-64-v4")) == f"it is for x86-64-v4, this machine is x86-64-v3: {lacks}"
+    assert host_problem(parse_level("armv8-a")) == "it is for armv8-a, this machine is x86-64-v3"
+    assert all(host_problem(level) is None for level in host_level().lower())
 
 
 def test_a_level_is_compared_with_the_one_that_could_have_served(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_what_is_no_size_of_a_cache_is_not_believed(
     assert machine_with_caches(MACHINE, tmp_path / "absent", 1) == MACHINE
 
 
-def test_a_file_that_can_not_be_read_leaves_what_was_read_before(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_leaves_what_was_read_before(tmp_path: Path) -> None:
     """One cache without its size, behind one that has all."""
     folder = caches(tmp_path, ("Data", "1", "64K"), ("Unified", "2", "512K"))
     (folder / "index1" / "size").unlink()

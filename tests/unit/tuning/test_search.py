@@ -28,7 +28,7 @@ class Bench:
     """A machine on which each candidate has a time, with noise; counts what is run on it.
 
     Args:
-        times: Seconds by question and candidate's number; None: it computes something else.
+        times: Seconds by query and candidate's number; None: it computes something else.
         noise: By what part times differ from run to run.
     """
 
@@ -40,12 +40,12 @@ class Bench:
     def measure(self, choices: Choices, runs: int) -> dict[TuningQuery, list[Pair]]:
         """Return made-up times; what everything takes now changes from pair to pair, as on a busy machine."""
         found: dict[TuningQuery, list[Pair]] = {}
-        for question, variant in choices.items():
+        for query, variant in choices.items():
             number = (variant or {})["number"]
-            self.runs[question, number] = self.runs.get((question, number), 0) + runs
-            seconds = self.times[question][number]
+            self.runs[query, number] = self.runs.get((query, number), 0) + runs
+            seconds = self.times[query][number]
             if seconds is not None:
-                found[question] = [self._pair(seconds) for _ in range(runs)]
+                found[query] = [self._pair(seconds) for _ in range(runs)]
         return found
 
     def _pair(self, seconds: float) -> Pair:
@@ -58,14 +58,14 @@ class Bench:
     @property
     def candidates(self) -> dict[TuningQuery, list[Variant | None]]:
         """All of them."""
-        return {question: [{"number": place} for place in range(len(each))] for question, each in self.times.items()}
+        return {query: [{"number": place} for place in range(len(each))] for query, each in self.times.items()}
 
 
 ONE, TWO = TuningQuery("conv", "[1]"), TuningQuery("matmul", "[2]")
 
 
 def test_the_fastest_of_many_is_found_for_several_questions_at_once() -> None:
-    """One is much faster than the others, for one question; for the other nothing is."""
+    """One is much faster than the others, for one query; for the other nothing is."""
     bench = Bench({ONE: [1.2, 0.9, 0.6, 1.0, 3.0, 0.95, 1.1], TWO: [1.0, 1.3]})
     found = search(bench.candidates, bench.measure)
     assert found[ONE].found

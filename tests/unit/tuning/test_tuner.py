@@ -37,11 +37,11 @@ FAST: dict[str, Variant] = {"matmul": {"rows": 8, "columns": 32, "stage": False}
 
 
 class MadeForm:
-    """A form that is lowered and not built: a call for each question, of a microsecond."""
+    """A form that is lowered and not built: a call for each query, of a microsecond."""
 
-    def __init__(self, asked: Mapping[TuningQuery, LoweringQuery]) -> None:
-        self.asked = asked
-        self.nodes = [sites_of(asked, question) for question in asked]
+    def __init__(self, queries: Mapping[TuningQuery, LoweringQuery]) -> None:
+        self.queries = queries
+        self.nodes = [sites_of(queries, query) for query in queries]
 
     def run(self, clock: Callable[[], int]) -> list[int]:
         """Take a microsecond for each call."""
@@ -64,21 +64,21 @@ class MadeForms:
         """Lower the network with some answers."""
         found, options = Tuned(FixedAnswers(choices)), lowering_options(self._setup.config)
         lower(self._graph, self._setup.level, type(options)(chooser=found))
-        return MadeForm(found.asked)
+        return MadeForm(found.queries)
 
     def compile(self, turns: Sequence[Choices]) -> None:
         """Compile nothing."""
 
-    def kernels(self, question: TuningQuery, variants: Sequence[Variant | None]) -> dict[str, str]:
+    def kernels(self, query: TuningQuery, variants: Sequence[Variant | None]) -> dict[str, str]:
         """Return a kernel for each variant, of a pipeline that the test may change."""
-        return {f"{question.family}_{number}": self.defined for number, _ in enumerate(variants)}
+        return {f"{query.family}_{number}": self.defined for number, _ in enumerate(variants)}
 
 
 class Machine:
     """A machine on which one candidate of each family takes half the time.
 
     Attributes:
-        measured: The questions of each measurement.
+        measured: The queries of each measurement.
         stop: Called before each with how many there were.
     """
 
@@ -102,7 +102,7 @@ class Machine:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Put the machine in the place of forms, trials and measurements, with one question a group."""
+    """Put the machine in the place of forms, trials and measurements, with one query a group."""
     made = Machine()
     monkeypatch.setattr(tuner, "Forms", MadeForms)
     monkeypatch.setattr(tuner, "Trials", made.trials)
@@ -139,7 +139,7 @@ def test_what_is_faster_is_kept_with_all_that_it_depends_on(machine: Machine) ->
     assert one.sources == family_sources("matmul")
     assert (one.before, one.after, one.network) == (pytest.approx(1000), pytest.approx(500), "small")
     assert one.bound == 0.5
-    assert [row.choice for row in result.rows] == [FAST[row.question.family] for row in result.rows]
+    assert [row.choice for row in result.rows] == [FAST[row.query.family] for row in result.rows]
     assert result.verdict.bound == 0.5
     assert not result.ended
 
@@ -151,7 +151,7 @@ def test_a_second_run_measures_nothing_that_is_known(machine: Machine) -> None:
     again = tuned()
     assert len(machine.measured) == before
     assert all(row.known for row in again.rows)
-    assert [row.choice for row in again.rows] == [FAST[row.question.family] for row in again.rows]
+    assert [row.choice for row in again.rows] == [FAST[row.query.family] for row in again.rows]
     tuned(again=True)
     assert len(machine.measured) == 2 * before
     stale = [record(TuningQuery(e.family, e.arguments), e.default, e.choice, machine=e.machine, sources="older",
@@ -177,9 +177,9 @@ def test_what_other_sources_define_as_before_is_not_measured_again(
 
 
 def test_ctrl_c_keeps_what_was_found_and_the_next_run_goes_on(machine: Machine) -> None:
-    """At every measurement in turn: questions that were decided are not searched again."""
+    """At every measurement in turn: queries that were decided are not searched again."""
     tuned()
-    total, (first, second) = len(machine.measured), [row.question for row in tuned().rows]
+    total, (first, second) = len(machine.measured), [row.query for row in tuned().rows]
     config().tune_bank.unlink()
     for moment in range(total):
         machine.measured.clear()
@@ -196,7 +196,7 @@ def test_ctrl_c_keeps_what_was_found_and_the_next_run_goes_on(machine: Machine) 
         machine.measured.clear()
         result = tuned()
         assert not known & set().union(*machine.measured)
-        assert {row.question for row in result.rows} == {first, second}
+        assert {row.query for row in result.rows} == {first, second}
         config().tune_bank.unlink()
 
 
@@ -222,9 +222,9 @@ def test_a_lower_level_is_tuned_as_a_machine_that_has_no_more(machine: Machine) 
     result = tuned(target=lower)
     assert result.level == lower.name
     assert {(each.level, each.system) for each in kept()} == {(lower.name, system_class(lower))}
-    bank = TuningDatabase(tuple(kept()))
-    assert applying(bank, set_up(config(), lower, None))
-    assert not applying(bank, set_up(config(), None, None))
+    database = TuningDatabase(tuple(kept()))
+    assert applying(database, set_up(config(), lower, None))
+    assert not applying(database, set_up(config(), None, None))
     assert {each.state for each in listed(config()).rows} == {"counts"}
     with pytest.raises(TargetError, match="cannot run here"):
         tuned(target="rv64gc" if host_level().triple != "riscv-64-linux" else "x86-64")
@@ -240,7 +240,7 @@ def test_a_spent_budget_ends_it_and_says_so(machine: Machine) -> None:
 
 def test_only_the_operators_that_are_named_are_tuned(machine: Machine) -> None:
     """By the types of the model's nodes, however they are written."""
-    assert [row.question for row in tuned(operators=["matmul"]).rows] == [PRODUCT]
+    assert [row.query for row in tuned(operators=["matmul"]).rows] == [PRODUCT]
     assert {each.family for each in kept()} == {"matmul"}
 
 
@@ -253,7 +253,7 @@ def test_how_far_it_is_is_told(machine: Machine) -> None:
     assert (told[-1].done, told[-1].total, told[-1].found) == (2, 2, 2)
 
 
-def test_a_folder_of_the_bank_that_is_missing_is_refused_at_once(
+def test_a_folder_of_the_database_that_is_missing_is_refused_at_once(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As CANN does: hours of measuring should not end in a mistyped path."""
@@ -282,7 +282,7 @@ class Computed:
     def __init__(self, errors: Sequence[float]) -> None:
         self.errors, self.nbytes = errors, 0
         self.nodes = [frozenset({f"n{place}"}) for place in range(len(errors))]
-        self.asked = {
+        self.queries = {
             TuningQuery("made", str(place)): LoweringQuery({f"n{place}"}, {}, {}, tuple) for place in range(len(errors))
         }
 
@@ -311,13 +311,13 @@ class Answers:
         """Make a form."""
         self.made += 1
         errors = [0.0] * self.count
-        for question, choice in choices.items():
+        for query, choice in choices.items():
             error = (choice or {})["error"]
             if error == "broken":
                 raise CompileError("it cannot be compiled")
             if error == "illegal":
                 raise AssertionError("no legal variant was chosen")
-            errors[int(question.arguments)] = error
+            errors[int(query.arguments)] = error
         return Computed(errors)
 
 
@@ -326,8 +326,8 @@ def trial(count: int, errors: Mapping[int, Any]) -> tuple[set[int], dict[int, st
     forms: Any = Answers(count)
     trials = Trials(forms, forms.make({}), {}, threads=2)
     found = trials.measure({TuningQuery("made", str(place)): {"error": error} for place, error in errors.items()}, 3)
-    for question, pairs in found.items():
-        place = int(question.arguments)
+    for query, pairs in found.items():
+        place = int(query.arguments)
         assert pairs == [((place + 1) / 1e9, (place + 1) / 1e9)] * 3
     return {int(q.arguments) for q in found}, {int(q.arguments): why for q, why in trials.refused}
 
@@ -345,7 +345,7 @@ def test_one_that_computes_something_else_is_found_and_the_others_are_measured()
 
 
 @pytest.mark.parametrize(("kind", "why"), [("broken", "it cannot be compiled"), ("illegal", "no legal variant")])
-def test_ones_that_can_not_be_built_are_found_and_the_others_are_measured(kind: str, why: str) -> None:
+def test_ones_that_cannot_be_built_are_found_and_the_others_are_measured(kind: str, why: str) -> None:
     """Two of seven, of which nobody says which they are."""
     times, refused = trial(7, {place: kind if place in (2, 5) else 0.0 for place in range(7)})
     assert times == {0, 1, 3, 4, 6}

@@ -56,7 +56,7 @@ def _det(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("MatMul")
 def _matmul(node: Node, inputs: Any) -> Sequence[Array]:
-    return (np.matmul(*map(_wide, inputs)).astype(inputs[0].dtype, copy=False),)
+    return (np.matmul(*map(_widened, inputs)).astype(inputs[0].dtype, copy=False),)
 
 
 @implements("IntegerMatMul", domain="opbuild")
@@ -68,7 +68,7 @@ def _integer_matmul(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("Gemm")
 def _gemm(node: Node, inputs: Any) -> Sequence[Array]:
-    a, b = map(_wide, inputs[:2])
+    a, b = map(_widened, inputs[:2])
     found = np.matmul(a.T if node.attrs.get("transA", 0) else a, b.T if node.attrs.get("transB", 0) else b)
     found = found * found.dtype.type(node.attrs.get("alpha", 1.0))
     if len(inputs) > 2 and inputs[2] is not None:
@@ -76,7 +76,7 @@ def _gemm(node: Node, inputs: Any) -> Sequence[Array]:
     return (found.astype(inputs[0].dtype, copy=False),)
 
 
-def _wide(x: Array) -> Array:
+def _widened(x: Array) -> Array:
     """Return an array of 16-bit floats in the type in which it is summed: the result is rounded once."""
     return x.astype(np.float32) if x.dtype.name in NARROW_FLOATS else x
 

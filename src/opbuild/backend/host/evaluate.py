@@ -87,7 +87,7 @@ def evaluate(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
     except OutOfRangeError:
         raise
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError, OverflowError) as error:
-        shown = ", ".join(map(_shown, inputs))
+        shown = ", ".join(map(_value_text, inputs))
         raise RunError(
             f"{node.op_type} node {node.name!r} failed on the host: {error}; its inputs are {shown}",
             "check the values that reach this node",
@@ -109,7 +109,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == object
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"{'text' if _is_text(value) else value.dtype}{list(value.shape)}"
     return "absent" if value is None else f"a sequence of {len(value)}"

@@ -38,7 +38,7 @@ def implements(*op_types: str, domain: str = "", on_text: bool = False) -> Calla
 
 
 def implements_each(table: Mapping[str, Callable[[Node, Any], Any]], on_text: bool = False) -> None:
-    """Register what computes the only output of operators, by their type."""
+    """Register a function that computes the only output of operators, by their type."""
 
     def alone(compute: Callable[[Node, Any], Any]) -> Implementation:
         return lambda node, inputs: (compute(node, inputs),)
@@ -51,12 +51,12 @@ def _ints(value: Array) -> list[int]:
     return [int(item) for item in value.reshape(-1)]
 
 
-def _given(inputs: Inputs, index: int) -> Array | None:
+def _optional_input(inputs: Inputs, index: int) -> Array | None:
     return inputs[index] if index < len(inputs) else None
 
 
 def _axes(inputs: Inputs, index: int) -> tuple[int, ...] | None:
-    axes = _given(inputs, index)
+    axes = _optional_input(inputs, index)
     return None if axes is None else tuple(_ints(axes))
 
 
@@ -109,7 +109,7 @@ def _flatten(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("Split")
 def _split(node: Node, inputs: Any) -> Sequence[Array]:
-    x, sizes, axis = inputs[0], _given(inputs, 1), int(node.attrs.get("axis", 0))
+    x, sizes, axis = inputs[0], _optional_input(inputs, 1), int(node.attrs.get("axis", 0))
     if sizes is not None:
         return np.split(x, np.cumsum(_ints(sizes))[:-1], axis)
     piece = -(-x.shape[axis] // len(node.outputs))
@@ -119,7 +119,7 @@ def _split(node: Node, inputs: Any) -> Sequence[Array]:
 @implements("Slice")
 def _slice(node: Node, inputs: Any) -> Sequence[Array]:
     x, starts, ends = inputs[0], _ints(inputs[1]), _ints(inputs[2])
-    axes, steps = _given(inputs, 3), _given(inputs, 4)
+    axes, steps = _optional_input(inputs, 3), _optional_input(inputs, 4)
     chosen = [slice(None)] * x.ndim
     for index, axis in enumerate(range(len(starts)) if axes is None else _ints(axes)):
         step = 1 if steps is None else int(steps.reshape(-1)[index])
@@ -131,7 +131,7 @@ def _slice(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("Pad")
 def _pad(node: Node, inputs: Any) -> Sequence[Array]:
-    x, pads, value, given = inputs[0], _ints(inputs[1]), _given(inputs, 2), _given(inputs, 3)
+    x, pads, value, given = inputs[0], _ints(inputs[1]), _optional_input(inputs, 2), _optional_input(inputs, 3)
     axes = range(x.ndim) if given is None else [axis % x.ndim for axis in _ints(given)]
     widths, crop = [(0, 0)] * x.ndim, [slice(None)] * x.ndim
     for index, axis in enumerate(axes):

@@ -157,7 +157,7 @@ class _Parser:
     def _group(self) -> Tree | None:
         flags = self._flags
         if self._takes("?P<") or self._takes("?<"):
-            name = self._until(">")
+            name = self._take_until(">")
             if not name.replace("_", "a").isalnum():
                 raise self._error(f"{name!r} is no name of a group")
         elif self._takes("?") and self._changes_flags():
@@ -168,7 +168,7 @@ class _Parser:
         self._flags = flags
         return tree
 
-    def _until(self, sign: str) -> str:
+    def _take_until(self, sign: str) -> str:
         end = self._text.find(sign, self._at)
         if end < 0:
             raise self._error(f"a {sign} is missing")
@@ -207,7 +207,7 @@ class _Parser:
         if letter in _LETTERS:
             return _LETTERS[letter]
         if letter == "x":
-            digits = self._until("}") if self._takes("{") else self._next() + self._next()
+            digits = self._take_until("}") if self._takes("{") else self._next() + self._next()
             return self._coded(digits, 16)
         if letter == "0":
             digits = self._text[self._at : self._at + 2]
@@ -225,7 +225,7 @@ class _Parser:
             raise self._error(f"{digits!r} is the number of no letter") from None
 
     def _category(self, *, is_negated: bool) -> Contains:
-        name = self._until("}") if self._takes("{") else self._next()
+        name = self._take_until("}") if self._takes("{") else self._next()
         if name.startswith("^"):
             name, is_negated = name[1:], not is_negated
         if not name or (name != "Any" and not any(category(chr(each)).startswith(name) for each in _SAMPLES)):
@@ -250,12 +250,12 @@ class _Parser:
             if not isinstance(last, str) or last < found:
                 raise self._error("a range has no end, or ends before it begins")
             ranges += found + last
-        contains = self._folded(_in_any([_in_ranges(ranges), *others]))
+        contains = self._folded(_any_contains([_in_ranges(ranges), *others]))
         return _negated(contains) if is_negated else contains
 
     def _set_item(self) -> str | Contains:
         if self._takes("[:"):
-            name = self._until(":]")
+            name = self._take_until(":]")
             if name.removeprefix("^") not in _CLASSES:
                 raise self._error(f"there is no class {name!r}")
             contains = _in_ranges(_CLASSES[name.removeprefix("^")])
@@ -280,7 +280,7 @@ def _in_ranges(ranges: str) -> Contains:
     return lambda each: any(first <= each <= last for first, last in pairs)
 
 
-def _in_any(parts: list[Contains]) -> Contains:
+def _any_contains(parts: list[Contains]) -> Contains:
     return lambda each: any(contains(each) for contains in parts)
 
 
@@ -322,10 +322,10 @@ class RegularExpression:
         """Return whether the whole of a text matches."""
         reached: _Reached = (frozenset((self._first,)), "")
         for letter in text:
-            reached = self._after(reached, letter)[1]
+            reached = self._states_after(reached, letter)[1]
             if not reached[0]:
                 return False
-        return self._after(reached, "")[0]
+        return self._states_after(reached, "")[0]
 
     def search(self, text: str, start: int) -> tuple[int, int] | None:
         """Return the span of the first match from a place on, the longest of those that begin there."""
@@ -339,24 +339,24 @@ class RegularExpression:
         reached: _Reached = (frozenset((self._first,)), _kind(text[first - 1]) if first else "")
         end = None
         for place in range(first, len(text) + 1):
-            is_match, reached = self._after(reached, text[place : place + 1])
+            is_match, reached = self._states_after(reached, text[place : place + 1])
             end = place if is_match else end
             if not reached[0]:
                 break
         return end
 
-    def _after(self, reached: _Reached, letter: str) -> tuple[bool, _Reached]:
+    def _states_after(self, reached: _Reached, letter: str) -> tuple[bool, _Reached]:
         """Return whether the pattern ends before a letter, and the states after it; "" is the end of the text."""
         found = self._known.get((reached, letter))
         if found is None:
             if self._remembered >= MOST_REMEMBERED:
                 self._known.clear()
                 self._remembered = 0
-            found = self._known[reached, letter] = self._followed(*reached, letter)
+            found = self._known[reached, letter] = self._step_over(*reached, letter)
             self._remembered += len(reached[0]) + 1
         return found
 
-    def _followed(self, steps: Iterable[int], before: str, letter: str) -> tuple[bool, _Reached]:
+    def _step_over(self, steps: Iterable[int], before: str, letter: str) -> tuple[bool, _Reached]:
         after, is_match = _kind(letter), False
         open_, seen, onward = [*steps], set(steps), set[int]()
         while open_:

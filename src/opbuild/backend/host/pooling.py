@@ -18,7 +18,7 @@ from opbuild.graph.weight_layout import plain_shape
 from opbuild.platform.records import dataclass, replace
 
 
-def _wide(x: Array) -> Array:
+def _widened(x: Array) -> Array:
     """Return the values in the type that sums are kept in."""
     return x.astype(np.float32) if x.dtype == np.float16 else x
 
@@ -60,7 +60,7 @@ def _average_pool(node: Node, inputs: Any) -> Sequence[Array]:
     window = window_of(node, x, node.attrs["kernel_shape"])
     axes = _kernel_axes(window)
     count = window.inside(bool(node.attrs.get("count_include_pad", 0))).sum(axes)
-    total = window.taps(_wide(x), 0).sum(axes)
+    total = window.taps(_widened(x), 0).sum(axes)
     return ((total / np.maximum(count, 1).astype(total.dtype)).astype(x.dtype),)
 
 
@@ -69,7 +69,7 @@ def _lp_pool(node: Node, inputs: Any) -> Sequence[Array]:
     x = inputs[0]
     window = window_of(node, x, node.attrs["kernel_shape"])
     p = _order(node)
-    total = window.taps(_power(_wide(x), p), 0).sum(_kernel_axes(window))
+    total = window.taps(_power(_widened(x), p), 0).sum(_kernel_axes(window))
     return (_root(total, p).astype(x.dtype),)
 
 
@@ -92,7 +92,7 @@ def _root(total: Array, p: int) -> Array:
 @implements("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool")
 def _global_pool(node: Node, inputs: Any) -> Sequence[Array]:
     x = inputs[0]
-    axes, wide = tuple(range(2, x.ndim)), _wide(x)
+    axes, wide = tuple(range(2, x.ndim)), _widened(x)
     if node.op_type == "GlobalMaxPool":
         return (wide.max(axes, keepdims=True, initial=-np.inf).astype(x.dtype),)
     if node.op_type == "GlobalAveragePool":
@@ -103,7 +103,7 @@ def _global_pool(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("LpNormalization")
 def _lp_normalization(node: Node, inputs: Any) -> Sequence[Array]:
-    x, wide, p = inputs[0], _wide(inputs[0]), _order(node)
+    x, wide, p = inputs[0], _widened(inputs[0]), _order(node)
     norm = _root(_power(wide, p).sum(int(node.attrs.get("axis", -1)), keepdims=True), p)
     return (np.where(norm == 0, wide.dtype.type(0), wide / norm).astype(x.dtype),)
 
@@ -111,7 +111,9 @@ def _lp_normalization(node: Node, inputs: Any) -> Sequence[Array]:
 @implements("Conv")
 def _conv(node: Node, inputs: Any) -> Sequence[Array]:
     x, weights, bias = (*inputs, None)[:3]
-    found = convolve(_wide(x), _wide(weights), int(node.attrs.get("group", 1)), window_of(node, x, weights.shape[2:]))
+    found = convolve(
+        _widened(x), _widened(weights), int(node.attrs.get("group", 1)), window_of(node, x, weights.shape[2:])
+    )
     return (_with_bias(found, bias).astype(x.dtype, copy=False),)
 
 
@@ -122,7 +124,7 @@ def _conv_transpose(node: Node, inputs: Any) -> Sequence[Array]:
     start, out = transposed_range(ShapeCall(node, types, [None, None]))
     strides, dilations = (node.attrs.get(name) or (1,) * len(out) for name in ("strides", "dilations"))
     groups = int(node.attrs.get("group", 1))
-    found = convolve_transposed(_wide(x), _wide(weights), groups, strides, dilations, start, out)
+    found = convolve_transposed(_widened(x), _widened(weights), groups, strides, dilations, start, out)
     return (_with_bias(found, bias).astype(x.dtype, copy=False),)
 
 
@@ -134,7 +136,7 @@ def _conv_weight_gradient(node: Node, inputs: Any) -> Sequence[Array]:
     strides, dilations = (tuple(node.attrs.get(name) or (1,) * count) for name in ("strides", "dilations"))
     window = HostWindow(kernel, strides, dilations, pads[:count], pads[count:], x.shape[2:], dy.shape[2:])
     groups = int(node.attrs.get("group", 1))
-    found = weight_gradient(_wide(x), _wide(dy), groups, window).astype(x.dtype, copy=False)
+    found = weight_gradient(_widened(x), _widened(dy), groups, window).astype(x.dtype, copy=False)
     block = node.attrs.get("block")
     if not block:
         return (found,)

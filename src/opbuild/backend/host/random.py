@@ -23,21 +23,21 @@ def _dtype(node: Node, standard: str) -> np.dtype[Any]:
 
 @implements("RandomNormal", "RandomNormalLike")
 def _normal(node: Node, inputs: Any) -> Sequence[Array]:
-    shape, standard = _like(node, inputs)
+    shape, standard = _shape_and_dtype(node, inputs)
     mean, scale = float(node.attrs.get("mean", 0.0)), float(node.attrs.get("scale", 1.0))
     return (np.asarray(_generator(node).normal(mean, scale, shape)).astype(_dtype(node, standard)),)
 
 
 @implements("RandomUniform", "RandomUniformLike")
 def _uniform(node: Node, inputs: Any) -> Sequence[Array]:
-    shape, standard = _like(node, inputs)
+    shape, standard = _shape_and_dtype(node, inputs)
     low, high = float(node.attrs.get("low", 0.0)), float(node.attrs.get("high", 1.0))
     dtype = _dtype(node, standard)
     found = np.asarray(_generator(node).uniform(low, high, shape)).astype(dtype)
     return (np.where(found == high, dtype.type(low), found),)  # rounding may reach the bound, which does not belong
 
 
-def _like(node: Node, inputs: Any) -> tuple[tuple[int, ...], str]:
+def _shape_and_dtype(node: Node, inputs: Any) -> tuple[tuple[int, ...], str]:
     if inputs:
         return inputs[0].shape, str(inputs[0].dtype)
     return tuple(int(extent) for extent in node.attrs["shape"]), "float32"

@@ -59,7 +59,7 @@ def _recurrent(node: Node, inputs: Any) -> Sequence[Array]:
         weights = (None if each is None else each[number].astype(wide) for each in (w, r, b, p))
         direction = _direction(cell, moved, *weights, hidden=hidden, activations=cell.activations[number])
         every, cells, *last = _run(cell.kind, direction, lengths, states[0][number], states[1][number])
-        kept = _kept(direction, lengths, states[0][number], every, cells) if len(node.outputs) > 3 else every
+        kept = _gradient_values(direction, lengths, states[0][number], every, cells) if len(node.outputs) > 3 else every
         outputs.append((*(np.take_along_axis(each, order[:, :, None], 0) for each in (every, kept)), *last))
     parts = zip(*outputs, strict=True)
     every, kept, last_h, last_c = (np.stack(each, axis) for each, axis in zip(parts, (1, 1, 0, 0), strict=True))
@@ -126,7 +126,7 @@ def _run(kind: str, direction: _Direction, lengths: Array, h: Array, c: Array) -
     return every, cells, np.where(some, h, 0), np.where(some, c, 0)
 
 
-def _kept(d: _Direction, lengths: Array, h: Array, every: Array, cells: Array) -> Array:
+def _gradient_values(d: _Direction, lengths: Array, h: Array, every: Array, cells: Array) -> Array:
     """Return the values that a gradient needs: the arguments of each gate's activation, and the cell, or a GRU's reset.
 
     An LSTM's gates are without what they see of the cell, a GRU's those of a linear one. Behind ends all is 0.

@@ -16,7 +16,7 @@ from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.indices import out_of_range, outside
 from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_movement import resize
-from opbuild.graph.tables import axes_of, cubic, neighbours, way_of
+from opbuild.graph.tables import axes_of, cubic, neighbours, pixel_places, way_of
 from opbuild.graph.types import Array, Node, TensorType
 
 _CUBIC = -0.75
@@ -68,7 +68,7 @@ def _grid_sample(node: Node, inputs: Any) -> Sequence[Array]:
             place = np.clip(place, 0, extent - 1)
         if padding == "reflection" and mode == "nearest":
             place = _mirrored(place, extent, aligned)
-        taps.append([_placed(*tap, extent, aligned, padding) for tap in _neighbours(place, mode)])
+        taps.append([_places_inside(*tap, extent, aligned, padding) for tap in _neighbours(place, mode)])
     flat = wide.reshape(*x.shape[:2], prod(size))
     count = prod(grid.shape[1:-1])
     found = np.zeros((*x.shape[:2], count), wide.dtype)
@@ -94,7 +94,7 @@ def _neighbours(place: Array, mode: str) -> list[tuple[Array, Array]]:
     return [(low + step, cubic(np.abs(part - step), _CUBIC)) for step in (-1, 0, 1, 2)]
 
 
-def _placed(place: Array, weight: Array, extent: int, aligned: bool, padding: str) -> tuple[Array, Array]:
+def _places_inside(place: Array, weight: Array, extent: int, aligned: bool, padding: str) -> tuple[Array, Array]:
     """Return positions inside the input; those outside count nothing, or are those of the border or its mirror."""
     if padding == "reflection":
         place = _mirrored(place, extent, aligned)
@@ -118,18 +118,11 @@ def _affine_grid(node: Node, inputs: Any) -> Sequence[Array]:
     theta, size = inputs
     extents = [int(extent) for extent in size[2:]]
     aligned = bool(node.attrs.get("align_corners", 0))
-    lines = [_between(extent, aligned) for extent in extents]
+    lines = [pixel_places(extent, aligned) for extent in extents]
     axes = np.meshgrid(*lines, indexing="ij")[::-1]  # the innermost dimension comes first
     points = np.stack([*axes, np.ones(extents)], -1)
     found = np.einsum("nij,...j->n...i", theta.astype(np.float64), points)
     return (found.astype(theta.dtype),)
-
-
-def _between(extent: int, aligned: bool) -> Array:
-    """Return the places of ``extent`` pixels between -1 and 1: of their centres, or with the outermost at the ends."""
-    if aligned:
-        return np.linspace(-1.0, 1.0, extent) if extent > 1 else np.zeros(extent)
-    return (2 * np.arange(extent) + 1) / extent - 1
 
 
 @implements("MaxRoiPool")

@@ -39,9 +39,9 @@ def _begin(node: Node, inputs: Any) -> Sequence[Array]:
     mask = inputs[3] if inputs[3] is not None else _mask(node, prompt)
     if mask.shape != prompt.shape[:2]:
         raise ValueError(f"attention_mask has shape {list(mask.shape)}, not {list(prompt.shape[:2])}")
-    shown = _shown(node, prompt)
+    shown = _prompt_mask(node, prompt)
     places = np.where(shown, np.cumsum(shown, axis=1) - 1, 0)
-    sequences = inputs[4] if len(inputs) > 4 and inputs[4] is not None else _begun(node, prompt)
+    sequences = inputs[4] if len(inputs) > 4 and inputs[4] is not None else _decoder_start(node, prompt)
     if not sequences.shape[1] < most <= MOST_TOKENS:
         raise ValueError(f"max_length is {most}, not more than {sequences.shape[1]} tokens and at most {MOST_TOKENS}")
     given = prompt[rows] if prompt.dtype.kind == "i" else prompt
@@ -53,7 +53,7 @@ def _begin(node: Node, inputs: Any) -> Sequence[Array]:
     return turns, rows, *typed, np.zeros(cache, node.text("cache_type", "float32"))
 
 
-def _shown(node: Node, prompt: Array) -> Array:
+def _prompt_mask(node: Node, prompt: Array) -> Array:
     """Return the mask of the tokens that are no padding."""
     if prompt.dtype.kind != "i":
         return np.ones(prompt.shape[:2], bool)
@@ -62,11 +62,11 @@ def _shown(node: Node, prompt: Array) -> Array:
 
 def _mask(node: Node, prompt: Array) -> Array:
     """Hide padding; from an encoder only that before the first token, as the last one may be padding, too."""
-    shown = _shown(node, prompt)
+    shown = _prompt_mask(node, prompt)
     return np.asarray(np.logical_or.accumulate(shown, axis=1) if node.attrs.get("is_encoder", 0) else shown, np.int32)
 
 
-def _begun(node: Node, prompt: Array) -> Array:
+def _decoder_start(node: Node, prompt: Array) -> Array:
     if not node.attrs.get("is_encoder", 0):
         return np.asarray(prompt)
     return np.full((len(prompt), 1), int(node.attrs.get("decoder_start_token_id", 0)), np.int32)
@@ -78,7 +78,7 @@ def _begin_sampling(node: Node, inputs: Any) -> Sequence[Array]:
     return np.zeros(len(inputs[0]), bool), np.array(begun(inputs[1] if len(inputs) > 1 else None), np.int64)
 
 
-def _following(mask: Array, places: Array, step: int) -> tuple[Array, Array]:
+def _next_mask(mask: Array, places: Array, step: int) -> tuple[Array, Array]:
     """Return the mask with the token that was chosen, and that token's position; the first one is given."""
     longer = np.concatenate([mask, np.ones((len(mask), 1), mask.dtype)], axis=1)
     return longer, places if step == 0 else places + 1
@@ -102,7 +102,7 @@ def _choose(node: Node, inputs: Any) -> Sequence[Array]:
         tokens = scores.argmax(axis=1)
     ended = ended | (tokens == int(node.attrs["eos_token_id"]))
     tokens = np.where(ended, int(node.attrs["pad_token_id"]), tokens).astype(np.int32)[:, None]
-    mask, places = _following(mask, places, step)
+    mask, places = _next_mask(mask, places, step)
     longer = np.concatenate([sequences, tokens], axis=1)
     return np.array(not ended.all()), tokens, places, mask, longer, ended, np.array(state, np.int64)
 
@@ -124,7 +124,7 @@ def _encoder_mask(node: Node, inputs: Any) -> Sequence[Array]:
 def _first_tokens(node: Node, inputs: Any) -> Sequence[Array]:
     """The first tokens of a decoder behind an encoder's prompt: those that are given, or one."""
     given = inputs[1] if len(inputs) > 1 else None
-    return (_begun(node, inputs[0]) if given is None else given.astype(np.int32),)
+    return (_decoder_start(node, inputs[0]) if given is None else given.astype(np.int32),)
 
 
 @implements("EndSearch", domain=DOMAIN)
@@ -154,7 +154,7 @@ def _choose_beams(node: Node, inputs: Any) -> Sequence[Array]:
     processed(node, likely, sequences, inputs[11:], step)
     likely += scores[:, None]
     rows, tokens, scores = beams.advance(sequences, likely)
-    mask, places = _following(mask, places, step)
+    mask, places = _next_mask(mask, places, step)
     longer = np.concatenate([sequences[rows], tokens[:, None]], axis=1)
     goes_on = np.array(not beams.ended.all())
     return goes_on, tokens[:, None], places, mask, longer, scores, *beams.state, rows, likely
@@ -324,7 +324,7 @@ def processed(node: Node, scores: Array, sequences: Array, options: Sequence[Arr
     _block_ngrams(scores, sequences, int(node.attrs.get("no_repeat_ngram_size", 0)))
     for name in ("vocab_mask", "prefix_vocab_mask")[: 2 if step == 0 else 1]:
         if given[name] is not None:
-            _hide(scores, given[name], name)
+            _hide_masked(scores, given[name], name)
     if number["min_length"] is not None and sequences.shape[1] < number["min_length"]:
         scores[:, int(node.attrs["eos_token_id"])] = LOWEST
     temperature = number["temperature"] if number["temperature"] is not None else node.attrs.get("temperature", 1.0)
@@ -355,7 +355,7 @@ def _block_ngrams(scores: Array, sequences: Array, size: int) -> None:
         row[grams[(grams[:, :-1] == end).all(axis=1), -1]] = LOWEST
 
 
-def _hide(scores: Array, mask: Any, name: str) -> None:
+def _hide_masked(scores: Array, mask: Any, name: str) -> None:
     """Hide tokens whose mask is 0; a mask may have a row for each of the batch."""
     if mask.shape[-1] != scores.shape[1]:
         raise ValueError(f"{name} has {mask.shape[-1]} tokens, the vocabulary {scores.shape[1]}")

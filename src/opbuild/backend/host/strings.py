@@ -100,10 +100,10 @@ def _as_text(x: Array) -> Array:
 
 def to_text(x: Array) -> Array:
     """Return numbers as text: the shortest that is read as the same number, in plain notation where that is short."""
-    return text_array(map(_shown, x.flat), x.shape)
+    return text_array(map(_number_text, x.flat), x.shape)
 
 
-def _shown(value: Any) -> str:
+def _number_text(value: Any) -> str:
     if isinstance(value, np.floating) or not np.isreal(value):
         if np.isnan(value):
             return "NaN"
@@ -122,7 +122,7 @@ def from_text(x: Array, dtype: np.dtype[Any]) -> Array:
     if np.issubdtype(dtype, np.integer):
         read = _integer
     elif dtype == np.bool_:
-        read = _truth
+        read = _truth_value
     values = [read(_plain(text)) for text in x.flat]
     if np.issubdtype(dtype, np.integer):
         limits = np.iinfo(dtype)
@@ -147,7 +147,7 @@ def _integer(text: str) -> int:
         return int(value)
 
 
-def _truth(text: str) -> bool:
+def _truth_value(text: str) -> bool:
     known = {"true": True, "1": True, "false": False, "0": False}
     if text.lower() not in known:
         raise ValueError(f"{text!r} is neither true nor false")
@@ -184,14 +184,14 @@ def _splitter(node: Node) -> Callable[[str], list[str]]:
     compiled = [RegularExpression(each).search for each in separators or [pattern]]
     if separators:
         return lambda text: _separated(text, compiled, least)
-    return lambda text: [*_matched(text, compiled[0], least)]
+    return lambda text: [*_matches(text, compiled[0], least)]
 
 
 Find = Callable[[str, int], "tuple[int, int] | None"]
 """Returns where the first match of a string from a place on begins and ends, the longest of those that begin there."""
 
 
-def _matched(text: str, find: Find, least: int) -> Iterator[str]:
+def _matches(text: str, find: Find, least: int) -> Iterator[str]:
     """Yield matches; behind one that is too short it goes on with its second character."""
     at = 0
     while found := find(text, at) if at <= len(text) else None:
@@ -205,11 +205,11 @@ def _separated(text: str, finds: Sequence[Find], least: int) -> list[str]:
     """Return the texts between separators, which are taken one after the other."""
     tokens = [text]
     for find in finds:
-        tokens = [part for each in tokens for part in _parts(each, find) if len(part) >= least]
+        tokens = [part for each in tokens for part in _separated_parts(each, find) if len(part) >= least]
     return tokens
 
 
-def _parts(text: str, find: Find) -> Iterator[str]:
+def _separated_parts(text: str, find: Find) -> Iterator[str]:
     """Yield the parts around separators; an empty one takes the character behind it away."""
     at = 0
     while found := find(text, at) if at <= len(text) else None:

@@ -100,9 +100,9 @@ def choose(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, machine
     allowed = tuple(tile for tile in tiles(machine) if tile[0] <= NARROW or not shallow)
     costs = tuple((*tile[:2], tile[2] * (WAITING if waits(tile) and row % tile[0] else 1.0)) for tile in allowed)
     count = blocks(outputs)
-    tile = _least(costs, row, row, count)
+    tile = _cheapest_tile(costs, row, row, count)
     if not pairs and _may_join(out, machine) and prod(out) * inputs * 4 <= machine.l2:
-        other = _least(allowed, row, prod(out), count)
+        other = _cheapest_tile(allowed, row, prod(out), count)
         finding = 1 + JOINING[machine.vectors(BLOCK)] / max(1, inputs * taps)
         if computed(other, prod(out), count) * finding < computed(tile, row, count) * out[1]:
             return {"width": other[0], "blocks": other[1], "chunked": False, "joined": True}
@@ -121,7 +121,7 @@ def candidates(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, mac
     return sorted(found, key=lambda each: places[each["width"], each["blocks"]])
 
 
-def _least(costs: Tiles, row: int, positions: int, count: int) -> Tile:
+def _cheapest_tile(costs: Tiles, row: int, positions: int, count: int) -> Tile:
     """Return the cheapest of the tiles that are legal for a row, for so many positions and channel blocks."""
     return min(legal(costs, row, count), key=lambda tile: computed(tile, positions, count))
 

@@ -18,7 +18,7 @@ from opbuild.program import View
 def copy(views: Sequence[View], dtype: str, choose: Choose) -> Made:
     """Make the call that copies a strided tensor of any rank to another of the same extents."""
     loops, size = collapse(views), itemsize(dtype)
-    across = _across(loops, copies.edge(size))
+    across = _adjacent_dimension(loops, copies.edge(size))
     column = 0 if across is None else loops.extents[across]
     if across is not None:
         loops = loops.moved(across, 1)
@@ -29,7 +29,7 @@ def copy(views: Sequence[View], dtype: str, choose: Choose) -> Made:
     return copies.describe(dtype, (source, target), len(loops.extents), variant), loops.views(views)
 
 
-def _across(loops: Loops, edge: int) -> int | None:
+def _adjacent_dimension(loops: Loops, edge: int) -> int | None:
     """Return the dimension along which the source's elements are adjacent, if there may be blocks to be transposed."""
     source, target = loops.strides
     if not is_one(target[0]) or is_step(source[0]):

@@ -105,7 +105,7 @@ def _constant_right(lowering: Lowering, product: Product) -> None:
 
 
 @serves("lowering.Product", cost=2.0)
-def _any_right(lowering: Lowering, product: Product) -> None:
+def _emit_batches(lowering: Lowering, product: Product) -> None:
     for part in batches_of(product):
         ask(lowering, (ASKED, "BatchProduct"), turned_once(lowering, part))
 

@@ -68,7 +68,7 @@ class _RecurrentLayer:
     def emit(self) -> None:
         """Emit the calls."""
         every, *states = self._outputs()
-        kept = self._kept()
+        kept = self._gradient_places()
         if 0 in (self.steps, self.batch, self.hidden):
             for state in states:
                 self._clear(state)
@@ -102,10 +102,10 @@ class _RecurrentLayer:
             return []
         return [
             (start, count, recurrences.describe(self._form(directions, start, fused), variant))
-            for start, count, directions in self._parts()
+            for start, count, directions in self._kernel_parts()
         ]
 
-    def _parts(self) -> list[tuple[int, int, str]]:
+    def _kernel_parts(self) -> list[tuple[int, int, str]]:
         """Return the first direction, the number and the name of those that one kernel computes."""
         each = ["reverse" if reverse else "forward" for reverse in self.cell.reverse]
         if len(each) == 1 or len(set(self.cell.activations)) == 1:
@@ -146,21 +146,21 @@ class _RecurrentLayer:
             kind = TensorType("float32", (self.directions, self.batch, self.hidden))
             value = lowering.new_plain(name) if name else lowering.temporary(kind)
             states.append(transposed(value, (1, 0, 2)) if name and self.cell.batch_first else value)
-        return [self._every(names[0]), *states]
+        return [self._hidden_place(names[0]), *states]
 
     @property
     def _kept_name(self) -> str:
         """The name of the values that a gradient needs; empty if nobody asked for them."""
         return (*self.node.outputs, *("",) * 4)[3]
 
-    def _kept(self) -> list[Plain]:
+    def _gradient_places(self) -> list[Plain]:
         """Return the place of each part of it ``(T, D, B, H)``; none if nobody asked for it."""
         if not self._kept_name:
             return []
         whole, hidden = self.lowering.new_plain(self._kept_name), self.hidden
         return [narrowed(whole, 3, number * hidden, hidden) for number in range(self.gates + 1)]
 
-    def _every(self, name: str) -> Plain:
+    def _hidden_place(self, name: str) -> Plain:
         """Return the place of all hidden states."""
         lowering = self.lowering
         if not name:

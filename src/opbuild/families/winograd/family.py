@@ -93,7 +93,7 @@ def candidates(out: Pair, inputs: int, outputs: int, precise: bool, machine: Mac
         chunks = sorted(CHUNKS, key=lambda chunk: (round_up(across, chunk), -chunk))[:SEARCHED]
         for chunk in rows or [(chunk, 1) for chunk in chunks]:
             legal = ranked(tiles(machine), chunk[0] * chunk[1], blocks(outputs))[:SEARCHED]
-            found += [_made(m, chunk, tile) for tile in legal]
+            found += [_variant_of(m, chunk, tile) for tile in legal]
     return [each for place, each in enumerate(found) if each not in found[:place]]
 
 
@@ -135,10 +135,10 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
 
 
 def _variant(m: int, chunk: Pair, outputs: int, machine: Machine) -> Variant:
-    return _made(m, chunk, cheapest(tiles(machine), chunk[0] * chunk[1], blocks(outputs)))
+    return _variant_of(m, chunk, cheapest(tiles(machine), chunk[0] * chunk[1], blocks(outputs)))
 
 
-def _made(m: int, chunk: Pair, tile: Pair) -> Variant:
+def _variant_of(m: int, chunk: Pair, tile: Pair) -> Variant:
     return {"tile": m, "chunk_x": chunk[0], "chunk_y": chunk[1], "width": tile[0], "blocks": tile[1]}
 
 

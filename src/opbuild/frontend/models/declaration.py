@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.errors import OpbuildError, OptionError, ShapeError
 from opbuild.graph.types import Graph, TensorType
@@ -34,6 +34,11 @@ class Declared(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...] | None
+
+
+def declared_from_json(name: Any, dtype: Any, shape: Any) -> Declared:
+    """Return the declaration of an input or output that is stored as JSON."""
+    return Declared(str(name), str(dtype), None if shape is None else tuple(map(int, shape)))
 
 
 class Declaration(NamedTuple):

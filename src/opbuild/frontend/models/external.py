@@ -46,7 +46,7 @@ class ExternalData:
         Raises:
             InvalidModelError: If it cannot be read.
         """
-        with self._telling(location):
+        with self._error_context(location):
             return self._first(inside(self._model.parent, location, self._model)).digest
 
     def reader(self) -> Callable[[Path], Array]:
@@ -85,7 +85,7 @@ class ExternalData:
     def _read(self, path: Path) -> Array:
         from opbuild.files.held import hold_file
 
-        with self._telling(os.path.relpath(path, self._model.parent)):
+        with self._error_context(os.path.relpath(path, self._model.parent)):
             known = self._first(path)
         try:
             held = hold_file(path)
@@ -100,7 +100,7 @@ class ExternalData:
         return contents
 
     @contextmanager
-    def _telling(self, location: str) -> Iterator[None]:
+    def _error_context(self, location: str) -> Iterator[None]:
         """Tell which file cannot be read."""
         try:
             yield

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 
 from opbuild.files.mapping import Array, KnownFile, digest_of, remembered_digest
 from opbuild.files.private import publish
 from opbuild.files.trust import MEMO, PRIVATE, Trust, seal, unseal
-from opbuild.frontend.models.declaration import Declaration, Declared
+from opbuild.frontend.models.declaration import Declaration, declared_from_json
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, field
@@ -145,12 +145,8 @@ def read_declaration(path: Path, trust: Trust = PRIVATE) -> tuple[Declaration, s
             ``TypeError``.
     """
     content = unseal(trust.read(path, MEMO), path.name, trust)
-    inputs, outputs = (tuple(_declared(*each) for each in content[side]) for side in ("inputs", "outputs"))
+    inputs, outputs = (tuple(declared_from_json(*each) for each in content[side]) for side in ("inputs", "outputs"))
     return Declaration(content["name"], inputs, outputs, tuple(content["external"])), str(content["model"])
-
-
-def _declared(name: str, dtype: str, shape: Sequence[int] | None) -> Declared:
-    return Declared(str(name), str(dtype), None if shape is None else tuple(map(int, shape)))
 
 
 def _plain_name(text: str) -> str:

@@ -48,12 +48,14 @@ class Sizes:
             pairs = zip(ranges, shape, strict=False)
             is_inside = all(low <= each and (high == FREE or each <= high) for (low, high), each in pairs)
             if len(shape) != len(ranges) or not is_inside:
-                problem = f"input {name!r} has shape {list(shape)}, which is outside [{', '.join(map(_shown, ranges))}]"
+                problem = (
+                    f"input {name!r} has shape {list(shape)}, which is outside [{', '.join(map(_range_text, ranges))}]"
+                )
                 raise ShapeError(problem, "give a shape inside the range, or build the model again with a wider one")
 
     def samples(self) -> tuple[Shapes, ...]:
         """Return sizes that stand for all: the least ones, those that are usual, and some at random, each once."""
-        return tuple(dict.fromkeys(self._of(choice) for choice in self._choices()))
+        return tuple(dict.fromkeys(self._shapes_of(choice) for choice in self._choices()))
 
     def drawn(self) -> Iterator[Shapes]:
         """Yield sizes at random without end, the same ones each time; at every other one equal ranges agree."""
@@ -61,7 +63,7 @@ class Sizes:
         for together in cycle((True, False)):
             share, power = draw.random(), draw.choice((1, 3))
             shares = ((place, share if together else draw.random()) for place in open_)
-            yield self._of(
+            yield self._shapes_of(
                 {
                     place: open_[place][0] + int(each**power * (open_[place][1] - open_[place][0] + 1))
                     for place, each in shares
@@ -75,7 +77,7 @@ class Sizes:
     def text(self) -> str:
         """Return the ranges as users write them: ``x:1,3,1~640,1~640``, inputs separated by ``;``."""
         pairs = zip(self.names, self.ranges, strict=True)
-        return ";".join(f"{name}:{','.join(map(_shown, ranges))}" for name, ranges in pairs)
+        return ";".join(f"{name}:{','.join(map(_range_text, ranges))}" for name, ranges in pairs)
 
     def _choices(self) -> Iterator[Mapping[tuple[int, int], int]]:
         """Yield a value for each open dimension, by input and axis."""
@@ -108,7 +110,7 @@ class Sizes:
                     found[i, axis] = low, max(low, most) if high == FREE else high
         return found
 
-    def _of(self, choice: Mapping[tuple[int, int], int]) -> Shapes:
+    def _shapes_of(self, choice: Mapping[tuple[int, int], int]) -> Shapes:
         return tuple(
             tuple(choice.get((i, axis), low) for axis, (low, _) in enumerate(ranges))
             for i, ranges in enumerate(self.ranges)
@@ -148,7 +150,7 @@ def _extents(name: str, given: Any) -> Extents:
     return int(low), int(high)
 
 
-def _shown(extents: Extents) -> str:
+def _range_text(extents: Extents) -> str:
     low, high = extents
     if low == high:
         return str(low)

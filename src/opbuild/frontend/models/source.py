@@ -177,13 +177,13 @@ class ModelSource:
 
         contents = None if self._held is None else self._held.take()
         if contents is None:
-            contents = self._read_again()
+            contents = self._reread()
         message, self._message = self._message, None
         read = None if self._data is None else self._data.reader()
         path = self._model if isinstance(self._model, Path) else None
         return load_model(ModelFile(path, contents.data, self._shown, message, read))
 
-    def _read_again(self) -> Array:
+    def _reread(self) -> Array:
         try:
             contents = read_file(self._model) if isinstance(self._model, Path) else _contents(self._model)
         except OSError as error:

@@ -159,8 +159,8 @@ def paths_of(trees: Splits, order: Order, sides: bool) -> tuple[Array, Array, Ar
     is_leaf = targets < 0
     node = np.where(is_leaf, 0, targets)
     dtype = trees.splits.dtype.name
-    keys = np.where(is_leaf, LEAF[dtype] + ~targets, _at(keys_of(trees.splits), node))
-    columns = np.where(is_leaf, 0, _at(columns_of(trees, np.arange(len(trees.features)), sides), node))
+    keys = np.where(is_leaf, LEAF[dtype] + ~targets, _elements_at(keys_of(trees.splits), node))
+    columns = np.where(is_leaf, 0, _elements_at(columns_of(trees, np.arange(len(trees.features)), sides), node))
     records = table(keys.astype(np.int32 if dtype == "float32" else np.int64), columns,
                     np.where(is_leaf, places, pairs[node]))  # fmt: skip
     found = np.empty_like(records)
@@ -168,7 +168,7 @@ def paths_of(trees: Splits, order: Order, sides: bool) -> tuple[Array, Array, Ar
     return found, *_trees(roots, order.depths)
 
 
-def _at(values: Array, places: Array) -> Array:
+def _elements_at(values: Array, places: Array) -> Array:
     return values[places] if len(values) else np.zeros(len(places), values.dtype)
 
 
@@ -245,7 +245,7 @@ def _counts(trees: Splits, order: Order) -> Array | None:
     counts = np.ones(len(trees.features) + 1, np.int64)  # a leaf, which has the last place
     if len(order.nodes) > MOST_STRUCK * len(trees.roots):
         return None
-    for node in order.nodes[::-1].tolist() if order.is_plain else _upwards(trees, order):
+    for node in order.nodes[::-1].tolist() if order.is_plain else _bottom_up_order(trees, order):
         counts[node] = counts[max(trees.left[node], -1)] + counts[max(trees.right[node], -1)]
         if counts[node] > MOST_STRUCK * len(trees.roots):
             return None
@@ -253,7 +253,7 @@ def _counts(trees: Splits, order: Order) -> Array | None:
     return counts if total <= MOST_STRUCK * len(trees.roots) else None
 
 
-def _upwards(trees: Splits, order: Order) -> list[int]:
+def _bottom_up_order(trees: Splits, order: Order) -> list[int]:
     """Return nodes in an order in which those that one leads to stand before it."""
     done: dict[int, None] = {}
     stack = [int(node) for node in order.nodes]
@@ -570,13 +570,13 @@ def _of_two(scores: _Scores, ensemble: Ensemble, voted: int, base: Array | None,
 def _greatest(scores: _Scores, ensemble: Ensemble, found: str, classes: int, *, known: bool) -> str:
     """Return the place of the greatest score of each row, among classes of which its leaves have weights."""
     of = scores.of
-    if not known and not _always_voted(ensemble, classes):
+    if not known and not _has_every_class(ensemble, classes):
         least, zero = (of.constant(number, scores.dtype) for number in (-np.inf, 0))
         found = of("Where", of("Greater", scores.presence(ensemble, classes), zero), found, least)
     return of("ArgMax", found, axis=1, keepdims=0)
 
 
-def _always_voted(ensemble: Ensemble, classes: int) -> bool:
+def _has_every_class(ensemble: Ensemble, classes: int) -> bool:
     """Return whether each row reaches a weight of each class: of each there is a tree whose leaves all have one."""
     pairs = np.unique(np.stack([ensemble.targets, ensemble.voters]), axis=1)
     trees = np.bincount(ensemble.leaf_trees)

@@ -25,7 +25,7 @@ from opbuild.operations.derivatives import DERIVATIVES
 from opbuild.operations.table import OPERATIONS, of_onnx
 
 
-def _parts(of: Backward, name: str, operands: Sequence[Value]) -> Parts:
+def _operand_gradients(of: Backward, name: str, operands: Sequence[Value]) -> Parts:
     """Return the gradient of each operand of an operation that is asked for."""
     if name in STEPS:
         return [None] * len(operands)
@@ -43,9 +43,9 @@ def _parts(of: Backward, name: str, operands: Sequence[Value]) -> Parts:
     return found
 
 
-def _own(of: Backward, name: str) -> Parts:
+def _own_operation(of: Backward, name: str) -> Parts:
     """Differentiate an operator of opbuild's own, named after its operation."""
-    return _parts(of, name, [of.input(index) for index in range(OPERATIONS[name].arity)])
+    return _operand_gradients(of, name, [of.input(index) for index in range(OPERATIONS[name].arity)])
 
 
 def _onnx(of: Backward) -> Parts:
@@ -56,11 +56,11 @@ def _onnx(of: Backward) -> Parts:
     onnx, operation = found
     x = of.input(0)
     numbers = [of.constant(of.number(name, default), x.dtype) for name, default in onnx.parameters]
-    return _parts(of, operation.name, [*(of.input(i) for i in range(len(of.inputs))), *numbers])
+    return _operand_gradients(of, operation.name, [*(of.input(i) for i in range(len(of.inputs))), *numbers])
 
 
 for _operation in OPERATIONS.values():
-    gradient(_operation.op_type, domain="opbuild")(partial(_own, name=_operation.name))
+    gradient(_operation.op_type, domain="opbuild")(partial(_own_operation, name=_operation.name))
     _known = _operation.as_onnx
     if _operation.name in STEPS:
         CONSTANT.add(("opbuild", _operation.op_type))
@@ -76,7 +76,7 @@ def power(of: Backward) -> Parts:
     x, exponent = of.input(0), of.input(1)
     if not is_float(x.dtype):
         return ()
-    return _parts(of, "pow", (x, of.cast(exponent, x.dtype)))
+    return _operand_gradients(of, "pow", (x, of.cast(exponent, x.dtype)))
 
 
 @gradient("Clip")
@@ -86,7 +86,7 @@ def clip(of: Backward) -> Parts:
     limits = np.finfo(numpy_dtype(x.dtype))
     ends = enumerate((float(limits.min), float(limits.max)), 1)
     bounds = [of.optional(index) or of.constant(bound, x.dtype) for index, bound in ends]
-    return _parts(of, "clip", (x, *bounds))
+    return _operand_gradients(of, "clip", (x, *bounds))
 
 
 @gradient("Swish")
@@ -109,16 +109,16 @@ def running_product(of: Backward) -> Parts:
         return (of.gradient(),)
     exclusive, reverse, count = int(of.flag("exclusive")), of.flag("reverse"), x.shape[axis]
     before = of("CumProd", x, of.input(1), exclusive=1, reverse=int(reverse))
-    flow = _moved(of, of.gradient(), axis, 1, reverse) if exclusive else of.gradient()
-    factor, distance = _moved(of, x, axis, 1, reverse), 1
+    flow = _shifted(of, of.gradient(), axis, 1, reverse) if exclusive else of.gradient()
+    factor, distance = _shifted(of, x, axis, 1, reverse), 1
     while distance < count:
-        flow = of("Add", flow, of("Mul", factor, _moved(of, flow, axis, distance, reverse)))
-        factor = of("Mul", factor, _moved(of, factor, axis, distance, reverse))
+        flow = of("Add", flow, of("Mul", factor, _shifted(of, flow, axis, distance, reverse)))
+        factor = of("Mul", factor, _shifted(of, factor, axis, distance, reverse))
         distance *= 2
     return (of("Mul", before, flow),)
 
 
-def _moved(of: GraphBuilder, x: Value, axis: int, distance: int, back: bool) -> Value:
+def _shifted(of: GraphBuilder, x: Value, axis: int, distance: int, back: bool) -> Value:
     """Return the elements so many places behind or before each one; 0 where there are none."""
     amounts = [0] * (2 * len(x.shape))
     amounts[axis], amounts[axis + len(x.shape)] = (distance, -distance) if back else (-distance, distance)

@@ -211,7 +211,7 @@ def embedding_weight(of: GraphBuilder, dy: Value, indices: Value, rows: int, pad
     return index_sum(of, dy, indices, (rows, width), 0)
 
 
-def _taken_along(back: Callable[..., Value]) -> Callable[[Backward], Parts]:
+def _gather_rule(back: Callable[..., Value]) -> Callable[[Backward], Parts]:
     """Return the rule that adds each part to where it was taken from along an axis."""
 
     def rule(of: Backward) -> Parts:
@@ -221,7 +221,7 @@ def _taken_along(back: Callable[..., Value]) -> Callable[[Backward], Parts]:
     return rule
 
 
-RULES.register_all({"Gather": _taken_along(index_sum), "GatherElements": _taken_along(elements_sum)})
+RULES.register_all({"Gather": _gather_rule(index_sum), "GatherElements": _gather_rule(elements_sum)})
 
 
 @gradient("GatherND")
@@ -256,16 +256,16 @@ def scatter(of: Backward) -> Parts:
         return dy, None, of.filled(0.0, x.dtype, updates.shape)
     how = of.node.text("reduction", "none")
     if how == "add":
-        return dy, None, _taken(of, dy)
+        return dy, None, _gathered(of, dy)
     if how == "mul":
         return _of_product(of)
     if how in ("max", "min"):
-        own, other = (of("Equal", *each) for each in ((x, of.output()), (updates, _taken(of, of.output()))))
+        own, other = (of("Equal", *each) for each in ((x, of.output()), (updates, _gathered(of, of.output()))))
         own, other = (of.cast(each, x.dtype) for each in (own, other))
         share = of("Div", dy, of("Max", _scattered(of, own, other, "add"), of.constant(1.0, x.dtype)))
-        return of("Mul", own, share), None, of("Mul", other, _taken(of, share))
+        return of("Mul", own, share), None, of("Mul", other, _gathered(of, share))
     data = _scattered(of, dy, of.filled(0.0, x.dtype, updates.shape)) if of.wants(0) else None
-    back = _taken(of, dy)
+    back = _gathered(of, dy)
     if of.wants(2) and not _is_distinct(of, of.axis(0, len(x.shape))):
         back = of("Where", _is_last(of, places, updates), back, of.constant(0.0, x.dtype))
     return data, None, back
@@ -277,7 +277,7 @@ def _scattered(of: Backward, data: Value, updates: Value, how: str = "none") -> 
     return of(of.node.op_type, data, of.input(1), updates, reduction=how, **attrs)
 
 
-def _taken(of: Backward, data: Value) -> Value:
+def _gathered(of: Backward, data: Value) -> Value:
     """Return the elements of the data at the places of the updates."""
     if of.node.op_type == "ScatterElements":
         return of("GatherElements", data, of.input(1), axis=of.axis(0, len(data.shape)))
@@ -292,7 +292,7 @@ def _is_last(of: Backward, places: Value, updates: Value) -> Value:
         shape = (*shape[:rows], *(1 for _ in shape[rows:]))
     numbers = np.arange(prod(shape)).reshape(shape)
     own = of.expand(of.constant(numbers, "int64"), updates.shape)
-    return of("Equal", _taken(of, _scattered(of, of.filled(0, "int64", of.input(0).shape), own)), own)
+    return of("Equal", _gathered(of, _scattered(of, of.filled(0, "int64", of.input(0).shape), own)), own)
 
 
 def _of_product(of: Backward) -> Parts:
@@ -306,10 +306,10 @@ def _of_product(of: Backward) -> Parts:
     factor = of("Where", no_x, one, x)
     data = of("Div", of("Mul", dy, _scattered(of, factor, updates, "mul")), factor)
     counts = _scattered(of, of.zeros(x), of.cast(no_update, x.dtype), "add")
-    alone = of("And", no_update, of("Equal", _taken(of, counts), one))
+    alone = of("And", no_update, of("Equal", _gathered(of, counts), one))
     rest = of("Mul", dy, _scattered(of, x, of("Where", alone, one, updates), "mul"))
-    shared = of("Div", _taken(of, of("Mul", dy, of.output())), of("Where", no_update, one, updates))
-    return data, None, of("Where", alone, _taken(of, rest), shared)
+    shared = of("Div", _gathered(of, of("Mul", dy, of.output())), of("Where", no_update, one, updates))
+    return data, None, of("Where", alone, _gathered(of, rest), shared)
 
 
 def _is_distinct(of: Backward, axis: int) -> bool:

@@ -85,7 +85,7 @@ class Layout:
         """Return the hidden state before each step."""
         found = self.of.outputs[0]
         if found is None:
-            found = self._asked_again(len(self.of.outputs))[0]
+            found = self._all_outputs(len(self.of.outputs))[0]
         return self.shifted(self.state(self.of.optional(5)), self.every(found))
 
     def kept(self) -> list[Term]:
@@ -93,10 +93,10 @@ class Layout:
 
         The layer is asked to give it, too.
         """
-        given = self.of.part(self._asked_again(4)[3], 1, self.start, self.start + self.directions)
+        given = self.of.part(self._all_outputs(4)[3], 1, self.start, self.start + self.directions)
         return self.split(Term(self.of, self.ordered(given)))
 
-    def _asked_again(self, count: int) -> tuple[Value, ...]:
+    def _all_outputs(self, count: int) -> tuple[Value, ...]:
         """Return more outputs of the layer; a pass makes one layer of both."""
         return self.of.several(self.of.node.op_type, count, *self.of.inputs, **self.of.node.attrs)
 
@@ -122,10 +122,10 @@ class Layout:
         if not any(self.reverse):
             return x
         parts = [self.of.part(x, 1, number, number + 1) for number in range(self.directions)]
-        moved = [self._backwards(part) if back else part for part, back in zip(parts, self.reverse, strict=True)]
+        moved = [self._reversed(part) if back else part for part, back in zip(parts, self.reverse, strict=True)]
         return moved[0] if len(moved) == 1 else self.of("Concat", *moved, axis=1)
 
-    def _backwards(self, x: Value) -> Value:
+    def _reversed(self, x: Value) -> Value:
         of = self.of
         if self.lengths is None:
             return of("Slice", x, of.ints(-1), of.ints(END), of.ints(0), of.ints(-1))
@@ -322,7 +322,9 @@ class _Activated:
         return operation.name, (self._activation.alpha, self._activation.beta)[: len(onnx.parameters)]
 
 
-def _all(layout: Layout, x: Term, of_inputs: Term, of_states: Term, recurrence: Value, first: Term) -> Parts:
+def _layer_gradients(
+    layout: Layout, x: Term, of_inputs: Term, of_states: Term, recurrence: Value, first: Term
+) -> Parts:
     """Return the gradients that all cells have, by the gradients of the gates, ``(T, D, B, G * H)``.
 
     That is ``of_inputs`` by what inputs add, ``of_states`` by what states add; ``first`` flows into the first state.
@@ -367,7 +369,7 @@ def _rnn(layout: Layout, activations: Sequence[_Activated]) -> Parts:
         slopes.append(factor * (flow + behind))
         behind = slopes[-1] @ weights
     whole = layout.stacked(slopes[::-1])
-    return _all(layout, x, whole, whole, layout.outer(whole, states), behind)
+    return _layer_gradients(layout, x, whole, whole, layout.outer(whole, states), behind)
 
 
 def _gru(layout: Layout, activations: Sequence[_Activated]) -> Parts:
@@ -393,13 +395,13 @@ def _gru(layout: Layout, activations: Sequence[_Activated]) -> Parts:
         flow, first = _walk(layout, layout.rows(of_update, of_reset, of_new * reset), update)
         both = layout.flat(layout.rows(of_update * flow, of_reset * flow, of_new * reset * flow))
         inputs = layout.flat(layout.rows(of_update * flow, of_reset * flow, of_new * flow))
-        return _all(layout, x, inputs, both, layout.outer(both, states), first)
+        return _layer_gradients(layout, x, inputs, both, layout.outer(both, states), first)
     of_reset = gate.slope(layout.tall(states), sums[1])
     flow, opened, first = _walk_by_reset(layout, of_new, of_update, of_reset, update, reset)
     gates, last = layout.rows(of_update * flow, of_reset * opened), of_new * flow
     whole = layout.flat(layout.rows(gates, last))
     outer = layout.outer(layout.flat(gates), states), layout.outer(layout.flat(last), kept)
-    return _all(layout, x, whole, whole, layout.of("Concat", *outer, axis=1), first)
+    return _layer_gradients(layout, x, whole, whole, layout.of("Concat", *outer, axis=1), first)
 
 
 def _walk(layout: Layout, factors: Term, kept: Term) -> tuple[Term, Term]:
@@ -469,7 +471,7 @@ def _lstm(layout: Layout, activations: Sequence[_Activated], apart: bool) -> Par
     by_cell = [by_input, by_forget, by_candidate]
     slopes, first, first_cell = _cell_walk(layout, by_cell, by_output, of_state, forget)
     flat = layout.flat(slopes)
-    found = _all(layout, x, flat, flat, layout.outer(flat, states), first)
+    found = _layer_gradients(layout, x, flat, flat, layout.outer(flat, states), first)
     if layout.of.wants(FIRST_CELL):
         found[FIRST_CELL] = layout.of_state(first_cell)
     if sees is not None and layout.of.wants(7):

@@ -116,14 +116,14 @@ def _axes(of: Backward) -> tuple[int, ...]:
     return given or tuple(range(rank))
 
 
-def _kept(of: Backward, value: Value, axes: Sequence[int]) -> Value:
+def _keep_dimensions(of: Backward, value: Value, axes: Sequence[int]) -> Value:
     """Return a value of the output's shape with an extent of 1 for each reduced axis."""
     shape = [1 if axis in axes else extent for axis, extent in enumerate(of.input(0).shape)]
     return of.reshape(value, shape)
 
 
 def _spread(of: Backward, axes: Sequence[int]) -> Value:
-    return of.expand(_kept(of, of.gradient(), axes), of.input(0).shape)
+    return of.expand(_keep_dimensions(of, of.gradient(), axes), of.input(0).shape)
 
 
 @gradient("ReduceMean")
@@ -131,7 +131,7 @@ def reduced_mean(of: Backward) -> Parts:
     """Give each element its part of the mean's gradient."""
     x, axes = of.input(0), _axes(of)
     count = max(prod(x.shape[axis] for axis in axes), 1)
-    part = of("Div", _kept(of, of.gradient(), axes), of.constant(count, x.dtype))
+    part = of("Div", _keep_dimensions(of, of.gradient(), axes), of.constant(count, x.dtype))
     return (of.expand(part, x.shape),)
 
 
@@ -141,8 +141,8 @@ def reduced_extreme(of: Backward) -> Parts:
     x, axes = of.input(0), _axes(of)
     if is_empty(x):
         return (_spread(of, axes),)
-    hit = of.cast(of("Equal", x, _kept(of, of.output(), axes)), x.dtype)
-    part = of("Div", _kept(of, of.gradient(), axes), of.sum(hit, axes, keepdims=True))
+    hit = of.cast(of("Equal", x, _keep_dimensions(of, of.output(), axes)), x.dtype)
+    part = of("Div", _keep_dimensions(of, of.gradient(), axes), of.sum(hit, axes, keepdims=True))
     return (of("Mul", hit, part),)
 
 
@@ -161,16 +161,16 @@ def reduced_product(of: Backward) -> Parts:
     behind = of("CumProd", turned, last, exclusive=1, reverse=1)
     others = of.reshape(of("Mul", before, behind), [x.shape[axis] for axis in order])
     back = tuple(order.index(axis) for axis in range(len(order)))
-    return (of("Mul", _kept(of, of.gradient(), axes), of.transpose(others, back)),)
+    return (of("Mul", _keep_dimensions(of, of.gradient(), axes), of.transpose(others, back)),)
 
 
 @gradient("ReduceL2")
 def euclidean(of: Backward) -> Parts:
     """Give each element its share of the norm; a norm of 0 gives nothing, as in torch."""
     x, axes = of.input(0), _axes(of)
-    y, zero = _kept(of, of.output(), axes), of.constant(0.0, x.dtype)
+    y, zero = _keep_dimensions(of, of.output(), axes), of.constant(0.0, x.dtype)
     none = of("Equal", y, zero)
-    factor = of("Div", _kept(of, of.gradient(), axes), of("Where", none, of.constant(1.0, x.dtype), y))
+    factor = of("Div", _keep_dimensions(of, of.gradient(), axes), of("Where", none, of.constant(1.0, x.dtype), y))
     return (of("Mul", x, of("Where", none, zero, factor)),)
 
 
@@ -178,14 +178,14 @@ def euclidean(of: Backward) -> Parts:
 def square_sum(of: Backward) -> Parts:
     """Give each element twice itself."""
     double = of("Mul", of.input(0), of.constant(2.0, of.input(0).dtype))
-    return (of("Mul", _kept(of, of.gradient(), _axes(of)), double),)
+    return (of("Mul", _keep_dimensions(of, of.gradient(), _axes(of)), double),)
 
 
 @gradient("ReduceLogSum")
 def logarithm_of_sum(of: Backward) -> Parts:
     """Divide by the sum."""
     axes = _axes(of)
-    back = of("Div", _kept(of, of.gradient(), axes), of("Exp", _kept(of, of.output(), axes)))
+    back = of("Div", _keep_dimensions(of, of.gradient(), axes), of("Exp", _keep_dimensions(of, of.output(), axes)))
     return (of.expand(back, of.input(0).shape),)
 
 
@@ -193,9 +193,9 @@ def logarithm_of_sum(of: Backward) -> Parts:
 def logarithm_of_powers(of: Backward) -> Parts:
     """Give each element its softmax; nothing where all are -inf."""
     x, axes = of.input(0), _axes(of)
-    y, low = _kept(of, of.output(), axes), of.constant(-float("inf"), x.dtype)
+    y, low = _keep_dimensions(of, of.output(), axes), of.constant(-float("inf"), x.dtype)
     share = of("Exp", of("Sub", x, of("Where", of("Equal", y, low), of.constant(0.0, x.dtype), y)))
-    return (of("Mul", _kept(of, of.gradient(), axes), share),)
+    return (of("Mul", _keep_dimensions(of, of.gradient(), axes), share),)
 
 
 @gradient("Softmax", "LogSoftmax")
@@ -209,7 +209,7 @@ def softmax(of: Backward) -> Parts:
 RULES.register_all(
     {
         "ReduceSum": lambda of: (_spread(of, _axes(of)),),
-        "ReduceL1": lambda of: (of("Mul", _kept(of, of.gradient(), _axes(of)), of("Sign", of.input(0))),),
+        "ReduceL1": lambda of: (of("Mul", _keep_dimensions(of, of.gradient(), _axes(of)), of("Sign", of.input(0))),),
     }
 )
 

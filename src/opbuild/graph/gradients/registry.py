@@ -172,30 +172,30 @@ class Term:
     value: Value
 
     def __add__(self, other: Any) -> Term:
-        return self._with("Add", self, other)
+        return self._term("Add", self, other)
 
     def __radd__(self, other: float) -> Term:
-        return self._with("Add", other, self)
+        return self._term("Add", other, self)
 
     def __sub__(self, other: Any) -> Term:
-        return self._with("Sub", self, other)
+        return self._term("Sub", self, other)
 
     def __rsub__(self, other: float) -> Term:
-        return self._with("Sub", other, self)
+        return self._term("Sub", other, self)
 
     def __mul__(self, other: Any) -> Term:
-        return self._with("Mul", self, other)
+        return self._term("Mul", self, other)
 
     def __rmul__(self, other: float) -> Term:
-        return self._with("Mul", other, self)
+        return self._term("Mul", other, self)
 
     def __truediv__(self, other: Any) -> Term:
-        return self._with("Div", self, other)
+        return self._term("Div", self, other)
 
     def __neg__(self) -> Term:
-        return self._with("Neg", self)
+        return self._term("Neg", self)
 
-    def _with(self, name: str, *operands: Any) -> Term:
+    def _term(self, name: str, *operands: Any) -> Term:
         return Term(self.of, self.of(name, *(self.operand(each) for each in operands)))
 
     def __matmul__(self, matrix: Value) -> Term:

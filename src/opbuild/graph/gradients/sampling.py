@@ -87,7 +87,7 @@ def _grid_taps(of: Backward, point: Term, extent: int) -> tuple[list[Tap], Value
         if padding == "border" or mode == "nearest":
             place = FORMULAS.clip(seen, 0.0, float(extent - 1))
     if mode == "nearest":
-        return [_placed(of, FORMULAS.round(place), one, None, extent)], scale
+        return [_tap_inside(of, FORMULAS.round(place), one, None, extent)], scale
     low = FORMULAS.floor(place)
     part = place - low
     if mode == "linear":
@@ -96,7 +96,7 @@ def _grid_taps(of: Backward, point: Term, extent: int) -> tuple[list[Tap], Value
         parts = [(low + float(step), *_cubic(part - float(step))) for step in (-1, 0, 1, 2)]
     else:
         of.refuse(f"its mode is {mode}")
-    return [_placed(of, *each, extent) for each in parts], scale
+    return [_tap_inside(of, *each, extent) for each in parts], scale
 
 
 def _cubic(offset: Term) -> tuple[Term, Term]:
@@ -110,18 +110,18 @@ def _cubic(offset: Term) -> tuple[Term, Term]:
     return FORMULAS.where(is_near, near, far), FORMULAS.where(is_near, near_slope, far_slope) * FORMULAS.sign(offset)
 
 
-def _placed(of: Backward, place: Term, weight: Term, slope: Term | None, extent: int) -> Tap:
+def _tap_inside(of: Backward, place: Term, weight: Term, slope: Term | None, extent: int) -> Tap:
     """Return a neighbour inside the image; one outside counts nothing, or is that of the border or its mirror."""
     padding = of.node.text("padding_mode", "zeros")
     if padding == "reflection":
         place = _mirrored(of, place, extent)
     elif padding == "zeros":
-        weight = _inside(place, 0.0, extent - 1, weight)
-        slope = None if slope is None else _inside(place, 0.0, extent - 1, slope)
+        weight = _masked_inside(place, 0.0, extent - 1, weight)
+        slope = None if slope is None else _masked_inside(place, 0.0, extent - 1, slope)
     return Tap(_position(place, extent), weight, slope)
 
 
-def _inside(place: Term, low: float, high: float, value: Term) -> Term:
+def _masked_inside(place: Term, low: float, high: float, value: Term) -> Term:
     """Return a value, 0 where a place is outside."""
     kept = FORMULAS.where(FORMULAS.less(place, low), 0.0, value)
     return FORMULAS.where(FORMULAS.greater(place, float(high)), 0.0, kept)
@@ -222,8 +222,8 @@ def _region_taps(of: Backward, rois: Value, axis: int, extent: int, bins: int, s
     limited = FORMULAS.clip(place, 0.0, float(extent - 1))
     low = FORMULAS.floor(limited)
     part = limited - low
-    near, far = _position(low, extent), _inside(place, -1.0, extent, 1.0 - part)
-    return [Tap(near, far), Tap(_position(low + 1.0, extent), _inside(place, -1.0, extent, part))]
+    near, far = _position(low, extent), _masked_inside(place, -1.0, extent, 1.0 - part)
+    return [Tap(near, far), Tap(_position(low + 1.0, extent), _masked_inside(place, -1.0, extent, part))]
 
 
 def _greatest(
@@ -255,7 +255,7 @@ def resampled(of: Backward) -> Parts:
         places, weights = neighbours(way_of(of.node), axis)
         table = np.zeros((axis.wanted, axis.extent))
         np.add.at(table, (np.arange(axis.wanted)[:, None], places), weights)
-        found = _along(of, found, table, axis.index)
+        found = _axis_product(of, found, table, axis.index)
     return (found,)
 
 
@@ -273,10 +273,10 @@ def local_response(of: Backward) -> Parts:
     def scaled(value: Value, by: float) -> Value:
         return of("Mul", value, of.constant(by, x.dtype))
 
-    squares = _along(of, of("Mul", x, x), table, 1)
+    squares = _axis_product(of, of("Mul", x, x), table, 1)
     base = of("Add", scaled(squares, alpha / size), of.constant(bias, x.dtype))
     own = of("Mul", dy, of("Pow", base, of.constant(-beta, x.dtype)))
-    shares = _along(of, of("Div", of("Mul", own, x), base), table.T, 1)
+    shares = _axis_product(of, of("Div", of("Mul", own, x), base), table.T, 1)
     return (of("Sub", own, scaled(of("Mul", x, shares), 2 * alpha * beta / size)),)
 
 
@@ -287,7 +287,7 @@ def _numbers(of: Backward, index: int) -> list[float] | None:
     return [float(each) for each in of.known_input(index).reshape(-1)] or None
 
 
-def _along(of: GraphBuilder, value: Value, table: Array, axis: int) -> Value:
+def _axis_product(of: GraphBuilder, value: Value, table: Array, axis: int) -> Value:
     """Return the products of an axis with a table ``(extent before, extent behind)``."""
     last = len(value.shape) - 1
     order = [*(each for each in range(last + 1) if each != axis), axis]

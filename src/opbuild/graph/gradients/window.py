@@ -103,7 +103,7 @@ def _weight_by_product(of: GraphBuilder, x: Value, dy: Value, shape: Sequence[in
     (out, inner, *taps), group = shape, window.group
     rank, images, positions = len(taps), x.shape[0], prod(dy.shape[2:])
     data = _padded(of, x, dy.shape[2:], taps, window)
-    windows = [_seen(of, data, tap, dy.shape[2:], window) for tap in product(*map(range, taps))]
+    windows = [_tap_elements(of, data, tap, dy.shape[2:], window) for tap in product(*map(range, taps))]
     seen = [of.reshape(each, (images, group, 1, inner, positions)) for each in windows]
     columns = of("Concat", *seen, axis=2) if len(seen) > 1 else seen[0]
     columns = of.reshape(columns, (images, group, len(seen) * inner, positions))
@@ -128,7 +128,7 @@ def _padded(of: GraphBuilder, x: Value, out: Sequence[int], taps: Sequence[int],
     return of("Pad", x, of.ints(0, 0, *before, 0, 0, *after)) if any((*before, *after)) else x
 
 
-def _seen(of: GraphBuilder, x: Value, tap: Sequence[int], out: Sequence[int], window: TapWindow) -> Value:
+def _tap_elements(of: GraphBuilder, x: Value, tap: Sequence[int], out: Sequence[int], window: TapWindow) -> Value:
     """Return the elements that one tap reads: one of the data for each position of the output."""
     strides = window.strides
     starts = [place * dilation for place, dilation in zip(tap, window.dilations, strict=True)]

@@ -248,12 +248,12 @@ def spell_out_batchnorm(graph: Graph) -> Graph:
     """Return the graph with every BatchNormalization of known parameters that its type holds written as Mul and Add."""
 
     def rewrite_of(node: Node) -> Rewrite | None:
-        return _spelled_out if node.op_type == "BatchNormalization" and not node.domain else None
+        return _spell_out if node.op_type == "BatchNormalization" and not node.domain else None
 
     return rewritten(NewGraph(graph), graph, rewrite_of)
 
 
-def _spelled_out(of: PassBuilder) -> None:
+def _spell_out(of: PassBuilder) -> None:
     x, step = of.input(0), batchnorm_step(of.node, of.constants)
     if step is None or not step.fits(x.dtype):
         raise KeptError

@@ -145,7 +145,7 @@ class _Fusion:
             count = item.operations + producer.operations
             if count > MAX_OPERATIONS:  # what is shared, or is one with its neighbour, counts less
                 count = count_operations(merged.expression)
-            if count <= MAX_OPERATIONS and self._worthwhile(name, producer.chain, item):
+            if count <= MAX_OPERATIONS and self._is_worthwhile(name, producer.chain, item):
                 self._forget(producer)
                 self._forget(item)
                 item.chain, producer.alive, item.alive = merged, False, True
@@ -166,7 +166,7 @@ class _Fusion:
         numbers = sum(each in constants and types[each].size == 1 for each in inputs)
         return len(inputs) - numbers > MAX_OPERANDS
 
-    def _worthwhile(self, name: str, inner: Elementwise, item: _Item) -> bool:
+    def _is_worthwhile(self, name: str, inner: Elementwise, item: _Item) -> bool:
         if always_equal(self.graph.types[name].size, self.graph.types[item.node.outputs[0]].size):
             return True
         is_cheap = all(cost(part) == Cost.CHEAP for part in parts_of(inner.expression))

@@ -143,7 +143,9 @@ class _Widening:
         if not name or not self._is_narrow(name):
             return name
         if name not in self.wide:
-            self.wide[name] = self._widened_constant(name) if name in self.source.constants else self._fresh(name)
+            self.wide[name] = (
+                self._widened_constant(name) if name in self.source.constants else self._float32_name(name)
+            )
             if name not in self.source.constants:
                 self._cast(name, self.wide[name], FLOAT32)
         return self.wide[name]
@@ -210,7 +212,7 @@ class _Widening:
             for place, name in enumerate(node.inputs)
         )
         attrs = {name: float32_attribute(name, value, self.others) for name, value in node.attrs.items()}
-        outputs = tuple(self._fresh(name) if self._is_narrow(name) else name for name in node.outputs)
+        outputs = tuple(self._float32_name(name) if self._is_narrow(name) else name for name in node.outputs)
         self._append(node.with_(inputs=inputs, outputs=outputs, attrs=attrs, proto=None))
         self.computed.update(node.outputs)
         for name, output in zip(node.outputs, outputs, strict=True):
@@ -247,7 +249,7 @@ class _Widening:
         kind = self.source.types.get(name)
         return kind is not None and kind.dtype in self.others
 
-    def _fresh(self, name: str) -> str:
+    def _float32_name(self, name: str) -> str:
         """Return a name for the float32 form of a value, with its type."""
         fresh = self.to.fresh(f"{name}/{FLOAT32}")
         self.to.types[fresh] = TensorType(FLOAT32, self.source.types[name].shape)
@@ -278,11 +280,11 @@ class _Conversion(_Widening):
                 self.widened(name)
             return
         if node.op_type in ("Cast", "CastLike"):
-            read, made = (self._inside(name) for name in (node.inputs[0], node.outputs[0]))
+            read, made = (self._computed_dtype(name) for name in (node.inputs[0], node.outputs[0]))
             node = node.with_(op_type="Identity", inputs=node.inputs[:1], attrs={}) if read == made else node
         self._take_wide(node, exact=True)
 
-    def _inside(self, name: str) -> str:
+    def _computed_dtype(self, name: str) -> str:
         return FLOAT32 if self._is_narrow(name) else self.source.types[name].dtype
 
     def _is_weight(self, node: Node, name: str) -> bool:

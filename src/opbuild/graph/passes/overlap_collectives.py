@@ -20,7 +20,7 @@ def overlap_collectives(graph: Graph) -> Graph:
     """Return the graph in which operators of all ranks run beside those that do not wait for them."""
     if all(node.domain != COLLECTIVES for node in graph.nodes):
         return graph
-    nodes = tuple(_parted(_ordered(graph)))
+    nodes = tuple(_split_collectives(_ordered(graph)))
     tickets = {node.outputs[0]: TICKET for node in nodes if node.op_type.endswith(START) and node.domain == COLLECTIVES}
     return graph.with_(nodes=nodes, types={**graph.types, **tickets})
 
@@ -49,7 +49,7 @@ def _ordered(graph: Graph) -> list[Node]:
     return [graph.nodes[place] for place in sorted(range(len(keys)), key=keys.__getitem__)]
 
 
-def _parted(nodes: list[Node]) -> Iterator[Node]:
+def _split_collectives(nodes: list[Node]) -> Iterator[Node]:
     """Yield the nodes, operators of all ranks in two: the wait before the first reader.
 
     One behind which nothing runs before its result is read stays as it is.

@@ -110,7 +110,7 @@ POSITIONS = 3
 """Axes from which on there are positions behind batches and channels."""
 
 
-def _made(node: Node, op_type: str, inputs: Sequence[str], made_of: tuple[str, ...], **attrs: Any) -> Node:
+def _fused_node(node: Node, op_type: str, inputs: Sequence[str], made_of: tuple[str, ...], **attrs: Any) -> Node:
     """Return an operator in the place of the last node of a pattern."""
     return Node(op_type, tuple(map(str, inputs)), node.outputs, attrs, node.name, made_of=made_of)
 
@@ -125,7 +125,7 @@ def fuse_gelu(graph: Graph) -> Graph:
     def find(node: Node) -> Node | None:
         source, approximate = _gelu(view, node) or ("", "")
         made_of = _GELU_BY_TANH if approximate == "tanh" else _GELU_BY_ERF
-        return _made(node, "Gelu", (source,), made_of, approximate=approximate) if source else None
+        return _fused_node(node, "Gelu", (source,), made_of, approximate=approximate) if source else None
 
     return replaced(graph, find, "Mul", "Div")
 
@@ -224,11 +224,11 @@ def _normalised(view: Pattern, node: Node) -> _Norm | None:
 def _is_square(view: Pattern, name: str, of: str) -> bool:
     power, product = view.node(name, "Pow"), view.node(name, "Mul")
     if power is not None:
-        return _same(view, power.inputs[0], of) and view.is_number(power.inputs[1], 2.0)
-    return product is not None and all(_same(view, each, of) for each in product.inputs)
+        return _is_same(view, power.inputs[0], of) and view.is_number(power.inputs[1], 2.0)
+    return product is not None and all(_is_same(view, each, of) for each in product.inputs)
 
 
-def _same(view: Pattern, name: str, other: str) -> bool:
+def _is_same(view: Pattern, name: str, other: str) -> bool:
     """Return whether two values are equal; exporters write one subtraction twice."""
     first, second = view.node(name, "Sub"), view.node(other, "Sub")
     return name == other or (first is not None and second is not None and first.inputs == second.inputs)
@@ -275,7 +275,7 @@ def _layer_normalization(norm: _Norm, to: NewGraph) -> Node:
         if value is not None:
             names.append(to.constant(value, f"{norm.node.outputs[0]}/{part}"))
     attrs = {"axis": norm.axis, "epsilon": norm.epsilon}
-    return _made(norm.node, "LayerNormalization", names, _LAYER_NORMALIZATION, **attrs)
+    return _fused_node(norm.node, "LayerNormalization", names, _LAYER_NORMALIZATION, **attrs)
 
 
 def fuse_group_normalization(graph: Graph) -> Graph:
@@ -459,7 +459,7 @@ def fuse_channel_shuffle(graph: Graph) -> Graph:
         divided = len(parts) == len(shape) + 1 and (parts[0], parts[1] * parts[2], *parts[3:]) == shape
         if not divided or view.types[node.outputs[0]].shape != shape or 0 in shape:
             return None
-        return _made(node, "ChannelShuffle", split.inputs[:1], (), group=parts[1]).with_(domain="opbuild")
+        return _fused_node(node, "ChannelShuffle", split.inputs[:1], (), group=parts[1]).with_(domain="opbuild")
 
     return replaced(graph, find, "Reshape")
 

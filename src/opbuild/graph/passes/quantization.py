@@ -116,14 +116,14 @@ def _dynamic(of: PassBuilder) -> None:
     output, scale, zero = (name or of.scope.fresh(f"{of.name}/unused") for name in of.outputs)
     nothing = const(0.0)
     low, high = (("where", (test, arg(i), nothing), arg(i), nothing) for i, test in enumerate(("less", "greater")))
-    ends = tuple(_whole(of, x, kind) for kind in ("ReduceMin", "ReduceMax"))
+    ends = tuple(_extreme_element(of, x, kind) for kind in ("ReduceMin", "ReduceMax"))
     step = ("where", ("equal", low, high), const(1.0), ("div", ("sub", high, low), const(255.0)))
     of.elementwise(ends, step, scale)
     of.elementwise((ends[0], scale), quantized(("div", ("neg", low), arg(1)), None, "uint8"), zero)
     of.elementwise((x, scale, zero), quantized(("div", arg(0), arg(1)), arg(2), "uint8"), output)
 
 
-def _whole(of: PassBuilder, x: str, reduction: str) -> Value:
+def _extreme_element(of: PassBuilder, x: str, reduction: str) -> Value:
     """Return the least or the greatest element, found row by row first, which is divided among tasks."""
     if len(of.types[x].shape) > 1:
         last = of.constant(np.array([-1], np.int64))

@@ -21,7 +21,7 @@ def weights_in_blocks(graph: Graph, block: int, free: Sequence[int]) -> tuple[Gr
     kinds = {graph.types[graph.inputs[given]] for given in free}
     whole = (each for each in kinds if len(each.shape) == 4 and each.size > 0 and each.dtype == "float32")
     wanted = frozenset(each.shape for each in whole if not (each.shape[0] % block or each.shape[1] % block))
-    moved = _moved(graph, wanted, {graph.inputs[given] for given in free}) if wanted else frozenset()
+    moved = _blocked_values(graph, wanted, {graph.inputs[given] for given in free}) if wanted else frozenset()
     places = [place for place, name in enumerate(graph.inputs) if name in moved]
     return (_rewritten(graph, moved, block) if places else graph), places
 
@@ -46,7 +46,7 @@ class _Groups:
             self._parents[one] = other
 
 
-def _moved(graph: Graph, wanted: frozenset[tuple[int, ...]], free: Set[str]) -> frozenset[str]:
+def _blocked_values(graph: Graph, wanted: frozenset[tuple[int, ...]], free: Set[str]) -> frozenset[str]:
     """Return the values that lie in blocks: whole groups that convolutions read, and of which nothing stays plain."""
     groups, types = _Groups(), graph.types
     names = [name for name, kind in types.items() if kind.shape in wanted]

@@ -101,7 +101,7 @@ def _conv(lowering: Lowering, node: Node) -> IntegerConvolution:
     zero = lowering.constant(x_zero)
     bias, epilogue = _without_bias(epilogue_of(lowering, node, OPERANDS))
     number, computed = (0, x_zero) if zero is None else (int(zero.reshape(-1)[0]), "")
-    epilogue = _less_zero(epilogue, computed) if computed else epilogue
+    epilogue = _subtract_zero_point(epilogue, computed) if computed else epilogue
     made_of = (weights, w_zero) if w_zero else (weights,)
     groups = int(node.attrs.get("group", 1))
     return IntegerConvolution(
@@ -109,7 +109,7 @@ def _conv(lowering: Lowering, node: Node) -> IntegerConvolution:
     )
 
 
-def _less_zero(epilogue: Epilogue, zero: str) -> Epilogue:
+def _subtract_zero_point(epilogue: Epilogue, zero: str) -> Epilogue:
     """Return an epilogue that takes a zero point times the sum of each channel's weights from the sums first."""
     count = len(epilogue.operands)
     total = ("sub", ACC, ("mul", ("cast", "int32", arg(count)), arg(count + 1)))

@@ -344,14 +344,14 @@ def in_range(lowering: Lowering, node: Node) -> None:
     lowering.bind(node.outputs[0], value)
     if known is not None or not prod(value.shape):
         return
-    indices = _once(value) if len(counts) == 1 else value
+    indices = _without_repetitions(value) if len(counts) == 1 else value
     indices = indices if indices.dense else lowering.dense(name)
     zero = lowering.packed((), "zero int32", (), "int32", lambda: np.zeros((), np.int32))
     bare = node.with_(outputs=(), attrs={"negative": negative})
     lowering.host(bare, (dense_as(indices, (prod(indices.shape),)), broadcast(zero, counts)))
 
 
-def _once(value: Plain) -> Plain:
+def _without_repetitions(value: Plain) -> Plain:
     """Return a value without repetitions, its dimensions in the order in which they lie."""
     if value.dense or is_open((*value.shape, *value.strides)):
         return value

@@ -1,4 +1,4 @@
-"""What records have of several devices: which kernels run where, constants on each, and copies between them."""
+"""Records of several devices: which kernels run where, constants on each, and copies between them."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Leases:
         """Return the holder of a claim, ``_MINE`` if this process has it now, or None if its time is over."""
         known = self._service.get(path, _MOST)
         if not isinstance(known, Reason):
-            return self._judged(path, bytes(known), patience)
+            return self._current_holder(path, bytes(known), patience)
         if known.code != ABSENT:
             return UNCLAIMED
         word = os.urandom(16).hex()
@@ -123,7 +123,7 @@ class Leases:
         if problem.code != EXISTS:
             return UNCLAIMED
         known = self._service.get(path, _MOST)
-        return _SOMEBODY if isinstance(known, Reason) else self._judged(path, bytes(known), patience)
+        return _SOMEBODY if isinstance(known, Reason) else self._current_holder(path, bytes(known), patience)
 
     def _write(self, path: str, data: bytes) -> Reason | None:
         """Return None if this process's word is the one that counts."""
@@ -136,7 +136,7 @@ class Leases:
         there = self._service.get(path, _MOST)
         return None if there == data else Reason(EXISTS, "another process was later")
 
-    def _judged(self, path: str, data: bytes, patience: float) -> Holder | None:
+    def _current_holder(self, path: str, data: bytes, patience: float) -> Holder | None:
         """Return the holder of a claim, None if its time is over."""
         said = _parsed(data)
         word, seconds, now = str(said.get("word", "")), said.get("seconds"), self._clock()
@@ -155,7 +155,7 @@ class Leases:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """Return the message of a holder; empty where it is not what holders write, so that its time begins now."""
+    """Return the message of a holder; empty where no holder wrote it, so that its time begins now."""
     with contextlib.suppress(ValueError):
         said = parse_json(data)
         if isinstance(said, dict):
@@ -177,16 +177,16 @@ class FleetClaims:
 
     def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
         """Return the claim on an operator, or who has it here or elsewhere."""
-        return self._both(self._near.take(key), lambda: self._far.take(key, patience))
+        return self._near_and_far(self._near.take(key), lambda: self._far.take(key, patience))
 
     def take_all(self, keys: Sequence[Key]) -> list[Claim | Holder]:
         """Return the answer of ``take`` for each of several operators; the fleet is asked for all at once."""
         near = [self._near.take(key) for key in keys]
         asked = [key for key, each in zip(keys, near, strict=True) if not isinstance(each, Holder)]
         far = iter(results_of(asked, self._far.take))
-        return [self._both(each, lambda: next(far)) for each in near]
+        return [self._near_and_far(each, lambda: next(far)) for each in near]
 
-    def _both(self, near: Claim | Holder, ask: Callable[[], Claim | Holder]) -> Claim | Holder:
+    def _near_and_far(self, near: Claim | Holder, ask: Callable[[], Claim | Holder]) -> Claim | Holder:
         if isinstance(near, Holder):
             return near
         far = ask()

@@ -263,11 +263,11 @@ def parse_manifest(stem: str, body: bytes) -> Manifest:
     weights = {str(digest): ContentDigests.from_json(parts) for digest, parts in said["weights"].items()}
     key = NetworkKey(stem.rpartition("_")[0], dict(said["key"]))
     operators = tuple(map(str, said["operators"]))
-    held = _held(said["held"], rest)
+    held = _held_pieces(said["held"], rest)
     return Manifest(key, str(said["compiler"]), said["record"], library, constants, weights, operators, held)
 
 
-def _held(said: Any, rest: bytes) -> dict[str, bytes]:
+def _held_pieces(said: Any, rest: bytes) -> dict[str, bytes]:
     """Return the pieces behind a manifest's line, each of which fits its name."""
     held, start = {}, 0
     for digest, nbytes in said:

@@ -238,12 +238,12 @@ class TieredNetworks:
                 self.known(key, own)
             return own
         with contextlib.nullcontext(Flight()) if self.turns is None else self.turns.turn(f"fetch_{key.stem}") as turn:
-            found = self._found(key, turn)
+            found = self._find_or_fetch(key, turn)
         if isinstance(found, Reason):
             return own._replace(elsewhere=found.elsewhere or message_of(found))
         return found
 
-    def _found(self, key: NetworkKey, turn: Flight) -> StoredNetwork | Reason:
+    def _find_or_fetch(self, key: NetworkKey, turn: Flight) -> StoredNetwork | Reason:
         """Return the network that another process has fetched meanwhile, else fetch it and tell the others."""
         if turn.said == ABSENT:
             return Reason(ABSENT, "")

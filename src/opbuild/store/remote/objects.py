@@ -7,7 +7,7 @@
     opbuild/<formats>/answers/<name>_<number>        how networks of a model were tuned, see ``store.hints``
     opbuild/<formats>/blobs/<SHA-256>                bytes that a network names
     opbuild/<formats>/claims/                        see ``leases``
-    opbuild/<formats>/bank                           what tuning found, see ``banks``
+    opbuild/<formats>/bank                           what tuning found, see ``tuning_database``
 
 Releases that would not understand each other's objects have folders of their own. What is sealed begins with a line,
 ``opbuild <SHA-256> <signature>``; blobs are only what their name says, and are asked for by what is sealed.
@@ -47,7 +47,7 @@ NAMESPACE = f"opbuild/{FORMAT}.{KEY_FORMAT}.{NETWORK_FORMAT}/"
 OPERATORS, ORIGINS, GROUPS, NETWORKS, ANSWERS, BLOBS, CLAIMS = (
     f"{NAMESPACE}{name}/" for name in ("operators", "origins", "groups", "networks", "answers", "blobs", "claims")
 )
-BANK = f"{NAMESPACE}bank"
+TUNING_DATABASE = f"{NAMESPACE}bank"
 
 _HEAD = re.compile(rb"opbuild ([0-9a-f]{64}) ([0-9a-f]{64}|-)\n")
 _HEAD_BYTES = 139
@@ -148,10 +148,10 @@ class Objects:
             return None
         folder = f"{self.service.folder}/{path}".rpartition("/")[0]
         if folder not in self._problems:
-            self._problems[folder] = self._judged(folder)
+            self._problems[folder] = self._judge_folder(folder)
         return self._problems[folder]
 
-    def _judged(self, folder: str) -> Reason | None:
+    def _judge_folder(self, folder: str) -> Reason | None:
         """Judge a folder in a thread: on a storage that does not answer any more that takes for ever."""
         found: list[str | None] = []
         done = threading.Event()

@@ -91,7 +91,7 @@ class RemoteStore:
         alone = [key for key in keys if key.stem not in answers]
         few, rest = (alone, []) if self.absent_seconds else (alone[:FIRST], alone[FIRST:])
         answers |= zip([key.stem for key in few], self._look_up(few), strict=True)
-        if rest and _most_are_there([answers[key.stem] for key in few]):
+        if rest and _has_most([answers[key.stem] for key in few]):
             came = self._groups.collected(rest, waits=is_first)
             if came is None:
                 answers |= zip([key.stem for key in rest], self._look_up(rest), strict=True)
@@ -160,7 +160,7 @@ class RemoteStore:
         return self.objects.names(OPERATORS)
 
 
-def _most_are_there(answers: Sequence[Found | Missing]) -> bool:
+def _has_most(answers: Sequence[Found | Missing]) -> bool:
     absent = sum(isinstance(answer, Missing) and answer.reason.code == ABSENT for answer in answers)
     return 2 * absent <= len(answers)
 
@@ -203,12 +203,12 @@ class SingleFlight:
         """
         wanted = hashlib.sha256(" ".join(sorted(key.sha256 for key in keys)).encode()).hexdigest()[:_DIGITS]
         with self._turns.turn(f"fetch_{wanted if len(keys) == 1 else 'operators'}") as turn:
-            answers = [self._looked_up_near(key) for key in keys]
+            answers = [self._look_up_near(key) for key in keys]
             if turn.said != _KEPT + wanted:
                 lacking = [number for number, answer in enumerate(answers) if isinstance(answer, Missing)]
                 asked = self._remote.lookup_all([keys[number] for number in lacking]) if lacking else []
                 for number, answer in zip(lacking, asked, strict=True):
-                    answers[number] = self._kept(answer)
+                    answers[number] = self._publish_near(answer)
             if all(_is_final(answer) for answer in answers):
                 turn.end(_KEPT + wanted)
         return answers
@@ -217,11 +217,11 @@ class SingleFlight:
         """Return the origins of operators that the remote store remembers."""
         return self._remote.origins(keys)
 
-    def _looked_up_near(self, key: Key) -> Found | Missing:
+    def _look_up_near(self, key: Key) -> Found | Missing:
         found = self._near.lookup(key)
-        return self._kept(found) if isinstance(found, Found) else missing(Reason(ABSENT, ""))
+        return self._publish_near(found) if isinstance(found, Found) else missing(Reason(ABSENT, ""))
 
-    def _kept(self, answer: Found | Missing) -> Found | Missing:
+    def _publish_near(self, answer: Found | Missing) -> Found | Missing:
         """Put an entry where others find it, before they may look."""
         if isinstance(answer, Found) and self._near.publish(answer.entry) is None:
             return replace(answer, is_kept=True)

@@ -145,19 +145,19 @@ class Retried:
 
         Who finds that it is what was written says so (``reading.succeeded``), or ``distrust``.
         """
-        return self._ask(self.reading, lambda: self._blobs.get(name, most), settles=False)
+        return self._request(self.reading, lambda: self._blobs.get(name, most), settles=False)
 
     def put(self, files: Files) -> Reason | None:
         """Add or replace blobs; return None, or why they are not kept."""
-        return self._ask(self.writing, lambda: self._blobs.put(files))
+        return self._request(self.writing, lambda: self._blobs.put(files))
 
     def names(self, folder: str = "", at_most: int | None = None) -> tuple[str, ...] | Reason:
         """Return the names in a folder, or why they cannot be listed."""
-        return self._ask(self.reading, lambda: self._blobs.names(folder, at_most))
+        return self._request(self.reading, lambda: self._blobs.names(folder, at_most))
 
     def delete(self, *names: str) -> Reason | None:
         """Remove blobs; return None, or why one is still there."""
-        return self._ask(self.writing, lambda: self._blobs.delete(*names))
+        return self._request(self.writing, lambda: self._blobs.delete(*names))
 
     def limit(self) -> float:
         """Return the seconds that each step of a request may take that begins now; 0: it is not to begin."""
@@ -173,7 +173,7 @@ class Retried:
         with self._lock:
             self.failure = self.failure or reason
 
-    def _ask(self, breaker: Breaker, request: Callable[[], T | Reason], *, settles: bool = True) -> T | Reason:
+    def _request(self, breaker: Breaker, request: Callable[[], T | Reason], *, settles: bool = True) -> T | Reason:
         """Return the result of a request, or why it failed; it is repeated once where that may pass."""
         refused, limit = breaker.refuses(), self.limit()
         if refused is not None or not limit:

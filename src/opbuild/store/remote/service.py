@@ -110,7 +110,7 @@ class OpenDal:
             else:
                 operator.write(path, bytes(data))
             if self.folder:
-                _close_to_others(f"{self.folder}/{path}")
+                _restrict_to_owner(f"{self.folder}/{path}")
             self._count(bytes_written=len(data))
 
         return self._ask(request, exclusive=only_new)
@@ -149,7 +149,7 @@ class OpenDal:
         """
         if reason == UNKNOWN or (reason.code == SLOW and self._has_pool):
             try:
-                self._knock(self._limit())
+                self._probe_server(self._limit())
             except OSError as error:
                 return failure_of(error)
         return reason
@@ -163,7 +163,7 @@ class OpenDal:
         except Exception as error:  # OpenDAL's errors have no base of their own, and some are OSError
             return failure_of(error)
 
-    def _knock(self, seconds: float) -> None:
+    def _probe_server(self, seconds: float) -> None:
         """Raise an error of connecting, or that Redis wants other credentials: a pool tries them again and again."""
         if not self.address.host:
             return
@@ -217,7 +217,7 @@ class OpenDal:
             import opendal
 
             if self._has_pool:  # else it waits for a server that is not there, or does not want these credentials
-                self._knock(seconds)
+                self._probe_server(seconds)
             options = {**self.address.options, **self._secrets}
             if self.folder:  # else OpenDAL makes it, as the umask says
                 _make_folders(self.address.options["atomic_write_dir"])
@@ -267,7 +267,7 @@ class Service(Retried):
     def __repr__(self) -> str:
         return f"Service({self.address.url})"
 
-    def is_first_told(self, what: str) -> bool:
+    def is_first_time(self, what: str) -> bool:
         """Return whether something is to be told of this store, which is once in a process."""
         with self._lock:
             is_first = what not in self._told
@@ -276,17 +276,17 @@ class Service(Retried):
 
     def take_warning(self) -> str | None:
         """Return once, after the first failure, the warning for the user."""
-        if self.failure is None or not self.is_first_told("failure"):
+        if self.failure is None or not self.is_first_time("failure"):
             return None
         return f"the remote store {self.address.url} is not used where it fails: {described(self.failure)}"
 
     def size(self, path: str) -> int | Reason:
         """Return the bytes of an object, or the reason that they are not known."""
-        return self._ask(self.reading, lambda: self.opendal.size(path))
+        return self._request(self.reading, lambda: self.opendal.size(path))
 
     def put_new(self, path: str, data: Data) -> Reason | None:
         """Write an object unless it is there; return None, or why not: ``exists``."""
-        return self._ask(self.writing, lambda: self.opendal.write(path, data, only_new=True))
+        return self._request(self.writing, lambda: self.opendal.write(path, data, only_new=True))
 
     def writes_only_new(self) -> bool:
         """Return whether of many writers of one new object one succeeds."""
@@ -306,7 +306,7 @@ def _make_folders(path: str) -> None:
             os.mkdir(path, 0o775)  # noqa: PTH102
 
 
-def _close_to_others(path: str) -> None:
+def _restrict_to_owner(path: str) -> None:
     """Let nobody else write to a file, whatever the umask: it is only ever replaced."""
     with contextlib.suppress(OSError):
         mode = os.stat(path).st_mode  # noqa: PTH116

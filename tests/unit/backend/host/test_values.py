@@ -90,7 +90,7 @@ def test_an_expression_is_its_operations() -> None:
     assert evaluate_expression(("user", "twice", arg(0)), [f32(2)], user={"twice": lambda x: 2 * x}).tolist() == [4]
 
 
-def test_an_expression_that_can_not_be_evaluated_says_why() -> None:
+def test_an_expression_that_cannot_be_evaluated_says_why() -> None:
     """An unknown operation, a missing accumulator, a user operator without numpy definition."""
     for expression, words in (
         (("frobnicate", arg(0)), "'frobnicate' is not an operation"),

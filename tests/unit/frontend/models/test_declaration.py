@@ -217,7 +217,7 @@ def test_run_returns_a_dictionary_where_no_outputs_are_named(net: opbuild.Networ
         ((), {"feeds": {"x": X}, "input_feed": {"x": X}}, "does not know together"),
     ],
 )
-def test_what_run_can_not_understand_is_refused(net: opbuild.Network, args: Any, kwargs: Any, words: str) -> None:
+def test_what_run_cannot_understand_is_refused(net: opbuild.Network, args: Any, kwargs: Any, words: str) -> None:
     """Each misuse is an InputError with the right form or the nearest name."""
     with pytest.raises(InputError, match=words):
         net.run(*args, **kwargs)

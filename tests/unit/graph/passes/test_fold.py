@@ -87,7 +87,7 @@ def test_random_numbers_are_not_folded() -> None:
     assert kinds(fold(graph(nodes, (3,)), evaluate)) == ["RandomNormal", "Add"]
 
 
-def test_a_node_that_can_not_be_evaluated_stays() -> None:
+def test_a_node_that_cannot_be_evaluated_stays() -> None:
     """Folding saves work; a failure belongs to the run."""
 
     def fails(each: Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:

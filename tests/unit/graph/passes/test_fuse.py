@@ -169,7 +169,7 @@ def test_what_follows_a_product_becomes_its_epilogue(nodes: list[tuple[Any, ...]
         [("Conv", "x w", "c", PADS), ("Greater", "c y", "z")],
     ],
 )
-def test_what_a_product_can_not_read_or_give_stays_apart(nodes: list[tuple[Any, ...]]) -> None:
+def test_what_a_product_cannot_read_or_give_stays_apart(nodes: list[tuple[Any, ...]]) -> None:
     """Two residuals, a row, a result of another type."""
     graph = graph_of(nodes, {"x": X, "y": X, "v": X}, ["z"], {"w": W, "row": random(5)})
     assert len(fuse(graph).nodes) == 2

@@ -11,8 +11,8 @@ from opbuild.graph.passes.infer import node_error_context
 from opbuild.graph.types import Node
 
 
-def test_a_node_is_not_blamed_for_a_value_of_its_name() -> None:
-    """The message about ``last`` mentions the value ``first``, and the node of that name was blamed."""
+def test_a_node_is_not_named_for_a_value_of_its_name() -> None:
+    """The message about ``last`` mentions the value ``first``, and the error was given to the node of that name."""
     last = Node("Reshape", ("x", "first"), ("y",), {}, "last")
     with pytest.raises(ModelError) as caught, node_error_context(last):
         raise ModelError("Reshape needs the values of 'first'", "give it a constant")

@@ -105,7 +105,7 @@ def batch_norm_backward(
         of.refuse("no statistics, or of another element type")
     count = of.operand(prod((*x.shape[:1], *x.shape[2:])), dy.dtype)
     found = reduction.batch_norm_gradients(of, dy, x, weight, mean, inverse, training, count)
-    return _wanted(found, wanted)
+    return _masked(found, wanted)
 
 
 @rule("native_layer_norm_backward.default")
@@ -123,7 +123,7 @@ def layer_norm_backward(
     """The gradients of a layer normalization's data, scale and bias."""
     of.refuse_if({dy.dtype, mean.dtype} != {x.dtype}, "statistics of another element type")
     axes = range(len(x.shape) - len(shape), len(x.shape))
-    return _wanted(reduction.layer_norm_gradients(of, dy, x, weight, mean, inverse, axes), wanted)
+    return _masked(reduction.layer_norm_gradients(of, dy, x, weight, mean, inverse, axes), wanted)
 
 
 @rule("native_group_norm_backward.default")
@@ -142,7 +142,7 @@ def group_norm_backward(
 ) -> tuple[Value | None, ...]:
     """The gradients of a group normalization's data, scale and bias."""
     of.refuse_if({dy.dtype, mean.dtype} != {x.dtype}, "statistics of another element type")
-    return _wanted(reduction.group_norm_gradients(of, dy, x, weight, mean, inverse, groups), wanted)
+    return _masked(reduction.group_norm_gradients(of, dy, x, weight, mean, inverse, groups), wanted)
 
 
 @rule("embedding_dense_backward.default")
@@ -154,7 +154,7 @@ def embedding_backward(
     return movement.embedding_weight(of, dy, indices, rows, padding_idx)
 
 
-def _wanted(found: Sequence[Value], wanted: Sequence[bool]) -> tuple[Value | None, ...]:
+def _masked(found: Sequence[Value], wanted: Sequence[bool]) -> tuple[Value | None, ...]:
     return tuple(value if is_wanted else None for value, is_wanted in zip(found, wanted, strict=True))
 
 

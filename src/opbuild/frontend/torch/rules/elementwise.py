@@ -228,7 +228,7 @@ def ldexp(of: StepBuilder, x: Value, exponent: Value) -> Value:
     return of("Mul", of.cast(x, of.dtype), of("Pow", two, of.cast(exponent, of.dtype)))
 
 
-def _alone(op_type: str) -> Callable[..., Value]:
+def _unary_rule(op_type: str) -> Callable[..., Value]:
     """Return the rule of an operator of one tensor, in the result's type."""
     return lambda of, x: of(op_type, of.cast(x, of.dtype))
 
@@ -267,7 +267,7 @@ _EQUAL = _binary("Equal", meets=True)
 
 RULES.register_all(
     {
-        **{f"{name}.default": _alone(name.capitalize()) for name in _ALONE},
+        **{f"{name}.default": _unary_rule(name.capitalize()) for name in _ALONE},
         **{f"{name}.default": _rounding(name.capitalize()) for name in ("ceil", "floor", "round")},
         **{f"logical_{name}.default": _binary(name.capitalize(), "bool") for name in _LOGICAL},
         **{f"bitwise_{name}.Tensor bitwise_{name}.Scalar": _bitwise(name.capitalize()) for name in _LOGICAL},
@@ -294,7 +294,7 @@ RULES.register_all(
         ),
         "gelu.default": lambda of, x, approximate="none": of("Gelu", x, approximate=approximate),
         "silu.default": lambda of, x: of("Mul", x, of("Sigmoid", x)),
-        "hardswish.default": _alone("HardSwish"),
+        "hardswish.default": _unary_rule("HardSwish"),
         "hardsigmoid.default": lambda of, x: of("HardSigmoid", x, alpha=1 / 6, beta=0.5),
         "leaky_relu.default": lambda of, x, slope=0.01: of("LeakyRelu", x, alpha=slope),
         "_to_copy.default to.dtype": _to_copy,

@@ -219,14 +219,16 @@ def lstm_layer_backward(
     node = Node("LSTM", names, outputs, _attributes(size, reverse), of.name)
     layer = Backward(f"{of.name}/gradient", of.scope, node, flows, [each is not None for each in inputs])
     of_x, of_w, of_r, of_b, _, *of_states = recurrent(layer, apart=True)
-    of_bias = of("Slice", _needed(of_b), of.ints(0), of.ints(4 * size), of.ints(1), of.ints(1))
-    back = [_reordered(of, of.reshape(_needed(each), model.shape), size, _BACK, model.shape)
+    of_bias = of("Slice", _require_gradient(of_b), of.ints(0), of.ints(4 * size), of.ints(1), of.ints(1))
+    back = [_reordered(of, of.reshape(_require_gradient(each), model.shape), size, _BACK, model.shape)
             for each, model in ((of_w, weight), (of_r, recurrence), (of_bias, bias))]  # fmt: skip
-    states = (of.reshape(_needed(each), model.shape) for each, model in zip(of_states, (hidden, cell), strict=True))
-    return _needed(of_x), *back, back[2], *states
+    states = (
+        of.reshape(_require_gradient(each), model.shape) for each, model in zip(of_states, (hidden, cell), strict=True)
+    )
+    return _require_gradient(of_x), *back, back[2], *states
 
 
-def _needed(value: Value | None) -> Value:
+def _require_gradient(value: Value | None) -> Value:
     if value is None:
         raise AssertionError("a gradient that was asked for is missing")
     return value

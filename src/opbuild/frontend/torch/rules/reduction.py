@@ -29,7 +29,7 @@ def _reduction(op_type: str) -> Callable[..., Value]:
     return write
 
 
-def _running(op_type: str) -> Callable[..., Value]:
+def _running_rule(op_type: str) -> Callable[..., Value]:
     """Return the rule of a running operation along a dimension."""
 
     def write(of: StepBuilder, x: Value, axis: int, **_: Any) -> Value:
@@ -135,8 +135,8 @@ RULES.register_all(
         "prod.default prod.dim_int": _reduction("ReduceProd"),
         "amax.default max.default": _reduction("ReduceMax"),
         "amin.default min.default": _reduction("ReduceMin"),
-        "cumsum.default": _running("CumSum"),
-        "cumprod.default": _running("CumProd"),
+        "cumsum.default": _running_rule("CumSum"),
+        "cumprod.default": _running_rule("CumProd"),
         "any.default any.dim any.dims": _logical("ReduceMax"),
         "all.default all.dim all.dims": _logical("ReduceMin"),
         "var.correction": lambda of, x, axes=None, correction=None, keepdim=False: var_mean(

@@ -21,7 +21,7 @@ _MOST_WINDOWS = 32
 """Windows of a dimension that are written one by one."""
 
 
-def _nearest(of: StepBuilder, x: Value, sizes: Any, factors: Sequence[float | None]) -> Value:
+def _nearest_rule(of: StepBuilder, x: Value, sizes: Any, factors: Sequence[float | None]) -> Value:
     space, wanted = x.shape[2:], _extents(x, sizes, factors)
     if is_open((*space, *wanted)):
         if not factors or any(factor is None or factor != int(factor) for factor in factors):
@@ -29,7 +29,7 @@ def _nearest(of: StepBuilder, x: Value, sizes: Any, factors: Sequence[float | No
         return _resized(of, x, sizes, factors, "nearest", "asymmetric", nearest_mode="floor")
     axes = list(zip(space, wanted, factors or (None,) * len(space), strict=True))
     by_factors = bool(factors) and all(factors)
-    picked = [_picked(*axis, is_image=len(space) == 2) for axis in axes]
+    picked = [_picked_elements(*axis, is_image=len(space) == 2) for axis in axes]
     if all(map(np.array_equal, picked, (_picked_by_onnx(*axis, by_factors) for axis in axes))):
         return _resized(of, x, sizes, factors, "nearest", "asymmetric", nearest_mode="floor")
     for axis, places in enumerate(picked, 2):
@@ -37,7 +37,7 @@ def _nearest(of: StepBuilder, x: Value, sizes: Any, factors: Sequence[float | No
     return x
 
 
-def _picked(extent: int, wanted: int, factor: float | None, *, is_image: bool) -> Array:
+def _picked_elements(extent: int, wanted: int, factor: float | None, *, is_image: bool) -> Array:
     """Return the elements that torch picks: it multiplies by the reciprocal of a factor, in float32.
 
     Of images it picks all, or each twice, where that gives as many, whatever the factor.
@@ -254,10 +254,10 @@ def adaptive_avg_pool(of: StepBuilder, x: Value, sizes: Sequence[Any]) -> Value:
 RULES.register_all(
     {
         "upsample_nearest1d.default upsample_nearest2d.default upsample_nearest3d.default": (
-            lambda of, x, sizes, *factors: _nearest(of, x, sizes, factors)
+            lambda of, x, sizes, *factors: _nearest_rule(of, x, sizes, factors)
         ),
         "upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec": (
-            lambda of, x, sizes, factors: _nearest(of, x, sizes, factors or ())
+            lambda of, x, sizes, factors: _nearest_rule(of, x, sizes, factors or ())
         ),
         "upsample_bilinear2d.default upsample_bicubic2d.default": (
             lambda of, x, sizes, corners, *factors: _smooth(of, x, sizes, corners, factors)

@@ -72,7 +72,9 @@ def turned_matrices(steps: tuple[int, int], columns: int, inverse: bool) -> Arra
     return (both / length if inverse else both).reshape(steps[0], steps[1] * 2, columns * 2)
 
 
-def _in_steps(of: PassBuilder, flat: str, shape: tuple[int, int, int], steps: tuple[int, int], inverse: bool) -> Value:
+def _two_step_transform(
+    of: PassBuilder, flat: str, shape: tuple[int, int, int], steps: tuple[int, int], inverse: bool
+) -> Value:
     """Append a transform of rows in two steps (Cooley and Tukey, 1965); return its results, ``(rows, count * 2)``.
 
     Element ``a * steps[1] + b`` of a row is multiplied in the first step for its ``a``, in the second for its ``b``;
@@ -123,7 +125,7 @@ def transform(of: PassBuilder) -> None:
     many = math.prod(outer)
     flat = of.reshape(rows, (many, given * parts))
     if steps:
-        found = _in_steps(of, flat, (many, parts, count), steps, inverse)
+        found = _two_step_transform(of, flat, (many, parts, count), steps, inverse)
     else:
         weights = matrix(length, given, parts, inverse, onesided)
         if weights.shape[1] != count * out_parts:
@@ -172,7 +174,7 @@ MOST_AXES = 4
 
 
 @REWRITES.register("CumProd", "CumSum")
-def _running(of: PassBuilder) -> None:
+def _running_operation(of: PassBuilder) -> None:
     """CumSum and CumProd."""
     axis = of.input(1)
     rank = len(of.input(0).shape)
@@ -180,7 +182,7 @@ def _running(of: PassBuilder) -> None:
     def along(x: str, number: int, output: str) -> str:
         return of(of.node.op_type, x, of.integers(number), output=output, **of.node.attrs)
 
-    _each(of, axis, rank, along)
+    _for_each_axis(of, axis, rank, along)
 
 
 @REWRITES.register("DFT")
@@ -200,10 +202,10 @@ def _transform(of: PassBuilder) -> None:
         transform(of.scope.at(of.node.with_(inputs=inputs, outputs=(name,))))
         return name
 
-    _each(of, of.input(2), len(x.shape) - 1, along)
+    _for_each_axis(of, of.input(2), len(x.shape) - 1, along)
 
 
-def _each(of: PassBuilder, axis: str, count: int, along: Callable[[str, int, str], str]) -> None:
+def _for_each_axis(of: PassBuilder, axis: str, count: int, along: Callable[[str, int, str], str]) -> None:
     """Append the computation along each axis, and the choice of one by ``axis``; negative ones count back."""
     if axis in of.constants or not 1 <= count <= MOST_AXES:
         raise KeptError

@@ -13,6 +13,7 @@ from opbuild.graph.passes.composite import REWRITES
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.shape_rules import ShapeCall
 from opbuild.graph.shape_rules_window import transposed_range
+from opbuild.graph.tables import pixel_places
 from opbuild.graph.types import Array, Node
 
 
@@ -25,18 +26,11 @@ def _affine_grid(of: PassBuilder) -> None:
     aligned = bool(of.attr("align_corners", 0))
     if dtype not in ("float32", "float64"):
         raise KeptError
-    lines = [_between(extent, aligned) for extent in extents]
+    lines = [pixel_places(extent, aligned) for extent in extents]
     points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(extents)], -1)  # the innermost comes first
     places = of.constant(points.reshape(prod(extents), rank + 1).astype(dtype))
     found = of("MatMul", places, of.transpose(theta, (0, 2, 1)))
     of.reshape(found, (batch, *extents, rank), of.outputs[0])
-
-
-def _between(extent: int, aligned: bool) -> Array:
-    """Return the places of ``extent`` pixels between -1 and 1: of their centres, or with the outermost at the ends."""
-    if aligned:
-        return np.linspace(-1.0, 1.0, extent) if extent > 1 else np.zeros(extent)
-    return (2 * np.arange(extent) + 1) / extent - 1
 
 
 @REWRITES.register("Col2Im")
@@ -55,7 +49,7 @@ def _col2im(of: PassBuilder) -> None:
     if prod(counts) != type_.shape[2]:
         raise KeptError
     flat = of.reshape(columns, (type_.shape[0], type_.shape[1] // prod(block), prod(block) * prod(counts)))
-    _put_back(of, flat, _sources(of.node, image, block, counts, pads), image, of.outputs[0])
+    _sum_windows(of, flat, _sources(of.node, image, block, counts, pads), image, of.outputs[0])
 
 
 @REWRITES.register("ConvTranspose")
@@ -72,13 +66,13 @@ def _conv_transpose(of: PassBuilder) -> None:
     data = of.reshape(of.input(0), (batch, groups, channels // groups, prod(extents)))
     found = of("MatMul", of.transpose(rows, (0, 2, 1)), data)
     parts = of.reshape(found, (batch, groups * outputs, prod(block) * prod(extents)))
-    total = _put_back(of, parts, table, image, "" if of.has(2) else of.outputs[0])
+    total = _sum_windows(of, parts, table, image, "" if of.has(2) else of.outputs[0])
     if of.has(2):
         bias = of.reshape(of.input(2), (groups * outputs, *(1 for _ in image)))
         of("Add", total, bias, output=of.outputs[0])
 
 
-def _put_back(of: PassBuilder, parts: str, table: Array, image: Sequence[int], output: str = "") -> Value:
+def _sum_windows(of: PassBuilder, parts: str, table: Array, image: Sequence[int], output: str = "") -> Value:
     """Append the sum of the windows' elements for each pixel; ``parts`` is ``(batch, channels, taps * windows)``."""
     batch, channels, _ = of.types[parts].shape
     # One more element, a zero, for the pixels that fewer windows reach.

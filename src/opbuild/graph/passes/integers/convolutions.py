@@ -51,7 +51,7 @@ def _qlinear_conv(of: IntegerBuilder) -> None:
     if not _has_sums(of.scope, w) or max(of.types[name].size for name in (x_scale, x_zero, y_scale, y_zero)) > 1:
         raise KeptError
     total = _sums(of, (x, x_zero), (w, w_zero))
-    total = of("Add", total, _each(of, bias)) if bias else total
+    total = of("Add", total, _by_output_channel(of, bias)) if bias else total
     requantized(of, total, _factor(of, x_scale, w_scale, y_scale), of.reshaped(y_zero, ()))
 
 
@@ -63,10 +63,10 @@ def _conv(of: IntegerBuilder) -> None:
     bias = of.input(2) if len(of.inputs) > 2 else ""
     whole = _whole_bias(of.scope, bias, x, w)
     total = _sums(of, (x.value, x.zero_point), (w.value, w.zero_point))
-    total = of("Add", total, _each(of, whole)) if whole else total
+    total = of("Add", total, _by_output_channel(of, whole)) if whole else total
     factor = _factor(of, x.scale, w.scale)
     if bias and not whole:
-        of.elementwise((total, factor, _each(of, bias)), ("add", SCALED_SUMS, arg(2)), of.outputs[0])
+        of.elementwise((total, factor, _by_output_channel(of, bias)), ("add", SCALED_SUMS, arg(2)), of.outputs[0])
         return
     of.elementwise((total, factor), SCALED_SUMS, of.outputs[0])
     of.scope.derived[of.outputs[0], "sums"] = total
@@ -133,7 +133,7 @@ def _sums(of: IntegerBuilder, left: tuple[str, str], right: tuple[str, str], out
         moved = tuple(_moved_to_zero(of, *operand) for operand in ((x, x_zero), (w, w_zero)))
         return of("Cast", of("Conv", *moved, **attrs), output=output, to="int32")
     if of.types[x].dtype == "int8":
-        x, x_zero = turned(of, x, "uint8"), _moved(of, x_zero)
+        x, x_zero = turned(of, x, "uint8"), _shifted_zero_point(of, x_zero)
     inputs = [x, w, *("" if of.scope.is_zero(zero) else zero for zero in (x_zero, w_zero))]
     while not inputs[-1]:
         inputs.pop()
@@ -153,7 +153,7 @@ def _moved_to_zero(of: IntegerBuilder, name: str, zero: str) -> Value:
     return of.elementwise((name, zero), ("cast", "float32", less))
 
 
-def _moved(of: IntegerBuilder, zero: str) -> str:
+def _shifted_zero_point(of: IntegerBuilder, zero: str) -> str:
     """Return the zero point of bytes whose highest bit was turned over."""
     zero = zero or of.constant(np.zeros((), np.int8))
     if zero in of.constants:
@@ -163,11 +163,11 @@ def _moved(of: IntegerBuilder, zero: str) -> str:
 
 def _factor(of: IntegerBuilder, x_scale: str, w_scale: str, y_scale: str = "") -> Value:
     """Return the factor of the sums of each output channel."""
-    factor = of("Mul", of.reshaped(x_scale, ()), _each(of, w_scale))
+    factor = of("Mul", of.reshaped(x_scale, ()), _by_output_channel(of, w_scale))
     return of("Div", factor, of.reshaped(y_scale, ())) if y_scale else factor
 
 
-def _each(of: IntegerBuilder, name: str) -> Value:
+def _by_output_channel(of: IntegerBuilder, name: str) -> Value:
     """Return one number for all output channels, or one for each, so that it broadcasts to the result."""
     if of.types[name].size == 1:
         return of.reshaped(name, ())

@@ -31,7 +31,7 @@ def add_product(of: IntegerBuilder, left: Operand, right: Operand, output: str =
 
     Zero points are uint8 or int8, one number, or one a row of the left operand, one a column of the right one.
     """
-    (a, za), (b, zb) = _as(of, left, "uint8"), _as(of, right, "int8")
+    (a, za), (b, zb) = _converted(of, left, "uint8"), _converted(of, right, "int8")
     if not za and not zb:
         return of("IntegerMatMul", a, b, output=output, domain="opbuild")
     total = of("IntegerMatMul", a, b, domain="opbuild")
@@ -45,12 +45,12 @@ def add_product(of: IntegerBuilder, left: Operand, right: Operand, output: str =
     return of.elementwise(tuple(inputs), expression, output)
 
 
-def _as(of: IntegerBuilder, operand: Operand, dtype: str) -> Operand:
+def _converted(of: IntegerBuilder, operand: Operand, dtype: str) -> Operand:
     """Return an operand as bytes of the type that the product takes, and its zero point as int32."""
     name, zero = operand
     moved = of.types[name].dtype != dtype
     by = (_HALF if dtype == "uint8" else -_HALF) if moved else 0
-    return (turned(of, name, dtype) if moved else name), _moved(of, zero, by)
+    return (turned(of, name, dtype) if moved else name), _shifted_zero_point(of, zero, by)
 
 
 def turned(of: IntegerBuilder, name: str, dtype: str) -> str:
@@ -69,7 +69,7 @@ def turned(of: IntegerBuilder, name: str, dtype: str) -> str:
     return found
 
 
-def _moved(of: IntegerBuilder, zero: str, by: int) -> str:
+def _shifted_zero_point(of: IntegerBuilder, zero: str, by: int) -> str:
     """Return a zero point as int32 and moved; ``""`` if it is known to be 0."""
     if not zero:
         return of.constant(np.array(by, np.int32)) if by else ""

@@ -87,7 +87,7 @@ def _requantized(of: IntegerBuilder, found: Quantized, wanted: Quantized, kind: 
     dtype = of.types[found.value].dtype
     if (
         dtype == kind
-        and _same(of.scope, found.scale, wanted.scale)
+        and _is_same(of.scope, found.scale, wanted.scale)
         and same_zero(of.scope, found.zero_point, wanted.zero_point)
     ):
         return found.value
@@ -100,14 +100,14 @@ def _requantized(of: IntegerBuilder, found: Quantized, wanted: Quantized, kind: 
     return of.elementwise(numbers, quantized(value, zeros[1], kind))
 
 
-def _same(to: IntegerGraph, one: str, other: str) -> bool:
+def _is_same(to: IntegerGraph, one: str, other: str) -> bool:
     known = one in to.constants and other in to.constants
     return one == other or (known and bool((to.constants[one] == to.constants[other]).all()))
 
 
 def same_zero(to: IntegerGraph, one: str, other: str) -> bool:
     """Return whether two zero points are known to be equal."""
-    return (to.is_zero(one) and to.is_zero(other)) or (bool(one and other) and _same(to, one, other))
+    return (to.is_zero(one) and to.is_zero(other)) or (bool(one and other) and _is_same(to, one, other))
 
 
 Bounds = list[tuple[str, str]]
@@ -144,10 +144,10 @@ def quantize_sum(of: IntegerBuilder, operands: tuple[Quantized, ...], bounds: Bo
     )
     for each in operands:
         # The sums of one product can become the operands' only; those of another are four times the bytes.
-        made = _in_steps(of.scope, each) if each is last else None
+        made = _unrounded_value(of.scope, each) if each is last else None
         names, steps = made or _from_bytes(of, each)
         ratio = of("Div", of.reshaped(each.scale, ()), step)
-        terms.append(("mul", _moved(steps, len(inputs)), arg(len(inputs) + len(names))))
+        terms.append(("mul", _renumbered(steps, len(inputs)), arg(len(inputs) + len(names))))
         inputs += [*names, ratio]
     _finish(of, inputs, ("add", *terms), bounds, result)
 
@@ -213,7 +213,7 @@ def _from_bytes(of: IntegerBuilder, value: Quantized) -> tuple[list[str], Expres
     return [value.value, of.reshaped(value.zero_point, ())], ("cast", FLOAT, less)
 
 
-def _in_steps(to: IntegerGraph, value: Quantized) -> tuple[list[str], Expression] | None:
+def _unrounded_value(to: IntegerGraph, value: Quantized) -> tuple[list[str], Expression] | None:
     """Return the same of a value rounded and limited here and read by nothing else: no bytes are made in between."""
     node = to.producers.get(value.value)
     if node is None or node.domain != "opbuild" or "expression" not in node.attrs or not _is_read_once(to, value.value):
@@ -236,7 +236,7 @@ def _is_read_once(to: IntegerGraph, name: str) -> bool:
     return reader.op_type != "DequantizeLinear" or _is_read_once(to, reader.outputs[0])
 
 
-def _moved(expression: Expression, by: int) -> Expression:
+def _renumbered(expression: Expression, by: int) -> Expression:
     """Return an expression whose operands have other numbers."""
     return substitute(expression, lambda e: arg(e[1] + by) if e[0] == "arg" else None)
 
@@ -266,7 +266,7 @@ def _unary(of: IntegerBuilder) -> None:
 @rewrites("QLinearConcat", domain=MICROSOFT)
 def _concat(of: IntegerBuilder) -> None:
     values = tuple(_dequantized(of, of.inputs[i : i + 3]) for i in range(2, len(of.inputs), 3))
-    parts = tuple(of("QuantizeLinear", *_present((value, *of.inputs[:2]))) for value in values)
+    parts = tuple(of("QuantizeLinear", *_without_absent((value, *of.inputs[:2]))) for value in values)
     of("Concat", *parts, output=of.outputs[0], axis=of.node.attrs["axis"])
 
 
@@ -277,14 +277,14 @@ def _where(of: IntegerBuilder) -> None:
 
 
 def _dequantized(of: IntegerBuilder, names: tuple[str, ...]) -> Value:
-    return of("DequantizeLinear", *_present(names))
+    return of("DequantizeLinear", *_without_absent(names))
 
 
 def _quantized(of: IntegerBuilder, value: str, parameters: tuple[str, ...]) -> None:
     kind = of.types[of.outputs[0]].dtype
     attrs = {} if parameters[1] else {"output_dtype": kind}
-    of("QuantizeLinear", *_present((value, *parameters)), output=of.outputs[0], **attrs)
+    of("QuantizeLinear", *_without_absent((value, *parameters)), output=of.outputs[0], **attrs)
 
 
-def _present(names: tuple[str, ...]) -> tuple[str, ...]:
+def _without_absent(names: tuple[str, ...]) -> tuple[str, ...]:
     return names if names[-1] else names[:-1]

@@ -84,7 +84,7 @@ def find_linker(path: str = "", triple: str = "") -> Linker:
     Raises:
         LinkError: If the one given does not exist or work, or none is found that does.
     """
-    return _first_that_works(path, triple, _tried)
+    return _with_working_linker(path, triple, _check_linker)
 
 
 def link_with_any(objects: Sequence[bytes], path: str = "", triple: str = "") -> bytes:
@@ -93,10 +93,10 @@ def link_with_any(objects: Sequence[bytes], path: str = "", triple: str = "") ->
     Raises:
         LinkError: As ``find_linker`` and ``link``.
     """
-    return _first_that_works(path, triple, lambda linker, _: link(objects, linker))
+    return _with_working_linker(path, triple, lambda linker, _: link(objects, linker))
 
 
-def _first_that_works(path: str, triple: str, use: Callable[[Linker, str], T]) -> T:
+def _with_working_linker(path: str, triple: str, use: Callable[[Linker, str], T]) -> T:
     """Return the result of using a linker for a machine, with the first linker that does not fail."""
     machine = _MACHINES.get(triple, platform.machine())
     problem = None
@@ -150,7 +150,7 @@ def _packages(machine: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def _tried(linker: Linker, machine: str) -> Linker:
+def _check_linker(linker: Linker, machine: str) -> Linker:
     """Return a linker that has linked an object for a machine that holds nothing: 6 ms."""
     if machine in _ELF_MACHINES:
         link([_empty_object(_ELF_MACHINES[machine])], linker)

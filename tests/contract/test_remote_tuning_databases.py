@@ -15,7 +15,7 @@ from opbuild.pipeline.remote import service_at
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.store.blobs import Files
-from opbuild.store.remote.objects import BANK, Objects
+from opbuild.store.remote.objects import TUNING_DATABASE, Objects
 from opbuild.store.remote.service import Service
 from opbuild.store.tuning_database import (
     MOST,
@@ -51,14 +51,14 @@ def folder(tmp_path: Path) -> Service:
     return service(f"file://{tmp_path / 'shared'}")
 
 
-def bank(far: Service, trust: Trust = PRIVATE) -> SharedTuningDatabase:
-    """Return the bank of a service."""
-    return SharedTuningDatabase(Objects(far, trust), BANK, trust)
+def database(far: Service, trust: Trust = PRIVATE) -> SharedTuningDatabase:
+    """Return the database of a service."""
+    return SharedTuningDatabase(Objects(far, trust), TUNING_DATABASE, trust)
 
 
 def records(far: Service, trust: Trust = PRIVATE) -> set[TuningRecord]:
     """Return the records of a service's tuning database."""
-    found = bank(far, trust).read()
+    found = database(far, trust).read()
     assert isinstance(found, TuningDatabase)
     return {*map(_hashable, found.records)}
 
@@ -69,16 +69,16 @@ def _hashable(each: TuningRecord) -> TuningRecord:
 
 
 def test_records_of_two_machines_are_merged_and_come_back(far: Service, tmp_path: Path) -> None:
-    """The later of two for one question counts, there and here; what is there is not written again."""
-    assert bank(far).read() == TuningDatabase()
-    assert bank(far).publish(TuningDatabase((ONE,))) == 1
-    assert bank(far).publish(TuningDatabase((TWO, LATER))) == 2
-    assert bank(far).publish(TuningDatabase((ONE, TWO))) == 0
+    """The later of two for one query counts, there and here; what is there is not written again."""
+    assert database(far).read() == TuningDatabase()
+    assert database(far).publish(TuningDatabase((ONE,))) == 1
+    assert database(far).publish(TuningDatabase((TWO, LATER))) == 2
+    assert database(far).publish(TuningDatabase((ONE, TWO))) == 0
     assert records(far) == {_hashable(TWO), _hashable(LATER)}
     own = tmp_path / "bank" / "records"
     append_records(own, [ONE], PRIVATE)
-    assert bank(far).take(own) == 2
-    assert bank(far).take(own) == 0
+    assert database(far).take(own) == 2
+    assert database(far).take(own) == 0
     assert {*map(_hashable, read_database(own, PRIVATE).latest().values())} == {_hashable(TWO), _hashable(LATER)}
 
 
@@ -89,29 +89,29 @@ def test_of_two_who_write_at_once_nothing_is_lost(folder: Service, monkeypatch: 
     def late(self: Objects, files: Files) -> Reason | None:
         problem = put(self, files)
         if others:  # another writer, who read before this one wrote
-            put(self, [(BANK, line_of(others.pop(), PRIVATE))])
+            put(self, [(TUNING_DATABASE, line_of(others.pop(), PRIVATE))])
         return problem
 
     monkeypatch.setattr(Objects, "put", late)
-    assert bank(folder).publish(TuningDatabase((TWO,))) == 1
+    assert database(folder).publish(TuningDatabase((TWO,))) == 1
     assert records(folder) == {_hashable(ONE), _hashable(TWO)}
 
 
 def test_only_what_is_signed_with_the_key_counts(folder: Service) -> None:
-    """As of every object; a bank that somebody wrote without the key is refused, and not fatal."""
-    bank(folder).publish(TuningDatabase((ONE,)))
-    refused = bank(folder, SIGNED).read()
+    """As of every object; a database that somebody wrote without the key is refused, and not fatal."""
+    database(folder).publish(TuningDatabase((ONE,)))
+    refused = database(folder, SIGNED).read()
     assert isinstance(refused, Reason)
     assert "sign" in refused.code
 
 
-def test_a_line_that_is_damaged_costs_itself_and_too_large_a_bank_is_not_read(folder: Service) -> None:
+def test_a_line_that_is_damaged_costs_itself_and_too_large_a_database_is_not_read(folder: Service) -> None:
     """The object's seal is sound, one of its lines is not."""
     objects = Objects(folder, PRIVATE)
-    objects.put([(BANK, b"no line\n" + line_of(ONE, PRIVATE))])
+    objects.put([(TUNING_DATABASE, b"no line\n" + line_of(ONE, PRIVATE))])
     assert records(folder) == {_hashable(ONE)}
-    objects.put([(BANK, bytes(MOST + 1000))])
-    refused = bank(folder).read()
+    objects.put([(TUNING_DATABASE, bytes(MOST + 1000))])
+    refused = database(folder).read()
     assert isinstance(refused, Reason)
     assert refused.code == "damaged"
 
@@ -126,26 +126,26 @@ def _images(tmp_path: Path, far: Service, **settings: str) -> tuple[Config, list
     return config, told
 
 
-def test_a_build_takes_what_others_found_once_where_it_is_told_of_a_bank(tmp_path: Path, folder: Service) -> None:
-    """One request a process; its own bank has it then."""
-    bank(folder).publish(TuningDatabase((ONE,)))
+def test_a_build_takes_what_others_found_once_where_it_is_told_of_a_database(tmp_path: Path, folder: Service) -> None:
+    """One request a process; its own database has it then."""
+    database(folder).publish(TuningDatabase((ONE,)))
     config, told = _images(tmp_path, folder, tune_bank_path=str(tmp_path / "bank"))
     assert [_hashable(each) for each in read_database(config.tune_bank, PRIVATE).records] == [_hashable(ONE)]
     assert service_at(folder.address.url).traffic.requests == 1
     assert told == []
 
 
-def test_a_build_that_is_told_of_no_bank_asks_for_none(tmp_path: Path, folder: Service) -> None:
-    """A start without a bank costs no request."""
-    bank(folder).publish(TuningDatabase((ONE,)))
+def test_a_build_that_is_told_of_no_database_asks_for_none(tmp_path: Path, folder: Service) -> None:
+    """A start without a database costs no request."""
+    database(folder).publish(TuningDatabase((ONE,)))
     config, _ = _images(tmp_path, folder)
     assert not config.tune_bank.exists()
     assert service_at(folder.address.url).traffic.requests == 0
 
 
-def test_a_bank_that_can_not_be_used_is_told_and_stops_nothing(tmp_path: Path, folder: Service) -> None:
+def test_a_database_that_cannot_be_used_is_told_and_stops_nothing(tmp_path: Path, folder: Service) -> None:
     """What is there is no bank."""
-    folder.put([(BANK, b"garbage")])
+    folder.put([(TUNING_DATABASE, b"garbage")])
     _, told = _images(tmp_path, folder, tune_bank_path=str(tmp_path / "bank"))
     assert [type(each) for each in told] == [Warned] * len(told)
     assert any("tuning database" in str(each) for each in told)

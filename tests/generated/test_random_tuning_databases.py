@@ -1,4 +1,4 @@
-"""Random banks: which stored network they choose, found without lowering, is the one that lowering would come to."""
+"""Random tuning databases: the stored network that they choose without lowering is that of lowering."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.tuned_records import record
 LEVEL = BY_NAME["x86-64-v3"]
 SOURCES = "of now"
 
-Bank = dict[TuningQuery, TuningRecord]
+Records = dict[TuningQuery, TuningRecord]
 
 Lacking = tuple[TuningQuery, Any]
 """An answer whose kernel does not come with the release."""
@@ -50,11 +50,11 @@ def network() -> Graph:
 @cache
 def askable() -> dict[TuningQuery, LoweringQuery]:
     """Return all that lowering may ask: what it asks next where the first answer is that another family serves too."""
-    asked = dict(lowered(NoTuning()).asked)
-    for question, each in list(asked.items()):
+    asked = dict(lowered(NoTuning()).queries)
+    for query, each in list(asked.items()):
         for candidate in each.candidates:
-            said = record(question, each.default, candidate, sources=SOURCES, level=LEVEL.name)
-            asked |= lowered(ApplicableRecords({question: said}, lambda _: SOURCES)).asked
+            said = record(query, each.default, candidate, sources=SOURCES, level=LEVEL.name)
+            asked |= lowered(ApplicableRecords({query: said}, lambda _: SOURCES)).queries
     return asked
 
 
@@ -65,19 +65,17 @@ def lowered(known: Any, withheld: Sequence[Lacking] = ()) -> Tuned:
     return found
 
 
-def bank(draw: random.Random) -> Bank:
-    """Return records of some questions, some others of their buckets, of choices some of which no family names."""
-    found: Bank = {}
-    for question, asked in askable().items():
+def some_records(draw: random.Random) -> Records:
+    """Return records of some queries, some others of their buckets, of choices some of which no family names."""
+    found: Records = {}
+    for query, asked in askable().items():
         if draw.random() < 0.5:
             continue
-        near = question.arguments.replace("14", "15") if draw.random() < 0.3 else question.arguments
+        near = query.arguments.replace("14", "15") if draw.random() < 0.3 else query.arguments
         choice = draw.choice([*asked.candidates, {"no": 1}, asked.default])
         sources = draw.choice([SOURCES, SOURCES, SOURCES, "older"])
         about = {"sources": sources, "level": LEVEL.name}
-        found[TuningQuery(question.family, near)] = record(
-            TuningQuery(question.family, near), asked.default, choice, **about
-        )
+        found[TuningQuery(query.family, near)] = record(TuningQuery(query.family, near), asked.default, choice, **about)
     return found
 
 
@@ -86,7 +84,7 @@ def made(known: ApplicableRecords, lacking: Sequence[Lacking]) -> Answers:
     withheld: list[Lacking] = []
     while True:
         found = lowered(known, withheld)
-        taken = [(q, each.answer) for q, each in found.asked.items() if each.said and each.is_shipped]
+        taken = [(q, each.answer) for q, each in found.queries.items() if each.origin and each.is_shipped]
         more = [each for each in taken if each in lacking]
         if not more:
             return found.answers()
@@ -97,7 +95,7 @@ def one(seed: int) -> tuple[str, str]:
     """Let machines make the network, and each look for its own among what the others made, without lowering."""
     draw = random.Random(seed)
     lacking = [(q, each) for q, asked in askable().items() for each in asked.candidates if draw.random() < 0.3]
-    machines = [ApplicableRecords(bank(draw), lambda _: SOURCES, bank(draw)) for _ in range(4)]
+    machines = [ApplicableRecords(some_records(draw), lambda _: SOURCES, some_records(draw)) for _ in range(4)]
     stored = [made(known, lacking) for known in machines]
     read = [answers_from_json(answers_to_json(each)) for each in stored]
     found = 0
@@ -115,7 +113,7 @@ def one(seed: int) -> tuple[str, str]:
 
 
 def test_a_network_that_is_found_without_lowering_is_the_one_that_lowering_makes() -> None:
-    """By records of the very question or of its bucket, stale ones, illegal ones, and what the release withholds."""
+    """By records of the very query or of its bucket, stale ones, illegal ones, and what the release withholds."""
     tally = try_seeds("networks of random banks", one, range(SEED, SEED + INPUTS))
     assert not tally.faults, tally.faults
     assert tally.outcomes["shared"]
@@ -123,18 +121,18 @@ def test_a_network_that_is_found_without_lowering_is_the_one_that_lowering_makes
 
 
 def test_who_answers_and_where_is_not_in_the_digest() -> None:
-    """The families' own answers have none, whoever said so; of others it has questions and choices alone."""
-    (question, asked), *_ = ((q, each) for q, each in askable().items() if len(each.candidates) > 1)
+    """The families' own answers have none, whoever said so; of others it has queries and choices alone."""
+    (query, asked), *_ = ((q, each) for q, each in askable().items() if len(each.candidates) > 1)
     other = next(each for each in asked.candidates if each != asked.default)
     about = {"sources": SOURCES, "level": LEVEL.name}
-    first = record(question, asked.default, other, machine="128GF/L1", date="2026-11-01", **about)
-    second = record(question, asked.default, other, machine="512GF/L1", system="elsewhere", **about)
+    first = record(query, asked.default, other, machine="128GF/L1", date="2026-11-01", **about)
+    second = record(query, asked.default, other, machine="512GF/L1", system="elsewhere", **about)
     none = record(TuningQuery("conv", "[1]"), {}, {"tile": 1}, **about)
     digests = [
         digest_of(
             lowered(ApplicableRecords(dict.fromkeys([TuningQuery(*each[:2])], each[2]), lambda _: SOURCES)).answers()
         )
-        for each in ((*question, first), (*question, second), (*TuningQuery("conv", "[1]"), none))
+        for each in ((*query, first), (*query, second), (*TuningQuery("conv", "[1]"), none))
     ]
     assert digests[0] == digests[1] != ""
     assert digests[2] == digest_of(lowered(NoTuning()).answers()) == ""
