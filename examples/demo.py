@@ -201,7 +201,7 @@ def build_and_call(model: Path, cache: Path, result: Path) -> int:
     try:
         with build_progress(Console(stderr=True)) as observer:
             started = time.perf_counter()
-            network = opbuild.compile(model, cache_path=cache, observer=observer)
+            network = opbuild.compile(model, cache_path=cache, observer=observer, wait=True)
             ready = time.perf_counter() - started
         started = time.perf_counter()
         output = network(image)
