@@ -104,7 +104,7 @@ class Builder:
         self.claims = None if self.force else self.claims
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
-        self._found: dict[OpDesc, OperatorJob] = {}  # what is there is looked up once
+        self._found: dict[OpDesc, OperatorJob] = {}  # until a build begins what is there is looked up once
         self._adopted: set[str] = set()  # keys of operators that were found by what their sources define
         self._identity: Background[CompilerIdentity] | None = None
         self._files: FilesState = ()  # the compiler's, before it was identified
@@ -252,6 +252,7 @@ class Builder:
         """
         started = perf_counter()
         jobs = self.plan({**needed, **more, **needed})
+        self._found.clear()  # the next build finds what is there then
         for job in jobs:
             job.is_needed = job.desc in needed
         self._report_unmatched(needed, network)
