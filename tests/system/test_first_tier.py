@@ -209,27 +209,6 @@ def test_others_answer_until_the_kernels_are_compiled(
     assert again.report.image
 
 
-def test_segments_are_built_behind_their_calls(
-    rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each segment of a network whose shapes depend on data takes its own kernels when they are there."""
-    monkeypatch.setenv("OPBUILD_PACK", "1")
-    model = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 18]>
-        segments (float[2,64] x) => (float[n,m] y) <int64[2] flat = {1, -1}> {
-            a = Sin(x) b = Cos(a) c = Mul(a, b) d = NonZero(c) e = Cast<to = 1>(d)
-            f = Cos(e) g = Sin(f) h = Mul(g, f) y = Reshape(h, flat)
-        }"""
-    )
-    wanted = onnxruntime_outputs(model, {"x": rows})[0]
-    network = opbuild.compile(model.SerializeToString(), cache_path=tmp_path)
-    for found in called_until_built(network, rows):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
-    assert network.report.breaks
-    assert network.report.pending == 0
-    assert any(each.status == "built" for each in network.report.operators)
-
-
 def test_who_asks_to_wait_gets_the_kernels(rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``wait=True`` compiles before it returns; where nothing can be compiled others answer nevertheless."""
     monkeypatch.setenv("OPBUILD_PACK", "1")

@@ -22,11 +22,10 @@ from opbuild.platform.locks import Lock
 from opbuild.platform.records import dataclass, field, replace
 from opbuild.program import Port
 from opbuild.report import Report
-from opbuild.runtime.binding import Binding, Bound, Improvement, Shapes, Unserved
+from opbuild.runtime.binding import Binding, Bound, Shapes, Unserved
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import dense
 from opbuild.runtime.executor import Arena, Executor
-from opbuild.runtime.improvements import Improvements
 from opbuild.runtime.reused import owns_memory
 from opbuild.runtime.timing import TIMER
 
@@ -75,7 +74,6 @@ class BoundSegment:
         walked: Returns it as the front end has it, from which the next one is bound.
         by_numbers: Whether it was bound to what was lowered before.
         numbers: The numbers that it was given; see ``Answer.numbers``.
-        better: What gives a faster binding of it; asked in the background when it is run.
     """
 
     executor: Executor
@@ -84,18 +82,12 @@ class BoundSegment:
     walked: Walk
     by_numbers: bool = False
     numbers: tuple[int, ...] = ()
-    better: Improvement | None = None
     inputs: tuple[str, ...] = field(init=False)
     outputs: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.inputs = tuple(port.name for port in self.executor.inputs)
         self.outputs = tuple(port.name for port in self.executor.outputs)
-
-    def take(self, found: Bound) -> None:
-        """Run as a faster binding from now on."""
-        if isinstance(found, Binding):
-            self.executor, self.report = found.executor, found.report
 
     @property
     def sizes(self) -> Hashable:
@@ -128,7 +120,6 @@ class Segments:
         self._bound: OrderedDict[Hashable, BoundSegment] = OrderedDict()  # the one that was used last at the end
         self._values: Counter[Hashable] = Counter()  # how many different ones decided what follows a break
         self._lock, self._binding = Lock(), Lock()
-        self._improvements = Improvements()
 
     def bind(self, first: Binding, shapes: Shapes) -> Bound:
         """Return the network whose first segment was bound; or that, if nothing comes behind it."""
@@ -136,7 +127,7 @@ class Segments:
         if follows is None:
             return first
         walked = Walk(self._first, self._first.tensors(shapes), follows)
-        segment = BoundSegment(first.executor, follows, first.report, walked, better=first.better)
+        segment = BoundSegment(first.executor, follows, first.report, walked)
         results = [output.name for output in self._model.declaration.outputs]
         return SegmentedNetwork(segment, self, self._model.types(shapes), results)
 
@@ -161,10 +152,6 @@ class Segments:
             ModelError, BuildError: If a segment cannot be bound.
         """
         while True:
-            if segment.better is not None:
-                better, segment.better = segment.better, None
-                if not self._improvements.add(better, segment.take):
-                    segment.better = better
             if segment.outputs:
                 given = segment.executor.run([values[name] for name in segment.inputs])
                 values.update(zip(segment.outputs, given, strict=True))
@@ -310,9 +297,7 @@ class Segments:
         if follows is None:
             raise BuildError("a segment of a network lacks its end", "this is an error in opbuild; please report it")
         walked = Walk(source, shapes, follows)
-        return BoundSegment(
-            bound.executor, follows, bound.report, walked, not bound.is_new, answer.numbers, bound.better
-        )
+        return BoundSegment(bound.executor, follows, bound.report, walked, not bound.is_new, answer.numbers)
 
     def _programs_of(
         self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], *, is_body: bool
@@ -439,7 +424,6 @@ def merged(segments: Sequence[BoundSegment]) -> Report:
         tuned={name: said for report in reports for name, said in report.tuned.items()},
         arena=max(report.arena for report in reports),
         constants=sum(report.constants for report in reports),
-        pending=sum(report.pending for report in reports),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
@@ -12,14 +11,13 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array
 from opbuild.kernel.free import FREE
-from opbuild.platform.background import BACKGROUND_WRITER
+from opbuild.platform.background import BACKGROUND_WRITER, begin
 from opbuild.platform.limits import hint_for, named
 from opbuild.platform.locks import Lock, lazy_property
 from opbuild.report import Report
-from opbuild.runtime.binding import Binder, Binding, Bound, Shapes
+from opbuild.runtime.binding import Binder, Binding, Bound, Improvement, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input, is_dense, shape_text
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.improvements import Improvements
 from opbuild.runtime.reused import ReusedMemory, memory_request
 from opbuild.text.plural import counted, verb
 
@@ -34,6 +32,9 @@ MOST_KEPT, MOST_FILLED = 64, 512
 """Signatures that stay bound: those that have arguments of their own, and all. A server that sees a new image size with
 each call would otherwise grow until it is killed: arguments are some hundred bytes for each operand of each call, the
 numbers that they are filled with a tenth of that. Bindings share all else."""
+
+MOST_IMPROVED = 16
+"""Signatures that wait for faster bindings at once; where more are asked for, those keep what they have."""
 
 
 class Network:
@@ -83,7 +84,7 @@ class Network:
         self._bindings: dict[Shapes, Bound] = {}
         self._own: dict[Shapes, None] = {}
         self._copies = ReusedMemory()
-        self._improvements = Improvements()
+        self._improving: dict[Shapes, Improvement] = {}
         self._lock = Lock()
         self._latest: Bound | None = None
         self._built = 0
@@ -357,17 +358,23 @@ class Network:
             if not isinstance(binding, Binding) or binding.better is None:
                 return
             self._bindings[shapes] = binding._replace(better=None)
-        self._improvements.add(binding.better, partial(self._take, shapes))
+            if len(self._improving) < MOST_IMPROVED:
+                self._improving[shapes] = binding.better
+            if len(self._improving) == 1:
+                begin(self._improve, "opbuild-improve")
 
-    def _take(self, shapes: Shapes, found: Bound) -> None:
-        """Take a faster binding in place of the one that is there."""
-        with self._lock:
-            self._built += found.report.built
-            before = self._bindings.get(shapes)
-            if before is not None:
-                self._keep(shapes, found)
-                if self._latest is not None and self._latest.executor is before.executor:
-                    self._latest = found
+    def _improve(self) -> None:
+        """Exchange bindings for faster ones, one after the other."""
+        while self._improving:
+            shapes, better = next(iter(self._improving.items()))
+            found = better.bind()
+            with self._lock:
+                del self._improving[shapes]
+                self._built += found.report.built if found is not None else 0
+                if found is not None and (before := self._bindings.get(shapes)) is not None:
+                    self._keep(shapes, found)
+                    if self._latest is not None and self._latest.executor is before.executor:
+                        self._latest = found
 
     def _keep(self, shapes: Shapes, binding: Bound) -> None:
         """Keep a binding, and let go of the one that was bound first if there are too many.
