@@ -118,7 +118,8 @@ class Programs:
             self._tried += 1
             with session.builder() as builder:
                 lowered = self._lower(session, builder, shapes, clock, suits=not (self._opened or self._was_built))
-                if session.setup.answers_first and builder.lacking(lowered.kernels):
+                is_whole = lowered.graphs[0].follows is None
+                if is_whole and session.setup.answers_first and builder.lacking(lowered.kernels):
                     first = session.answer(source, shapes, started, clock)
                     if first is not None:
                         self._tried -= 1  # the program is made behind it

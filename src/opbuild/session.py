@@ -182,7 +182,7 @@ class Session:
             needed = self.plan([graph], clock)
             session, needed, builder = self.served(needed, own, clock)
             build = NetworkBuild(session, source, needed, key, graph.follows)
-            first = session.first_tier(needed, builder, clock)
+            first = session.first_tier(build, builder, clock)
             binding = build.finish(builder, clock, why, first)
         if reopens and not session.setup.why_not_compiled:
             begin(partial(session.in_background().build_without_limits, needed.kernels, needed.name), "opbuild-further")
@@ -197,17 +197,21 @@ class Session:
         with self.builder() as builder:
             graph = source.graph(shapes, clock)
             needed = self.plan([graph], clock)
-            first = self.first_tier(needed, builder, clock)
             build = NetworkBuild(self, source, needed, None, graph.follows)
+            first = self.first_tier(build, builder, clock)
             return None if first is None else build.finish(builder, clock, why, first)
 
-    def first_tier(self, needed: Planned, builder: Builder, clock: Clock) -> FirstTier | None:
-        """Return the first tier of a network, if it is to answer by that until its own kernels are there."""
-        if not self.setup.answers_first or not builder.lacking(needed.kernels):
+    def first_tier(self, build: NetworkBuild, builder: Builder, clock: Clock) -> FirstTier | None:
+        """Return the first tier of a network, if it is to answer by that until its own kernels are there.
+
+        A segment waits where it can be built: those behind it were bound to the values that it has now.
+        """
+        waits = build.follows is not None and not self.setup.why_not_compiled
+        if waits or not self.setup.answers_first or not builder.lacking(build.needed.kernels):
             return None
         from opbuild.pipeline.first_tier import first_tier  # the pack has all kernels of most networks
 
-        return first_tier(needed, self.setup, builder, clock)
+        return first_tier(build.needed, self.setup, builder, clock)
 
     def key(self, source: Source, shapes: Shapes) -> NetworkKey | None:
         """Return the key of a network among stored ones; None if it cannot be stored."""

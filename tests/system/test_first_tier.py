@@ -209,6 +209,27 @@ def test_others_answer_until_the_kernels_are_compiled(
     assert again.report.image
 
 
+def test_segments_wait_for_their_kernels(rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The segments behind one are bound to its values; where nothing can be compiled others answer."""
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        segments (float[2,64] x) => (float[n,m] y) <int64[2] flat = {1, -1}> {
+            a = Sin(x) b = Cos(a) c = Mul(a, b) d = NonZero(c) e = Cast<to = 1>(d)
+            f = Cos(e) g = Sin(f) h = Mul(g, f) y = Reshape(h, flat)
+        }"""
+    )
+    wanted = onnxruntime_outputs(model, {"x": rows})[0]
+    for forbidden in (True, False):
+        place = tmp_path / str(forbidden)
+        network = opbuild.compile(model.SerializeToString(), cache_path=place, forbid_compile=forbidden)
+        for x in (rows, rows):
+            np.testing.assert_allclose(network(x), wanted, rtol=1e-5, atol=1e-6)
+        assert network.report.breaks
+        assert network.report.pending == 0
+        assert (network.report.built > 0) != forbidden
+
+
 def test_who_asks_to_wait_gets_the_kernels(rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``wait=True`` compiles before it returns; where nothing can be compiled others answer nevertheless."""
     monkeypatch.setenv("OPBUILD_PACK", "1")
