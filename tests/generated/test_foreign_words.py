@@ -48,7 +48,7 @@ def commands(model: str, folder: Path) -> list[list[str]]:
         ["profile", model, *store, "--by", "kernel"],
         ["report", model, *store, "-o", str(folder / "page.html")],
         ["compile", "--model", model, "--output", str(folder / "file"), "--log", "debug"],
-        ["compile", "--model", model, "--output", str(folder / "file"), "--mode", "3", "--check_report", "all.json"],
+        ["compile", "--model", model, "--mode", "3", "--check_report", str(folder / "all.json")],
         ["run", str(folder / "file.om")],
         ["atc", f"--model={model}", "--framework=5", f"--output={folder / 'atc'}", "--soc_version=host"],
         ["warm", model, *store],
