@@ -19,7 +19,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from opbuild.errors import BuildError, OpbuildError
-from opbuild.events import Warned
 from opbuild.kernel.free import FREE
 from opbuild.pipeline.source import FirstSegment
 from opbuild.platform.locks import Lock, RLock, lazy_property
@@ -132,7 +131,7 @@ class Programs:
             self._alone += 1
             bound = session.make(source, shapes, key if self._alone <= MOST_STORED else None, started, clock)
             if isinstance(problem, (OpbuildError, OSError, MemoryError)):
-                self._warn(f"{source.declaration.name} is built for each size", problem)
+                self._session.setup.warn(f"{source.declaration.name} is built for each size", problem)
             return bound
 
         if not self._may_lower:
@@ -208,7 +207,7 @@ class Programs:
                 self._opened.append(self._dynamic(found.record, found.constants))
                 self._stored += 1
         except Exception as error:  # it may be damaged in a way that no digest shows
-            self._warn(f"stored programs of {self._source.declaration.name} are not used", error)
+            self._session.setup.warn(f"stored programs of {self._source.declaration.name} are not used", error)
             found = None
         self._is_loaded = found is None
         return found is not None
@@ -296,7 +295,9 @@ class Programs:
                 made = self._add_program(session, builder, lowered, shapes, clock)
             return self._bound(shapes, clock=clock, made=made)
         except Exception as error:
-            self._warn(f"better kernels for {self._source.declaration.name} at {list(shapes)} were not built", error)
+            self._session.setup.warn(
+                f"better kernels for {self._source.declaration.name} at {list(shapes)} were not built", error
+            )
             return None
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -327,10 +328,6 @@ class Programs:
     def _add(self, symbols: Mapping[OpDesc, str], modules: Modules) -> None:
         with self._lock:
             self._kernels.add(symbols, modules)
-
-    def _warn(self, message: str, error: BaseException) -> None:
-        told = str(error) if isinstance(error, OpbuildError) else f"{type(error).__name__}: {error}"
-        self._session.setup.observer(Warned(f"{message}: {told}"))
 
 
 class _Better(NamedTuple):

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from opbuild.errors import BuildError, OpbuildError
-from opbuild.events import LINKING, PACKING, PREPARING, WRITING, LowerServes, Warned, only_warnings, working
+from opbuild.events import LINKING, PACKING, PREPARING, WRITING, LowerServes, only_warnings, working
 from opbuild.frontend.models.source import Model, ModelSource, is_not_cached, open_model
 from opbuild.graph.types import Graph, TensorType
 from opbuild.pipeline.stores import Stores, deciding_builder, make_builder
@@ -111,8 +111,7 @@ class NetworkBuild(NamedTuple):
             with self.session.builder() as builder:
                 return self.finish(builder, Clock(), "it was built behind its first calls")
         except Exception as error:
-            told = str(error) if isinstance(error, OpbuildError) else f"{type(error).__name__}: {error}"
-            self.session.setup.observer(Warned(f"{self.needed.name} keeps its first kernels: {told}"))
+            self.session.setup.warn(f"{self.needed.name} keeps its first kernels", error)
             return None
 
 
@@ -207,11 +206,11 @@ class Session:
         A segment waits where it can be built: those behind it were bound to the values that it has now.
         """
         waits = build.follows is not None and not self.setup.why_not_compiled
-        if waits or not self.setup.answers_first or not builder.lacking(build.needed.kernels):
+        if waits or not self.setup.answers_first or not (lacking := builder.lacking(build.needed.kernels)):
             return None
         from opbuild.pipeline.first_tier import first_tier  # the pack has all kernels of most networks
 
-        return first_tier(build.needed, self.setup, builder, clock)
+        return first_tier(build.needed, lacking, self.setup, builder, clock)
 
     def key(self, source: Source, shapes: Shapes) -> NetworkKey | None:
         """Return the key of a network among stored ones; None if it cannot be stored."""

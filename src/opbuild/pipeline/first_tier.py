@@ -67,18 +67,20 @@ class FirstTier(NamedTuple):
     lacking: int
 
 
-def first_tier(needed: Planned, setup: Setup, builder: Builder, clock: Clock) -> FirstTier | None:
+def first_tier(
+    needed: Planned, lacking: Collection[OpDesc], setup: Setup, builder: Builder, clock: Clock
+) -> FirstTier | None:
     """Return a network's first tier; None if there is none, or its kernels are compiled sooner than that answers.
 
     Where nothing can be compiled, one warning says what it lacks.
 
     Args:
         needed: The needs of the network.
+        lacking: Those of its kernels that are not there.
         setup: Whether kernels can be compiled.
         builder: Finds them.
         clock: Takes the time.
     """
-    lacking = builder.lacking(needed.kernels)
     most = math.inf
     if not setup.why_not_compiled:
         costs = [find(desc.family).cost(desc) for desc in lacking]
@@ -133,8 +135,9 @@ def lower_to_present(
         if found is None:
             return None
         graph = found
+        hosted = {node.name for node in graph.nodes if not ways.host.isdisjoint(node.outputs)}
         works = {name: call.work for call in program.calls if isinstance(call, KernelCall) for name in call.nodes}
-        if NUMPY * 1e-6 * sum(works.get(name, 0) for name in ways.hosted) > most:
+        if NUMPY * 1e-6 * sum(works.get(name, 0) for name in hosted) > most:
             return None
         program = lower(graph, level, replace(options, chooser=ways, on_host=frozenset(ways.host)))
 
@@ -146,14 +149,12 @@ class _PresentKernels(Chooser):
         missing: The kernels that are not there.
         general: The first more general ones that are, in place of them.
         host: Values that numpy computes.
-        hosted: The nodes that have them.
     """
 
     def __init__(self) -> None:
         self.missing: set[OpDesc] = set()
         self.general: dict[OpDesc, OpDesc] = {}
         self.host: set[str] = set()
-        self.hosted: set[str] = set()
         self._known: set[OpDesc] = set()
         self._declined: defaultdict[str, set[str]] = defaultdict(set)
 
@@ -220,7 +221,6 @@ def _next_ways(graph: Graph, ways: _PresentKernels, lacking: Mapping[OpDesc, Col
             nodes.append(node)
         elif node.name in fallen and ways.host.isdisjoint(node.outputs) and _has_host(node):
             ways.host.update(filter(None, node.outputs))
-            ways.hosted.add(node.name)
             nodes.append(_for_host(node, graph))
         else:
             nodes.append(node)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from opbuild.config import FIRST, Config
-from opbuild.errors import OptionError, TargetError
+from opbuild.errors import OpbuildError, OptionError, TargetError
 from opbuild.events import Observer, Warned, log_warnings
 from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
@@ -108,6 +108,11 @@ class Setup:
         if self.config.forbid_compile:
             return "compiling is forbidden"
         return "" if self.compiler.library() is not None else f"the compiler {self.compiler.name} is not installed"
+
+    def warn(self, message: str, error: BaseException) -> None:
+        """Tell of an error that stops nothing."""
+        told = str(error) if isinstance(error, OpbuildError) else f"{type(error).__name__}: {error}"
+        self.observer(Warned(f"{message}: {told}"))
 
     @property
     def answers_first(self) -> bool:
