@@ -37,12 +37,12 @@ from rich.console import Console
 from rich.table import Table
 
 import opbuild
-from opbuild.bench.runtimes import LIMITED
 from opbuild.config import Config
 from opbuild.dtypes import itemsize
 from opbuild.pipeline.setup import set_up
 from opbuild.runtime.calls import NetworkCall
 from opbuild.target.machine import Machine
+from opbuild.tuning.bench.runtimes import LIMITED
 from opbuild.tuning.tuner import measure_machine
 
 READ = 256 << 20

@@ -29,9 +29,9 @@ import measure
 from rich.console import Console
 from rich.table import Table
 
-from opbuild.bench.measure import Figures, limits
-from opbuild.bench.measure import measure as measured
-from opbuild.bench.runtimes import COLUMNS, LIMITED, RUNTIMES
+from opbuild.tuning.bench.measure import Figures, limits
+from opbuild.tuning.bench.measure import measure as measured
+from opbuild.tuning.bench.runtimes import COLUMNS, LIMITED, RUNTIMES
 from opbuild.version import __version__
 
 MEAN, WORST, MEAN_OTHERS, MEAN_LIMITED = 0.65, 0.95, 0.75, 0.8

@@ -27,7 +27,7 @@ def main() -> None:
     open_network, more = start(arguments.cache)
     kept = [open_network(path) for path in arguments.models]
     seconds, processor = time.perf_counter() - began, _processor() - busy
-    from opbuild.bench.child import most_memory  # nobody's start pays for it
+    from opbuild.tuning.bench.child import most_memory  # nobody's start pays for it
 
     record = {
         "seconds": seconds,

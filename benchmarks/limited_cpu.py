@@ -17,7 +17,7 @@ from functools import cache
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 
-from opbuild.bench.runtimes import RUNTIMES
+from opbuild.tuning.bench.runtimes import RUNTIMES
 
 SOURCE = Path(__file__).with_suffix(".c")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "opbuild-limited-cpu"

@@ -84,7 +84,7 @@ def test_a_runtime_that_is_not_installed_is_refused_by_name(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Before anything is measured, with what to install."""
-    monkeypatch.setattr("opbuild.bench.runtimes.find_spec", lambda name: None)
+    monkeypatch.setattr("opbuild.tuning.bench.runtimes.find_spec", lambda name: None)
     (folder / "x.onnx").touch()
     assert main(["bench", "x.onnx", "--runtime", "openvino"]) == 2
     assert "install it: pip install openvino" in " ".join(capfd.readouterr().err.split())

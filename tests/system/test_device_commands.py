@@ -19,10 +19,10 @@ import pytest
 import opbuild
 from opbuild.cache.sharing import RemoteCheck, named_remote
 from opbuild.cli.main import main
+from opbuild.cli.page.render import gather
 from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, OptionError, TargetError
 from opbuild.offline import plan
-from opbuild.page.render import gather
 from opbuild.target import devices
 from opbuild.target.host import host_level, parse_target
 from opbuild.tuning.tuner import tune_model

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from opbuild.cli.page.render import Layer, PageContents, render
 from opbuild.graph.types import TensorType
-from opbuild.page.render import Layer, PageContents, render
 from opbuild.report import Report
 from opbuild.runtime.calls import NetworkCall
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.bench.runtimes import LIMITED, RUNTIMES, Array
 from opbuild.cli.options import (
     TO_WRITE,
     Whole,
@@ -29,12 +28,13 @@ from opbuild.cli.tables import Terminal
 from opbuild.errors import OptionError
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted
+from opbuild.tuning.bench.runtimes import LIMITED, RUNTIMES, Array
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from opbuild.bench.measure import Figures
+    from opbuild.tuning.bench.measure import Figures
 
 WRONG = 1.0
 """A runtime whose outputs differ by more, relative to the greatest value, computes something else."""
@@ -85,8 +85,8 @@ def bench(
     Each runs in a process of its own, started with an empty cache and then once more, and takes turns with the others:
     a machine that slows down slows all. The store of the user is neither read nor written.
     """
-    from opbuild.bench.measure import measure
     from opbuild.cli.tables import output_console, say
+    from opbuild.tuning.bench.measure import measure
 
     if results is not None:
         new_file("json", str(results), "the file to write")

@@ -15,7 +15,7 @@ from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 
 if TYPE_CHECKING:
-    from opbuild.page.recording import EventRecording
+    from opbuild.cli.page.recording import EventRecording
     from opbuild.runtime.network import Network
     from opbuild.runtime.profile import Profile
 
@@ -57,7 +57,7 @@ class Picture:
         """Return an observer that passes events on, and records them if needed; first it checks the files to write."""
         if not self.is_wanted:
             return observer
-        from opbuild.page.recording import EventRecording
+        from opbuild.cli.page.recording import EventRecording
 
         for option, path in ((self.page_option, self.report), ("trace", self.trace)):
             if path is None:
@@ -84,7 +84,7 @@ class Picture:
             _write(self.page_option, self.report, _page(network, config, spans, profile))
             say(f"{self.report}: the build as a page", soft_wrap=True)
         if self.trace is not None:
-            from opbuild.page.recording import trace
+            from opbuild.cli.page.recording import trace
 
             _write("trace", self.trace, trace(network.name, spans, profile))
             say(f"{self.trace}: a trace, for https://ui.perfetto.dev", soft_wrap=True)
@@ -100,7 +100,7 @@ def nominal_peak(threads: int) -> float | None:
 
 
 def _page(network: Network, config: Config, spans: Any, profile: Profile | None) -> str:
-    from opbuild.page.render import gather, render
+    from opbuild.cli.page.render import gather, render
     from opbuild.version import __version__
 
     contents = gather(

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from opbuild.bench.measure import Figures
+from opbuild.tuning.bench.measure import Figures
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 

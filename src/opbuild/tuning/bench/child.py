@@ -1,4 +1,4 @@
-"""One model in one runtime, in a process of its own: ``python -m opbuild.bench.child``.
+"""One model in one runtime, in a process of its own: ``python -m opbuild.tuning.bench.child``.
 
 It reads a line of JSON with the job, makes the first call, and answers with a line: the seconds that took from before
 the runtime was imported, and its version. Each further line asks for a turn, ``[seconds, gap]``, and is answered with
@@ -20,8 +20,8 @@ from typing import TextIO
 
 import numpy as np
 
-from opbuild.bench.runtimes import COLUMNS, RUNTIMES, BenchJob, Call
 from opbuild.platform.paths import Path
+from opbuild.tuning.bench.runtimes import COLUMNS, RUNTIMES, BenchJob, Call
 
 LEAST_CALLS = 3
 """Calls in a turn, however long one takes."""

@@ -9,9 +9,9 @@ from itertools import accumulate, pairwise
 from types import SimpleNamespace
 from typing import Any
 
+from opbuild.cli.page.recording import EventRecording, Span, trace
+from opbuild.cli.page.render import PageContents, gather, memory_of, render
 from opbuild.events import PACKING, PREPARING, CompileFinished, CompileStarted, Event, Working
-from opbuild.page.recording import EventRecording, Span, trace
-from opbuild.page.render import PageContents, gather, memory_of, render
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.calls import NetworkCall
 from opbuild.runtime.profile import Profile, ProfileRow

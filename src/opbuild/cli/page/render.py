@@ -7,7 +7,7 @@ from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from opbuild.page.recording import STEPS, Span
+from opbuild.cli.page.recording import STEPS, Span
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.program import DEVICE_COPY

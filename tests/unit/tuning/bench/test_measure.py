@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.bench import runtimes as converted
-from opbuild.bench.child import LEAST_CALLS, turn
-from opbuild.bench.measure import Figures
-from opbuild.bench.runtimes import RUNTIMES, BenchJob, Runtime
 from opbuild.cli import bench
 from opbuild.platform.processor import processor_name
 from opbuild.runtime.accuracy import relative_error
+from opbuild.tuning.bench import runtimes as converted
+from opbuild.tuning.bench.child import LEAST_CALLS, turn
+from opbuild.tuning.bench.measure import Figures
+from opbuild.tuning.bench.runtimes import RUNTIMES, BenchJob, Runtime
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_turn_makes_some_calls_however_long_they_take() -> None:
 def test_memory_is_that_of_a_process_and_not_of_the_one_that_started_it() -> None:
     """What the system calls the greatest size is inherited when a process starts another one."""
     held = bytearray(b"x") * (400 << 20)
-    program = "from opbuild.bench.child import most_memory; print(most_memory())"
+    program = "from opbuild.tuning.bench.child import most_memory; print(most_memory())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert 5 << 20 < int(done.stdout) < len(held) // 2
 

@@ -14,11 +14,11 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from opbuild.bench.runtimes import COLUMNS, RUNTIMES, Array
 from opbuild.errors import RunError
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field
 from opbuild.runtime.accuracy import relative_error
+from opbuild.tuning.bench.runtimes import COLUMNS, RUNTIMES, Array
 
 SETTLE = 0.05
 """Seconds between two turns: the threads of the one before may still be spinning."""
@@ -83,7 +83,7 @@ class _Process:
     def __init__(self, job: Mapping[str, Any], log: IO[bytes]) -> None:
         self._log = log
         self._process = subprocess.Popen(
-            ["/usr/bin/env", *job["environment"], sys.executable, "-m", "opbuild.bench.child"],
+            ["/usr/bin/env", *job["environment"], sys.executable, "-m", "opbuild.tuning.bench.child"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
         self._questions = cast("IO[str]", self._process.stdin)
