@@ -20,9 +20,9 @@ from pathlib import Path
 import field_networks
 
 from opbuild.config import TUNE_BANK, Config
-from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import is_current
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.store.machine_class import shipped_database
 from opbuild.store.tuning_database import line_of, parse_database, read_database
 from opbuild.target.host import host_level

@@ -16,7 +16,6 @@ from kernels.operations import single_operations
 from opbuild.backend.evaluate import evaluate
 from opbuild.families.catalogue import find
 from opbuild.families.family import Family, TuningQuery
-from opbuild.files.trust import PRIVATE
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import FREE, OpDesc
@@ -26,6 +25,7 @@ from opbuild.lowering.tuned import Tuned
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes, symbolic_shapes
 from opbuild.pipeline.tuned import ApplicableRecords, family_sources, was_measured
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.store.machine_class import shipped_databases
 from opbuild.store.pack import Pack
 from opbuild.store.tuning_database import TuningRecord, parse_database

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.trust import PRIVATE, Trust
 from opbuild.store.blobs import Blobs, Folder, LocalMemos, Memory, Memos
 from opbuild.store.remote.objects import Objects, SealedMemos
 from opbuild.store.remote.retry import Retried

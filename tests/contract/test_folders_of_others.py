@@ -14,8 +14,8 @@ import pytest
 
 from opbuild.cli.main import main
 from opbuild.errors import CompileForbiddenError
-from opbuild.files.trust import SETTING
 from opbuild.pipeline.remote import _uploads, service_at
+from opbuild.platform.files.trust import SETTING
 from support.fuzzing import CAMPAIGN, check_seeds
 from support.small_network import SHAPE, Built, SmallNetwork
 

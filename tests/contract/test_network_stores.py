@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.interfaces import NetworkStore
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
+from opbuild.platform.files.trust import PRIVATE, Trust
 from opbuild.store import items
 from opbuild.store.blobs import Memory
 from opbuild.store.claims import Flights

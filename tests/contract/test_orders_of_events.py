@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.files.private import is_private, publish
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.networks import NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.private import is_private, publish
 from opbuild.store.inventory import survey
 from opbuild.store.items import _show, remove_files
 from opbuild.store.networks import networks_in

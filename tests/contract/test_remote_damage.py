@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from opbuild.cache.sharing import RemoteCheck
-from opbuild.files.trust import PRIVATE
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.networks import NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import Remote, _uploads
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.store.claims import Flights
 from opbuild.store.networks import networks_in
 from opbuild.store.remote import manifest

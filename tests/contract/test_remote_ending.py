@@ -16,9 +16,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from opbuild.files.trust import PRIVATE
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.store.remote import manifest
 from opbuild.store.remote.leases import Lease
 from opbuild.store.remote.networks import RemoteNetworks

@@ -22,11 +22,11 @@ import pytest
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.events import Event, Warned
-from opbuild.files.trust import PRIVATE
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.store.blobs import Data, Memory
 from opbuild.store.operators import Operators, operators_in
 from opbuild.store.remote.address import parse_address

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.files.trust import PRIVATE
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Claim, Found, Holder
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.objects import CLAIMS, GROUPS, Objects
 from opbuild.store.remote.operators import AGAIN_SECONDS, COLLECTED, FIRST, LEAST, Group, RemoteStore, write_group

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.trust import PRIVATE, Trust
 from opbuild.store.networks import networks_in
 from opbuild.store.operators import operators_in
 from opbuild.store.remote import manifest

@@ -12,10 +12,10 @@ import pytest
 
 import opbuild
 from opbuild.cli.main import main
-from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import _uploads, service_at
+from opbuild.platform.files.trust import PRIVATE, Trust
 from opbuild.store.remote.objects import OPERATORS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service

@@ -9,11 +9,11 @@ import pytest
 
 from opbuild.config import Config
 from opbuild.events import Event, Warned
-from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import service_at
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
+from opbuild.platform.files.trust import PRIVATE, Trust
 from opbuild.store.blobs import Files
 from opbuild.store.remote.objects import TUNING_DATABASE, Objects
 from opbuild.store.remote.service import Service

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from opbuild.config import Config
-from opbuild.files.private import PREFIX
-from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, Missing, Store
+from opbuild.platform.files.private import PREFIX
+from opbuild.platform.files.trust import PRIVATE, Trust
 from opbuild.store import items
 from opbuild.store.blobs import Memory
 from opbuild.store.claims import Flights

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.files.trust import Trust
 from opbuild.kernel.interfaces import WeightStore
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.trust import Trust
 from opbuild.store import items
 from opbuild.store.blobs import Memory
 from opbuild.store.weights import StoredWeights, weights_in
@@ -145,7 +145,9 @@ def test_what_was_looked_at_is_not_read_again_until_it_is_touched(
     store = weights_in(tmp_path / "weights")
     weight = put(store, 1)
     read: list[int] = []
-    monkeypatch.setattr("opbuild.files.mapping.blake3_of", lambda data: (read.append(len(data)), blake3_of(data))[1])
+    monkeypatch.setattr(
+        "opbuild.platform.files.mapping.blake3_of", lambda data: (read.append(len(data)), blake3_of(data))[1]
+    )
     assert holds(store.get(weight.digest, SIZE, weight.state), 1)
     assert read == []
     path = file_of(tmp_path)

@@ -31,8 +31,6 @@ from opbuild.cli.main import main
 from opbuild.cli.run_model import read_inputs
 from opbuild.config import Config
 from opbuild.families.family import TuningQuery
-from opbuild.files.mapping import digest_of, map_file
-from opbuild.files.trust import PRIVATE, seal, seal_text, unseal
 from opbuild.frontend.models.memory import read_declaration
 from opbuild.frontend.wire import delimited, varint
 from opbuild.kernel.identity import remember, remembered
@@ -45,6 +43,8 @@ from opbuild.offline.format import GRAPH, LIBRARY, WEIGHTS, Section, open_contai
 from opbuild.offline.load import load
 from opbuild.pipeline.tuned import ApplicableRecords
 from opbuild.platform.digest import blake3_of, sha256
+from opbuild.platform.files.mapping import digest_of, map_file
+from opbuild.platform.files.trust import PRIVATE, seal, seal_text, unseal
 from opbuild.ranks.progress import FOLDER, Snapshot, read_snapshot, write_snapshot
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor

@@ -12,8 +12,6 @@ from opbuild.cache.bundling import _unpack
 from opbuild.cache.folder import check_network
 from opbuild.cli.compile import _rows, write_json
 from opbuild.errors import OpbuildError
-from opbuild.files.mapping import digest_of, map_file
-from opbuild.files.trust import PRIVATE, seal, seal_text, unseal
 from opbuild.kernel.artifact import NotAnObjectError, read_symbols
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
@@ -21,6 +19,8 @@ from opbuild.kernel.networks import NetworkKey, Weight
 from opbuild.offline.file import read_offline
 from opbuild.offline.format import LIBRARY, Section, open_container, write_container
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.mapping import digest_of, map_file
+from opbuild.platform.files.trust import PRIVATE, seal, seal_text, unseal
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.stored_network import LoadedNetwork

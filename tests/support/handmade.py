@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.offline.file import PackedWeights, write_offline
+from opbuild.platform.files.trust import PRIVATE, Trust
 from opbuild.program import Buffer, KernelCall, Port, Program, View
 from opbuild.runtime.assembly import make_record
 from opbuild.runtime.devices.cpu.library import Library

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 from unittest import mock
 
-from opbuild.files.private import is_private
+from opbuild.platform.files.private import is_private
 from support.together import shut
 
 Actor = Callable[[], object]

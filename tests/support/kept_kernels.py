@@ -20,12 +20,12 @@ from typing import Any
 
 from opbuild.backend.halide.driver import EMISSION, PACKAGE, UNDECIDING, HalideCompiler, module_of
 from opbuild.families import catalogue
-from opbuild.files.private import publish
 from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.identity import identify
 from opbuild.kernel.key import CompilerIdentity, key_digest, make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.private import publish
 from opbuild.platform.imports import Modules
 from opbuild.platform.sources import SourceFiles
 from opbuild.target.level import Level

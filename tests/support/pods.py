@@ -22,11 +22,11 @@ from unittest import mock
 
 from opbuild.builder.job import OperatorJob
 from opbuild.builder.queue import Queue
-from opbuild.files.trust import PRIVATE
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators
 from opbuild.store.remote.leases import FleetClaims, Leases

@@ -7,8 +7,8 @@ from typing import Any
 
 from opbuild.config import Config
 from opbuild.families.family import TuningQuery
-from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.tuned import family_sources
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.store.machine_class import system_class
 from opbuild.store.tuning_database import TuningRecord, append_records
 from opbuild.target.host import host_level

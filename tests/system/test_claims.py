@@ -19,11 +19,11 @@ import pytest
 from opbuild import events
 from opbuild.builder import queue
 from opbuild.config import Config
-from opbuild.files.writing import make_folder
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, Holder, Missing
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
+from opbuild.platform.files.writing import make_folder
 from opbuild.store.blobs import Folder
 from opbuild.store.claims import FolderClaims, sweep_claims
 from opbuild.store.operators import Operators, operators_in

@@ -12,12 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 from opbuild.errors import ModelError
-from opbuild.files import held
-from opbuild.files import mapping as files
-from opbuild.files.held import HeldFile
 from opbuild.onnxruntime import InferenceSession
 from opbuild.onnxruntime import model as session_model
 from opbuild.onnxruntime.status import InvalidGraph
+from opbuild.platform.files import held
+from opbuild.platform.files import mapping as files
+from opbuild.platform.files.held import HeldFile
 from opbuild.session import Session
 from support.processes import build_and_run
 

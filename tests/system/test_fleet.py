@@ -23,8 +23,8 @@ from opbuild.builder.job import BuildResult
 from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.events import CompileFinished, Warned
-from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.remote import Remote
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.store.blobs import Memory
 from opbuild.store.claims import FolderClaims
 from opbuild.store.operators import Operators

@@ -66,7 +66,7 @@ def test_a_user_without_name_and_home_builds(config: Config) -> None:
 
 READ_ONLY = """
 import errno
-from opbuild.files import writing as files
+from opbuild.platform.files import writing as files
 import opbuild.store.items as publish
 def refuse(*_):
     raise OSError(errno.EROFS, os.strerror(errno.EROFS))

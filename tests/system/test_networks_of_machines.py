@@ -15,8 +15,8 @@ import opbuild
 from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.families.matmul import family as matmul
-from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.remote import _uploads, service_at
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.report import Report
 from opbuild.store.machine_class import MeasuredMachine, caches, system_class, write_measured
 from opbuild.store.tuning_database import TuningRecord

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import opbuild
 from opbuild.cli.main import main
 from opbuild.config import Config
-from opbuild.files.trust import make_trust
+from opbuild.platform.files.trust import make_trust
 from opbuild.store.machine_class import read_measured
 from opbuild.target.host import host_level
 from opbuild.tuning import search, tuner

@@ -22,7 +22,7 @@ from opbuild.cli.main import opbuild as group
 from opbuild.cli.options import Whole
 from opbuild.cli.streams import show_failure
 from opbuild.errors import FileError, OpbuildError
-from opbuild.files import kinds as file_kinds
+from opbuild.platform.files import kinds as file_kinds
 from opbuild.text.plural import counted, verb
 from support.small_network import SHAPE, SmallNetwork
 

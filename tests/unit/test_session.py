@@ -15,11 +15,11 @@ import pytest
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import BuildError
-from opbuild.files.private import publish
 from opbuild.frontend.models import memory as model_memory
 from opbuild.frontend.models.source import is_not_cached, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
+from opbuild.platform.files.private import publish
 from opbuild.session import Session
 from support.small_network import SmallNetwork
 

@@ -16,7 +16,6 @@ from opbuild.builder.work import Server, SeveralWorks, UnderWay, Work, of_device
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import BuildStarted, CompileStarted, Event, Observer, Waiting, Warned, ignore
-from opbuild.files.trust import make_trust
 from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState, files_state, identify
@@ -25,6 +24,7 @@ from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.opdesc import OpDesc, needs_runtime, runtime_desc
 from opbuild.kernel.reason import Reason
 from opbuild.platform.background import Background
+from opbuild.platform.files.trust import make_trust
 from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.target.level import Level, Target
 

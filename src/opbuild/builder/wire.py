@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from opbuild.errors import CompileError
-from opbuild.files.trust import NETWORK, RECORD, parse_json
 from opbuild.kernel.artifact import OBJECT, Artifact
+from opbuild.platform.files.trust import NETWORK, RECORD, parse_json
 from opbuild.text.canonical import canonical_json
 
 _LENGTHS = struct.Struct("<II")

@@ -22,9 +22,6 @@ from opbuild.cache.transfers import (
 )
 from opbuild.config import Config
 from opbuild.errors import BuildError, FileError, OptionError, TargetError
-from opbuild.files.kinds import BUNDLE, require_kind
-from opbuild.files.private import publish
-from opbuild.files.trust import Trust, seal, unseal
 from opbuild.frontend.models.declaration import signature_of
 from opbuild.frontend.models.source import ModelSource, open_model
 from opbuild.kernel.entry import SUFFIXES, Entry
@@ -35,6 +32,9 @@ from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import deciding_builder
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.kinds import BUNDLE, require_kind
+from opbuild.platform.files.private import publish
+from opbuild.platform.files.trust import Trust, seal, unseal
 from opbuild.platform.paths import Path
 from opbuild.platform.records import replace
 from opbuild.session import Session

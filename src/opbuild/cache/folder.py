@@ -15,11 +15,11 @@ from typing import Any
 
 from opbuild.config import Config
 from opbuild.events import Watch, unwatched
-from opbuild.files.mapping import digest_file
-from opbuild.files.trust import PRIVATE, Trust, make_trust
 from opbuild.frontend.models.memory import read_declaration
 from opbuild.graph.types import TensorType
 from opbuild.kernel.reason import Reason
+from opbuild.platform.files.mapping import digest_file
+from opbuild.platform.files.trust import PRIVATE, Trust, make_trust
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.runtime.record_json import from_json

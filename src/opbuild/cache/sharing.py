@@ -15,7 +15,6 @@ from opbuild.cache.transfers import Named, Transfer, add, choose, entries_of, ne
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
-from opbuild.files.trust import NETWORK
 from opbuild.frontend.models.declaration import signature_of
 from opbuild.frontend.models.source import ModelSource, open_model
 from opbuild.kernel.entry import Entry
@@ -25,6 +24,7 @@ from opbuild.pipeline.remote import Remote, remote_for_transfer
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stages import Planned
 from opbuild.pipeline.stores import Stores, deciding_builder
+from opbuild.platform.files.trust import NETWORK
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, replace
 from opbuild.report import Clock

@@ -15,7 +15,6 @@ from opbuild.builder.build import Builder
 from opbuild.cache.folder import looked_at
 from opbuild.config import COMPILER_MEMO, Config
 from opbuild.errors import BuildError
-from opbuild.files.trust import Trust, make_trust
 from opbuild.frontend.models.source import ModelSource
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import identify, remember, remembered
@@ -24,6 +23,7 @@ from opbuild.kernel.key import CompilerIdentity
 from opbuild.kernel.networks import NetworkKey
 from opbuild.kernel.opdesc import OpDesc, runtime_desc
 from opbuild.kernel.reason import Reason
+from opbuild.platform.files.trust import Trust, make_trust
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field
 from opbuild.report import Clock

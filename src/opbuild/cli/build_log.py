@@ -54,7 +54,7 @@ class StorageWatch:
 
 def stored_in(config: Config, watch: StorageWatch) -> str:
     """Return the line that says where a build has put its items; empty if it was to store nothing."""
-    from opbuild.files.trust import trusted
+    from opbuild.platform.files.trust import trusted
 
     if not config.uses_cache:
         return ""
@@ -100,8 +100,8 @@ class BuildLog:
         """Print the result of the build; ``remark`` follows the counts, after a comma."""
         if not self._explain and not self._shows("info"):
             return
-        from opbuild.files.trust import make_trust
         from opbuild.offline.file import read_offline
+        from opbuild.platform.files.trust import make_trust
 
         built = read_offline(path, verify=False, trust=make_trust(Config.from_environment()))
         report = Report(built.name, tuple(self._operator(name, nodes) for name, nodes in built.build["operators"]))

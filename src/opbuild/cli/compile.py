@@ -38,10 +38,10 @@ from opbuild.errors import (
     TargetError,
     UnsupportedOperatorError,
 )
-from opbuild.files.trust import make_trust
 from opbuild.frontend.input_shape import InputShapeError, split_shapes
 from opbuild.offline.file import OfflineModel, read_offline
 from opbuild.offline.format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
+from opbuild.platform.files.trust import make_trust
 from opbuild.platform.paths import Path
 from opbuild.runtime.record_json import to_json
 from opbuild.target.host import compared

@@ -35,10 +35,10 @@ from opbuild.cli.options import (
 )
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES, options_in
 from opbuild.errors import OptionError
-from opbuild.files.kinds import OFFLINE, ONNX, kind_of, require_kind
-from opbuild.files.writing import same_file
 from opbuild.frontend.input_shape import Shape, format_input_shape, open_axes, parse_open_shape
 from opbuild.kernel.opdesc import FREE
+from opbuild.platform.files.kinds import OFFLINE, ONNX, kind_of, require_kind
+from opbuild.platform.files.writing import same_file
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.target.host import BUILDABLE, resolve_soc_version

@@ -16,12 +16,12 @@ from opbuild.cli.options import WordValue, json_option, print_json
 from opbuild.cli.streams import echo
 from opbuild.config import Config
 from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
-from opbuild.files.private import private_path
-from opbuild.files.trust import make_trust, trusted
-from opbuild.files.writing import write_new
 from opbuild.graph.types import DTYPES
 from opbuild.offline.operator_support import NO_TENSORS, OperatorSupport, filtered
 from opbuild.offline.operator_support import operators as supported
+from opbuild.platform.files.private import private_path
+from opbuild.platform.files.trust import make_trust, trusted
+from opbuild.platform.files.writing import write_new
 from opbuild.platform.paths import Path
 from opbuild.runtime.devices.cpu.link import find_linker
 from opbuild.store.machine_class import machine_file, read_measured, system_class, write_measured

@@ -52,8 +52,8 @@ def _show_list() -> None:
 
 def _write(name: str, path: Path, seed: int) -> None:
     """Write an example whole or not at all; a file that is no example stays."""
-    from opbuild.files.private import publish
     from opbuild.frontend.example_models import PRODUCER, example_model
+    from opbuild.platform.files.private import publish
 
     try:
         if path.is_file() and PRODUCER.encode() not in _beginning(path):

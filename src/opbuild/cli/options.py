@@ -15,9 +15,9 @@ import click
 
 from opbuild.cli.streams import echo, name_of
 from opbuild.errors import OptionError
-from opbuild.files.kinds import require_kind
-from opbuild.files.writing import same_file, unwritable
 from opbuild.frontend.input_shape import parse_input_shape
+from opbuild.platform.files.kinds import require_kind
+from opbuild.platform.files.writing import same_file, unwritable
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field, replace
 

@@ -9,8 +9,8 @@ from opbuild.cli.options import TO_WRITE, new_file, option_group, value_option
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.events import Observer
-from opbuild.files.private import private_path
-from opbuild.files.writing import same_file, unwritable, write_new
+from opbuild.platform.files.private import private_path
+from opbuild.platform.files.writing import same_file, unwritable, write_new
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 

@@ -21,7 +21,7 @@ from opbuild.cli.picture import Picture, nominal_peak, picture_options, trace_op
 from opbuild.cli.run_model import open_network, read_inputs
 from opbuild.cli.tables import output_console, say, text_table
 from opbuild.config import Config
-from opbuild.files.kinds import OFFLINE, ONNX, kind_of, require_kind
+from opbuild.platform.files.kinds import OFFLINE, ONNX, kind_of, require_kind
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, first_of, size
 

@@ -19,7 +19,7 @@ from opbuild.cli.options import (
 )
 from opbuild.cli.picture import picture_options
 from opbuild.errors import OptionError
-from opbuild.files.kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
+from opbuild.platform.files.kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
 from opbuild.platform.paths import Path
 
 SCRIPT_ENDING, OFFLINE_ENDING = ".py", ".om"

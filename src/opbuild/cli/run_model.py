@@ -24,10 +24,10 @@ from opbuild.config import Config
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import FileError, InputError, OptionError, ShapeError
 from opbuild.events import ignore
-from opbuild.files.kinds import ARRAY, require_kind
-from opbuild.files.writing import unwritable_folder
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
+from opbuild.platform.files.kinds import ARRAY, require_kind
+from opbuild.platform.files.writing import unwritable_folder
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.runtime.profile import random_input

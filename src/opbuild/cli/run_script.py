@@ -15,8 +15,8 @@ from types import ModuleType, TracebackType
 from opbuild.cli.interrupt import INTERRUPTS, is_interrupt
 from opbuild.config import Config
 from opbuild.errors import OpbuildError, OptionError
-from opbuild.files.kinds import SCRIPT, require_kind
 from opbuild.platform.aliases import AliasFinder
+from opbuild.platform.files.kinds import SCRIPT, require_kind
 from opbuild.platform.paths import Path
 
 _FACE = "opbuild.mindspore"

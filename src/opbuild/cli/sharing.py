@@ -20,8 +20,8 @@ from opbuild.cli.options import (
 )
 from opbuild.cli.streams import echo
 from opbuild.errors import BuildError, OptionError
-from opbuild.files.writing import same_file, unwritable
 from opbuild.frontend.input_shape import parse_input_shape
+from opbuild.platform.files.writing import same_file, unwritable
 from opbuild.platform.paths import Path
 from opbuild.platform.records import replace
 from opbuild.target.host import compared

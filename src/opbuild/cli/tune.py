@@ -69,7 +69,7 @@ def tune(
     tune_bank beside the cache); the next build of any model takes it. Ctrl-C keeps what was found, and the next run
     goes on.
     """
-    from opbuild.files.kinds import ONNX, require_kind
+    from opbuild.platform.files.kinds import ONNX, require_kind
     from opbuild.target.host import resolve_target
     from opbuild.tuning.tuner import tune_model
 

@@ -11,13 +11,13 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from opbuild.dtypes import ADDED, numpy_dtype, stored_bits
 from opbuild.errors import DTypeError, InvalidModelError, UnsupportedOperatorError
-from opbuild.files.kinds import ONNX, require_kind
-from opbuild.files.writing import inside
 from opbuild.frontend.onnx_messages import AttributeProto, GraphProto, ModelProto, TensorProto
 from opbuild.frontend.onnx_schemas import newest_opset
 from opbuild.frontend.wire import PLACE, without_large_tensors
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array
+from opbuild.platform.files.kinds import ONNX, require_kind
+from opbuild.platform.files.writing import inside
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import ADDED
-from opbuild.files.held import digest_of
 from opbuild.graph.types import Array, TensorType
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.held import digest_of
 from opbuild.platform.records import dataclass
 from opbuild.text.canonical import canonical_json
 

@@ -17,12 +17,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opbuild.files.trust import SignatureError, Trust
 from opbuild.kernel.artifact import OBJECT, Artifact, NotAnArtifactError, UnknownKindError, kind_of
 from opbuild.kernel.key import Key, file_op_type, kernel_symbols
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import sha256
+from opbuild.platform.files.trust import SignatureError, Trust
 from opbuild.platform.records import dataclass, replace
 from opbuild.text.canonical import canonical_json
 

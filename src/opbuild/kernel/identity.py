@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opbuild.errors import BuildError
-from opbuild.files.private import publish
-from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.platform.digest import blake3_of, blake3_of_file
+from opbuild.platform.files.private import publish
+from opbuild.platform.files.trust import PRIVATE, Trust
 from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from numpy.typing import DTypeLike
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.layouts import TRANSFORMS
-from opbuild.files.held import new_pages
 from opbuild.graph.constants import scaled
 from opbuild.graph.types import Array
 from opbuild.platform.arrange import arrange
+from opbuild.platform.files.held import new_pages
 from opbuild.platform.records import dataclass
 
 _COLUMNS = 768

@@ -25,9 +25,9 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import ModelError
-from opbuild.files.trust import parse_json
 from opbuild.frontend.wire import BYTES, VARINT, delimited, fields, read_varint, varint
 from opbuild.graph.types import Array
+from opbuild.platform.files.trust import parse_json
 from opbuild.platform.records import dataclass
 
 CHUNK = 512 << 20

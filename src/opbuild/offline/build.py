@@ -9,7 +9,6 @@ from opbuild.arguments import RangesGiven, ShapesGiven, as_ranges, as_shapes, as
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, UnsupportedOperatorError
 from opbuild.events import WRITING, Observer, working
-from opbuild.files.writing import same_file, unwritable
 from opbuild.frontend.models.source import Model
 from opbuild.graph.types import Graph
 from opbuild.offline.file import PackedWeights, write_offline
@@ -17,6 +16,7 @@ from opbuild.offline.plan import FilePlan, plan_file, set_up_file
 from opbuild.offline.ranges import range_sections
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Assembled, require_portable
+from opbuild.platform.files.writing import same_file, unwritable
 from opbuild.platform.limits import hint_for, names_limits
 from opbuild.platform.paths import Path
 from opbuild.platform.records import replace

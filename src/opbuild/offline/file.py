@@ -11,7 +11,6 @@ import numpy as np
 from opbuild.dtypes import CODED, itemsize
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.events import Watch, unwatched
-from opbuild.files.trust import PRIVATE, Trust, parse_json
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import DTYPES, Array, TensorType
 from opbuild.offline.format import (
@@ -28,6 +27,7 @@ from opbuild.offline.format import (
     write_container,
 )
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.trust import PRIVATE, Trust, parse_json
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field
 from opbuild.program import BufferKind, Port

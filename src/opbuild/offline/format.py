@@ -25,13 +25,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from opbuild.errors import InvalidModelError
-from opbuild.files.kinds import OFFLINE, OFFLINE_MAGIC, require_kind
-from opbuild.files.mapping import copy_file
-from opbuild.files.private import private_path, sweep
-from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError
-from opbuild.files.writing import create
 from opbuild.graph.types import Array
 from opbuild.platform.digest import blake3_of, blake3_of_parts
+from opbuild.platform.files.kinds import OFFLINE, OFFLINE_MAGIC, require_kind
+from opbuild.platform.files.mapping import copy_file
+from opbuild.platform.files.private import private_path, sweep
+from opbuild.platform.files.trust import PRIVATE, SignatureError, Trust, UntrustedError
+from opbuild.platform.files.writing import create
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted

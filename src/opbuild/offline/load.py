@@ -11,7 +11,6 @@ from opbuild.arguments import checks_arguments
 from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, ModelError, ShapeError, TargetError
-from opbuild.files.trust import make_trust, parse_json
 from opbuild.frontend.models.declaration import Declaration, Declared, declared_from_json
 from opbuild.frontend.models.sizes import Sizes, make_sizes
 from opbuild.graph.types import TensorType
@@ -21,6 +20,7 @@ from opbuild.offline.format import GRAPH
 from opbuild.pipeline.loaded import LoadedKernels
 from opbuild.pipeline.segmented import Segments
 from opbuild.pipeline.source import FirstSegment
+from opbuild.platform.files.trust import make_trust, parse_json
 from opbuild.platform.limits import names_limits
 from opbuild.platform.locks import Lock
 from opbuild.platform.paths import Path

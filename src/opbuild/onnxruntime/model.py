@@ -12,7 +12,6 @@ import numpy as np
 
 from opbuild.api import Network, compile_model
 from opbuild.config import Config
-from opbuild.files.mapping import read_file
 from opbuild.frontend.models.memory import digest_model
 from opbuild.frontend.models.source import ModelSource
 from opbuild.frontend.wire import DeclaredModel, DeclaredType, read_declared
@@ -27,6 +26,7 @@ from opbuild.onnxruntime.status import (
     as_status,
     failure,
 )
+from opbuild.platform.files.mapping import read_file
 from opbuild.platform.finalizers import WeakValues
 from opbuild.platform.locks import Lock
 from opbuild.platform.paths import Path

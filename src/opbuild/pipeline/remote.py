@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 from opbuild.config import netrc_file, redis_credentials
 from opbuild.events import Warned, log_warnings
-from opbuild.files.trust import Trust
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Claim, NetworkStore
 from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
+from opbuild.platform.files.trust import Trust
 from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from opbuild.config import FIRST, Config
 from opbuild.errors import OpbuildError, OptionError, TargetError
 from opbuild.events import Observer, Warned, log_warnings
-from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
+from opbuild.platform.files.trust import PRIVATE, Trust, trusted
 from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace

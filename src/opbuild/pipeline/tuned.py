@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from opbuild.errors import OptionError
 from opbuild.families.catalogue import names
 from opbuild.families.family import TunedVariant, TuningQuery, Variant
-from opbuild.files.trust import PRIVATE
 from opbuild.kernel.networks import Answered, Answers, digest_of
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.setup import Setup
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.store.blobs import Folder, LocalMemos
@@ -34,8 +34,8 @@ from opbuild.store.tuning_database import TuningDatabase, TuningRecord, parse_da
 from opbuild.text.canonical import canonical_json
 
 if TYPE_CHECKING:
-    from opbuild.files.trust import Trust
     from opbuild.kernel.reason import Reason
+    from opbuild.platform.files.trust import Trust
 
 
 _SHIPPED = "shipped tuning database: "

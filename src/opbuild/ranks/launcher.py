@@ -19,8 +19,8 @@ from typing import IO, cast
 
 from opbuild.config import available_cores
 from opbuild.errors import OptionError, RankError
-from opbuild.files.kinds import SCRIPT, require_kind
-from opbuild.files.meeting import open_meeting_file
+from opbuild.platform.files.kinds import SCRIPT, require_kind
+from opbuild.platform.files.meeting import open_meeting_file
 from opbuild.platform.limits import hint_for, named
 from opbuild.platform.paths import Path
 from opbuild.platform.places import STARTERS

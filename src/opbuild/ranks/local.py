@@ -18,8 +18,8 @@ import numpy as np
 
 from opbuild.config import Config
 from opbuild.errors import RankError
-from opbuild.files.meeting import open_meeting_file, planted_files
 from opbuild.graph.types import Array
+from opbuild.platform.files.meeting import open_meeting_file, planted_files
 from opbuild.platform.paths import Path
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine
 from opbuild.ranks.hub import CHUNK, GO, LOST, NO, connect

@@ -18,8 +18,8 @@ import numpy as np
 
 from opbuild.config import Config
 from opbuild.errors import RankError
-from opbuild.files.meeting import publish_meeting_file, read_meeting_file
 from opbuild.graph.types import Array
+from opbuild.platform.files.meeting import publish_meeting_file, read_meeting_file
 from opbuild.platform.paths import Path
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine, widened_dtype
 from opbuild.ranks.hub import difference

@@ -16,8 +16,8 @@ from typing import Any
 from opbuild.config import Config
 from opbuild.errors import RankError
 from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Event, Observer, Taken, Waiting
-from opbuild.files.meeting import publish_meeting_file, read_meeting_file
-from opbuild.files.trust import MEMO, parse_json
+from opbuild.platform.files.meeting import publish_meeting_file, read_meeting_file
+from opbuild.platform.files.trust import MEMO, parse_json
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field
 from opbuild.text.plural import counted

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from opbuild.errors import RunError
-from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array
+from opbuild.platform.files.mapping import anonymous
 from opbuild.platform.finalizers import Finalizer
 from opbuild.platform.limits import hint_for
 from opbuild.platform.records import NamedTuple

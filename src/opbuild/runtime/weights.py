@@ -16,14 +16,14 @@ from opbuild.config import available_cores
 from opbuild.dtypes import itemsize, numpy_dtype
 from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
-from opbuild.files.held import digest_of, exchange_pages, has_own_pages, new_pages
-from opbuild.files.mapping import anonymous
 from opbuild.graph.extents import example_value
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.background import parallel_map
 from opbuild.platform.digest import blake3_in_this_thread, blake3_of
+from opbuild.platform.files.held import digest_of, exchange_pages, has_own_pages, new_pages
+from opbuild.platform.files.mapping import anonymous
 from opbuild.platform.limits import has_room
 from opbuild.platform.records import NamedTuple
 from opbuild.program import Buffer, Program

@@ -23,9 +23,9 @@ from itertools import groupby
 from time import perf_counter
 
 from opbuild.events import Watch, unwatched
-from opbuild.files.private import is_rubbish
-from opbuild.files.trust import PRIVATE, Trust
-from opbuild.files.writing import written
+from opbuild.platform.files.private import is_rubbish
+from opbuild.platform.files.trust import PRIVATE, Trust
+from opbuild.platform.files.writing import written
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store.concurrent_map import watched_map

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from opbuild.files.mapping import map_file, verified
-from opbuild.files.private import PREFIX, remove_rubbish
-from opbuild.files.trust import MEMO, PRIVATE, Trust
 from opbuild.kernel.networks import Bytes
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.mapping import map_file, verified
+from opbuild.platform.files.private import PREFIX, remove_rubbish
+from opbuild.platform.files.trust import MEMO, PRIVATE, Trust
 from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.store.items import REFUSED, mark_used, publish_files, read_quietly, reason_of, remove_files

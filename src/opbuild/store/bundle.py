@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from opbuild.errors import BuildError, OptionError
-from opbuild.files.private import private_path, sweep
-from opbuild.files.trust import LISTING, PRIVATE, SignatureError, Trust, parse_json
-from opbuild.files.writing import create
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.private import private_path, sweep
+from opbuild.platform.files.trust import LISTING, PRIVATE, SignatureError, Trust, parse_json
+from opbuild.platform.files.writing import create
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store import networks

@@ -21,11 +21,11 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from opbuild.files.meeting import open_meeting_file, opened_folder, planted_files, unlink_meeting_file
-from opbuild.files.trust import parse_json
-from opbuild.files.writing import make_folder
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Holder
 from opbuild.kernel.key import Key
+from opbuild.platform.files.meeting import open_meeting_file, opened_folder, planted_files, unlink_meeting_file
+from opbuild.platform.files.trust import parse_json
+from opbuild.platform.files.writing import make_folder
 from opbuild.platform.finalizers import Finalizer
 from opbuild.platform.paths import Path
 

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from opbuild.files.private import publish
-from opbuild.files.trust import Trust, parse_json
-from opbuild.files.writing import append, make_folder
+from opbuild.platform.files.private import publish
+from opbuild.platform.files.trust import Trust, parse_json
+from opbuild.platform.files.writing import append, make_folder
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field
 

@@ -26,10 +26,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from opbuild.config import COMPILER_MEMO
-from opbuild.files.private import PREFIX, is_private, publish, remove_rubbish
-from opbuild.files.trust import Trust, parse_json
-from opbuild.files.writing import append
 from opbuild.platform.background import BACKGROUND_WRITER
+from opbuild.platform.files.private import PREFIX, is_private, publish, remove_rubbish
+from opbuild.platform.files.trust import Trust, parse_json
+from opbuild.platform.files.writing import append
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store import counters

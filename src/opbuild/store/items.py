@@ -26,10 +26,10 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Literal
 
-from opbuild.files.private import private_stem, replace, sweep
-from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError
-from opbuild.files.writing import count_written, make_folder, write_new
 from opbuild.kernel.reason import Reason
+from opbuild.platform.files.private import private_stem, replace, sweep
+from opbuild.platform.files.trust import PRIVATE, SignatureError, Trust, UntrustedError
+from opbuild.platform.files.writing import count_written, make_folder, write_new
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 

@@ -17,9 +17,9 @@ from contextlib import suppress
 from math import log2
 
 from opbuild.config import Config
-from opbuild.files.private import publish
-from opbuild.files.trust import Trust
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.private import publish
+from opbuild.platform.files.trust import Trust
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field, replace
 from opbuild.target.host import host_level, host_machine

@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opbuild.files.trust import NETWORK, PRIVATE, Trust, seal, unseal
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.trust import NETWORK, PRIVATE, Trust, seal, unseal
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.store.blobs import ABSENT, Blobs, Data, Folder, LocalBlobs, LocalMemos

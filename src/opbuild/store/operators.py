@@ -17,11 +17,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opbuild.files.trust import ENTRY, PRIVATE, RECORD, SignatureError, Trust, parse_json
 from opbuild.kernel.entry import MILLISECONDS, SUFFIXES, Entry, check_entry_signature, read_entry, sign_entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
 from opbuild.kernel.reason import Reason
+from opbuild.platform.files.trust import ENTRY, PRIVATE, RECORD, SignatureError, Trust, parse_json
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store.blobs import ABSENT, Blobs, Folder, LocalBlobs, LocalMemos

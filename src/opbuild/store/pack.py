@@ -26,7 +26,6 @@ from functools import lru_cache
 from typing import Any
 
 from opbuild.families.catalogue import find
-from opbuild.files.trust import OBJECT, Trust, parse_json
 from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found, Missing
@@ -34,6 +33,7 @@ from opbuild.kernel.key import CompilerIdentity, Key, key_digest, make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import sha256
+from opbuild.platform.files.trust import OBJECT, Trust, parse_json
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.target.level import BY_NAME

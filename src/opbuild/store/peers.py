@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from opbuild.config import Config
-from opbuild.files.meeting import planted_files, publish_meeting_file, read_meeting_file
-from opbuild.files.trust import MEMO, parse_json
+from opbuild.platform.files.meeting import planted_files, publish_meeting_file, read_meeting_file
+from opbuild.platform.files.trust import MEMO, parse_json
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 

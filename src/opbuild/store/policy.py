@@ -12,9 +12,9 @@ import os
 from collections.abc import Mapping
 
 from opbuild.config import Config
-from opbuild.files.private import private_path, sweep
-from opbuild.files.trust import PRIVATE, Trust
-from opbuild.files.writing import write_new
+from opbuild.platform.files.private import private_path, sweep
+from opbuild.platform.files.trust import PRIVATE, Trust
+from opbuild.platform.files.writing import write_new
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 

@@ -12,14 +12,14 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from opbuild.config import Config
-from opbuild.files.private import private_path
-from opbuild.files.private import replace as put_in_place
-from opbuild.files.writing import make_folder
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, ListedEntries, Looks, Missing, Store, look_up
 from opbuild.kernel.key import Key
 from opbuild.kernel.networks import Answers, NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
+from opbuild.platform.files.private import private_path
+from opbuild.platform.files.private import replace as put_in_place
+from opbuild.platform.files.writing import make_folder
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace
 from opbuild.store.blobs import Folder

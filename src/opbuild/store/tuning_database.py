@@ -14,10 +14,10 @@ from typing import Any
 
 from opbuild.errors import OptionError
 from opbuild.families.family import Variant
-from opbuild.files.trust import SignatureError, Trust, parse_json
-from opbuild.files.writing import append, make_folder
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.trust import SignatureError, Trust, parse_json
+from opbuild.platform.files.writing import append, make_folder
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, field, fields_of
 from opbuild.store.blobs import ABSENT, Blobs

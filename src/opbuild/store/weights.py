@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.files.trust import MEMO, PRIVATE, Trust, parse_json
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import is_digest
+from opbuild.platform.files.trust import MEMO, PRIVATE, Trust, parse_json
 from opbuild.platform.finalizers import WeakValues
 from opbuild.platform.locks import Lock
 from opbuild.platform.paths import Path

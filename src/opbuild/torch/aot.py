@@ -10,7 +10,7 @@ import torch
 from torch._functorch._aot_autograd.schemas import OutputType
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
-from opbuild.files.trust import seal, unseal
+from opbuild.platform.files.trust import seal, unseal
 from opbuild.torch.flat import Flat, Runner
 from opbuild.torch.saved import REFUSED
 from opbuild.torch.settings import read_settings

@@ -16,8 +16,8 @@ from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
     from opbuild.config import Config
-    from opbuild.files.trust import Trust
     from opbuild.kernel.entry import Entry
+    from opbuild.platform.files.trust import Trust
     from opbuild.report import Report
 
 _TYPE = "opbuild"
@@ -95,7 +95,7 @@ def _record(folder: Path, name: str, trust: Trust) -> None:
 
 
 def _packed(entry: Entry) -> bytes:
-    from opbuild.files.trust import seal
+    from opbuild.platform.files.trust import seal
 
     return seal({Path(name).suffix: base64.b64encode(data).decode() for name, data in entry.files()}, entry.name)
 
@@ -109,8 +109,8 @@ def _is_runtime(name: str) -> bool:
 
 def _unpacked(name: str, content: bytes) -> Entry:
     """Return the operator of an artifact; it is an error if that is not the saved one."""
-    from opbuild.files.trust import unseal
     from opbuild.kernel.entry import Entry
+    from opbuild.platform.files.trust import unseal
     from opbuild.store.operators import entry_of
 
     try:

@@ -13,8 +13,8 @@ from torch.utils import _pytree as pytree
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InputError, InvalidModelError
-from opbuild.files.trust import make_trust
 from opbuild.graph.types import DTYPES
+from opbuild.platform.files.trust import make_trust
 from opbuild.platform.paths import Path
 from opbuild.torch.flat import TORCHS, Runner
 from opbuild.torch.saved import REFUSED, Given, Saved, is_target, read_saved

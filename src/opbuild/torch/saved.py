@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opbuild.errors import FileError, InvalidModelError, UnsupportedOperatorError
-from opbuild.files.private import publish
-from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError, seal, unseal
+from opbuild.platform.files.private import publish
+from opbuild.platform.files.trust import PRIVATE, SignatureError, Trust, UntrustedError, seal, unseal
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.torch.flat import Flat

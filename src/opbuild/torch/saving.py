@@ -12,8 +12,8 @@ from torch.export import ExportedProgram, export
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
 
 from opbuild.errors import InvalidModelError
-from opbuild.files.trust import make_trust
 from opbuild.frontend.torch.capture import DTYPES
+from opbuild.platform.files.trust import make_trust
 from opbuild.platform.paths import Path
 from opbuild.torch.decompositions import decompositions
 from opbuild.torch.flat import flat_of, unsupported

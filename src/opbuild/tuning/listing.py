@@ -7,10 +7,10 @@ from contextlib import suppress
 
 from opbuild.config import Config
 from opbuild.errors import OptionError
-from opbuild.files.private import publish
-from opbuild.files.trust import make_trust
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import applying, is_current
+from opbuild.platform.files.private import publish
+from opbuild.platform.files.trust import make_trust
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, replace
 from opbuild.store.tuning_database import TuningRecord, append_records, line_of, merged, read_database

@@ -14,7 +14,6 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, RunError
 from opbuild.families.family import TuningQuery, Variant
-from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array, Graph
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
@@ -22,6 +21,7 @@ from opbuild.lowering.tuned import FixedAnswers, LoweringQuery, Tuned, kernels_o
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import planned
 from opbuild.pipeline.steps import lowering_options
+from opbuild.platform.files.mapping import anonymous
 from opbuild.platform.records import replace
 from opbuild.program import Program
 from opbuild.report import Clock

@@ -13,7 +13,6 @@ import numpy as np
 
 from opbuild.errors import OptionError, ShapeError, TargetError
 from opbuild.families.family import TuningQuery, Variant
-from opbuild.files.writing import unwritable_folder
 from opbuild.frontend.models.declaration import inputs_of
 from opbuild.frontend.models.source import Model, open_model
 from opbuild.graph.types import Graph, Node, TensorType
@@ -22,6 +21,7 @@ from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.stores import Stores
 from opbuild.pipeline.tuned import applying, family_sources, is_current
+from opbuild.platform.files.writing import unwritable_folder
 from opbuild.platform.records import NamedTuple, dataclass, field, replace
 from opbuild.report import Clock
 from opbuild.runtime.profile import random_inputs

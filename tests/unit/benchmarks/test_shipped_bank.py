@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opbuild.config import TUNE_BANK
-from opbuild.files.trust import PRIVATE
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.store.machine_class import shipped_database
 from opbuild.store.tuning_database import TuningRecord, append_records, parse_database
 from support.tuned_records import product, record

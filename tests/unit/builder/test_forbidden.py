@@ -12,11 +12,11 @@ from opbuild.builder.build import Builder
 from opbuild.builder.job import absent_error, forbidden_error
 from opbuild.config import Config
 from opbuild.errors import CompileForbiddenError
-from opbuild.files.trust import Trust
 from opbuild.kernel.debug import make_debug
 from opbuild.kernel.interfaces import Missing, Store
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
+from opbuild.platform.files.trust import Trust
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators, operators_in
 from opbuild.store.remote.failures import REFUSED

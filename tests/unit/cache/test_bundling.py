@@ -12,13 +12,13 @@ from opbuild.cache.bundling import export_cache, import_bundle
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
-from opbuild.files.mapping import state_of
-from opbuild.files.trust import seal, unseal
 from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.networks import StoredNetwork
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.mapping import state_of
+from opbuild.platform.files.trust import seal, unseal
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.networks import networks_in
 from opbuild.store.operators import operators_in

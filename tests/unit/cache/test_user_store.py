@@ -14,7 +14,7 @@ import opbuild
 from opbuild.cli.env import write_problem
 from opbuild.cli.main import main
 from opbuild.config import Config
-from opbuild.files.trust import Trust
+from opbuild.platform.files.trust import Trust
 from opbuild.target.host import host_level, parse_level
 from support.samples import Recorder, stored
 from support.small_network import SHAPE, SmallNetwork

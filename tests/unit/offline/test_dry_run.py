@@ -9,13 +9,13 @@ import pytest
 from onnx import parser
 
 from opbuild.backend.host.evaluate import evaluate_native
-from opbuild.files.trust import PRIVATE
 from opbuild.frontend.models.memory import ModelMemory
 from opbuild.frontend.models.source import open_model
 from opbuild.graph.types import Array, Graph, Node
 from opbuild.offline.dry_run import LONGEST, VisitedSegment, dry_run
 from opbuild.pipeline import segmented
 from opbuild.pipeline.source import FirstSegment
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.report import Clock
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'

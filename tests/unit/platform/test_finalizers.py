@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import opbuild
-from opbuild.files.held import LEAST, LEAST_PAGES, digest_parts, hold_file, new_pages
+from opbuild.platform.files.held import LEAST, LEAST_PAGES, digest_parts, hold_file, new_pages
 from opbuild.platform.finalizers import Finalizer, WeakValues
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.reused import LEAST as LEAST_REUSED

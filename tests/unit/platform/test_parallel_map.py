@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.files import mapping
-from opbuild.files.mapping import read_file
 from opbuild.platform import background
 from opbuild.platform.background import parallel_map
+from opbuild.platform.files import mapping
+from opbuild.platform.files.mapping import read_file
 
 _SEEN: ContextVar[str] = ContextVar("seen", default="nothing")
 

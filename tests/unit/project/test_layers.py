@@ -62,6 +62,7 @@ VIOLATIONS = [
     ("opbuild.graph.passes", "opbuild.store", LAYERS),
     ("opbuild.graph.types", "opbuild.kernel.opdesc", LAYERS),
     ("opbuild.target.level", "opbuild.graph.types", LAYERS),
+    ("opbuild.platform.limits", "opbuild.config", LAYERS),
     ("opbuild.api", "opbuild.cli", LAYERS),
     ("opbuild.lowering", "opbuild.graph.passes.fold", PASSES),
     ("opbuild.lowering", "opbuild.families.conv.family", "Lowering names no family"),

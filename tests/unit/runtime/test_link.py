@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from opbuild.errors import LinkError
-from opbuild.files.private import private_stem
+from opbuild.platform.files.private import private_stem
 from opbuild.runtime.devices.cpu import library as library_module
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.devices.cpu.link import find_linker, link

@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 from opbuild.errors import OpbuildError
-from opbuild.files.trust import seal_text, unseal
 from opbuild.kernel.networks import NetworkKey
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import PLAN, Section, open_container, write_container
 from opbuild.offline.load import load
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.trust import seal_text, unseal
 from opbuild.program import View
 from opbuild.runtime.changes import first_change
 from opbuild.runtime.devices.cpu.library import Library

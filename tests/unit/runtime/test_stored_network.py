@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbuild.errors import BuildError
-from opbuild.files import mapping as files
-from opbuild.files import private as private_files
-from opbuild.files.trust import seal, unseal
 from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.networks import NetworkKey
 from opbuild.kernel.reason import Reason
+from opbuild.platform.files import mapping as files
+from opbuild.platform.files import private as private_files
+from opbuild.platform.files.trust import seal, unseal
 from opbuild.program import Buffer, HostCall, KernelCall, Port, Program, View
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor

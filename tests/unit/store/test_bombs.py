@@ -16,11 +16,11 @@ import pytest
 
 from opbuild.cli.run_model import read_inputs
 from opbuild.errors import BuildError, OptionError
-from opbuild.files.trust import PRIVATE
 from opbuild.kernel.interfaces import Missing
 from opbuild.kernel.networks import NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of, sha256
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.store import pack
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.networks import networks_in

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.files.private import PREFIX
 from opbuild.kernel.interfaces import Found, Missing
+from opbuild.platform.files.private import PREFIX
 from opbuild.store import items
 from opbuild.store.operators import Operators, operators_in
 from support.samples import conv, entry_of

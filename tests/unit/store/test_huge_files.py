@@ -12,9 +12,9 @@ from opbuild.cache import bundling
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OpbuildError
-from opbuild.files import trust as limits
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
+from opbuild.platform.files import trust as limits
 from opbuild.store.operators import operators_in
 from opbuild.target.host import host_level
 from support.samples import conv, entry_of

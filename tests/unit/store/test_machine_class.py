@@ -10,10 +10,10 @@ import pytest
 from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.families.family import TuningQuery
-from opbuild.files.private import publish
-from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import applying
+from opbuild.platform.files.private import publish
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.store.machine_class import (
     SHIPPED,
     MeasuredMachine,

@@ -12,7 +12,6 @@ import opbuild
 from kernels.plan import descriptors, graphs_of
 from opbuild.config import Config
 from opbuild.families.family import TuningQuery, Variant
-from opbuild.files.trust import PRIVATE
 from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
@@ -21,6 +20,7 @@ from opbuild.lowering.tuned import LoweringQuery, Tuned
 from opbuild.pipeline import tuned as tuned_pipeline
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.tuned_lowering import lower_with_records
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.platform.imports import Modules
 from opbuild.platform.release import code
 from opbuild.report import Report

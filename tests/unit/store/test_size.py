@@ -20,9 +20,9 @@ from opbuild.builder.explain import Effort, Explainer
 from opbuild.cache import folder as cache_module
 from opbuild.cache.folder import Cache
 from opbuild.cli.main import main
-from opbuild.files import mapping as files
-from opbuild.files.writing import count_written
 from opbuild.frontend.models import memory as model_memory
+from opbuild.platform.files import mapping as files
+from opbuild.platform.files.writing import count_written
 from opbuild.store import ageing, inventory, items
 from opbuild.store.ageing import Clock, age, age_after_build
 from opbuild.store.inventory import BELIEVED_SECONDS, MeasuredFolder, remember_size, survey, tidy

@@ -21,7 +21,6 @@ from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.families.catalogue import find, names
 from opbuild.families.family import TuningQuery
-from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.key import make_key
 from opbuild.lowering.context import Options
@@ -39,6 +38,7 @@ from opbuild.pipeline.tuned import (
     is_still_defined,
 )
 from opbuild.pipeline.tuned_lowering import lower_with_records, pipelines
+from opbuild.platform.files.trust import PRIVATE, Trust
 from opbuild.store.machine_class import MeasuredMachine, read_measured, shipped_database, system_class, write_measured
 from opbuild.store.pack import FamilySources, Object, Pack, pack_bytes
 from opbuild.store.tuning_database import (
@@ -140,7 +140,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from dataclasses import replace
-from opbuild.files.trust import PRIVATE
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.store.tuning_database import append_records
 from test_tuning_database import some_records
 print(flush=True)

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="saved modules are torch's")
 from torch.utils import _pytree as pytree  # noqa: E402
 
 import opbuild.torch  # noqa: E402
-from opbuild.files.trust import Trust, seal, unseal  # noqa: E402
+from opbuild.platform.files.trust import Trust, seal, unseal  # noqa: E402
 from opbuild.torch.flat import overload  # noqa: E402
 from opbuild.torch.saved import _FORM, _OLD, read_saved  # noqa: E402
 from opbuild.torch.trees import spec_of, tree_of  # noqa: E402

@@ -14,7 +14,6 @@ import numpy as np
 from opbuild.families.dims import VECTOR
 from opbuild.families.layouts import PANEL
 from opbuild.families.matmul import family as matmul
-from opbuild.files.held import new_pages
 from opbuild.graph.extents import always_equal, is_at_least, is_one
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import HIGH_PRECISION, Dim, Operand
@@ -24,6 +23,7 @@ from opbuild.lowering.matrix import Product, as_rows, batches_of, emit_call, epi
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import constant_step, viewed_as, with_inner_stride
 from opbuild.platform.arrange import arrange
+from opbuild.platform.files.held import new_pages
 from opbuild.platform.records import replace
 from opbuild.target.devices import PACKED
 

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from opbuild.errors import InvalidModelError
-from opbuild.files.mapping import Array, KnownFile, anonymous, state_of_open
-from opbuild.files.writing import inside
 from opbuild.frontend.models.memory import ModelMemory
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.mapping import Array, KnownFile, anonymous, state_of_open
+from opbuild.platform.files.writing import inside
 from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
-    from opbuild.files.held import HeldFile
+    from opbuild.platform.files.held import HeldFile
 
 _PIECE = 2**25
 """Bytes that are digested at once."""
@@ -83,7 +83,7 @@ class ExternalData:
             each.release()
 
     def _read(self, path: Path) -> Array:
-        from opbuild.files.held import hold_file
+        from opbuild.platform.files.held import hold_file
 
         with self._error_context(os.path.relpath(path, self._model.parent)):
             known = self._first(path)
@@ -126,7 +126,7 @@ class ExternalData:
 
 
 def _digest_file(path: Path) -> str:
-    from opbuild.files.held import lease_file
+    from opbuild.platform.files.held import lease_file
 
     held = lease_file(path)
     if held is None:

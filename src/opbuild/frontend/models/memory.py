@@ -17,11 +17,11 @@ import os
 from collections.abc import Callable
 from itertools import islice
 
-from opbuild.files.mapping import Array, KnownFile, digest_of, remembered_digest
-from opbuild.files.private import publish
-from opbuild.files.trust import MEMO, PRIVATE, Trust, seal, unseal
 from opbuild.frontend.models.declaration import Declaration, declared_from_json
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.mapping import Array, KnownFile, digest_of, remembered_digest
+from opbuild.platform.files.private import publish
+from opbuild.platform.files.trust import MEMO, PRIVATE, Trust, seal, unseal
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.platform.sources import own_sources
@@ -47,8 +47,8 @@ class Digested(NamedTuple):
 
 def digest_model(contents: Array) -> Digested:
     """Return the digest of a serialised model, ``uint8``; those of its large tensors are known while it is there."""
-    from opbuild.files.held import digest_parts
     from opbuild.frontend.wire import without_large_tensors
+    from opbuild.platform.files.held import digest_parts
 
     message, places = without_large_tensors(contents.data)
     tensors = [[*place, digest] for place, digest in zip(places, digest_parts(contents, places), strict=True)]

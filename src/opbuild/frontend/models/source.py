@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opbuild.errors import InvalidModelError
-from opbuild.files.kinds import ONNX, require_kind
-from opbuild.files.mapping import read_file
 from opbuild.frontend.models.declaration import Declaration, Declared
 from opbuild.frontend.models.external import ExternalData
 from opbuild.frontend.models.memory import ModelMemory, digest_model
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.kinds import ONNX, require_kind
+from opbuild.platform.files.mapping import read_file
 from opbuild.platform.limits import require_room
 from opbuild.platform.paths import Path
 from opbuild.report import Clock
@@ -23,10 +23,10 @@ from opbuild.runtime.binding import Shapes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from opbuild.files.held import HeldFile
     from opbuild.frontend.block import Remainder
     from opbuild.frontend.onnx_model import OnnxModel
     from opbuild.frontend.walk import Walked
+    from opbuild.platform.files.held import HeldFile
 
 Model = str | os.PathLike[str] | bytes | Any
 """A path, a file's bytes, or an ``onnx.ModelProto``."""
@@ -232,7 +232,7 @@ def open_model(model: Model, memory: ModelMemory, *, releases: bool = False) -> 
     read: list[tuple[HeldFile, bytes]] = []
 
     def read_and_digest(file: Path) -> str:
-        from opbuild.files.held import HeldFile, hold_file
+        from opbuild.platform.files.held import HeldFile, hold_file
 
         held = hold_file(file) if releases else HeldFile(read_file(file))
         digest, message = digest_model(held.contents)
@@ -262,7 +262,7 @@ def is_not_cached(model: Model, memory: ModelMemory) -> bool:
 
 
 def _open_object(model: Any, memory: ModelMemory) -> ModelSource:
-    from opbuild.files.held import HeldFile
+    from opbuild.platform.files.held import HeldFile
 
     contents = _contents(model)
     digest, message = digest_model(contents)

@@ -25,10 +25,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from opbuild.files.trust import parse_json
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Claims, Holder
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
+from opbuild.platform.files.trust import parse_json
 from opbuild.platform.records import replace
 from opbuild.store.concurrent_map import results_of
 from opbuild.store.remote.failures import ABSENT, EXISTS

@@ -19,12 +19,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from opbuild.files.mapping import map_file
-from opbuild.files.private import PREFIX
-from opbuild.files.trust import Trust, parse_json
-from opbuild.files.writing import make_folder
 from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.mapping import map_file
+from opbuild.platform.files.private import PREFIX
+from opbuild.platform.files.trust import Trust, parse_json
+from opbuild.platform.files.writing import make_folder
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.store.items import REFUSED

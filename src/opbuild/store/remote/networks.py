@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from opbuild.files.mapping import anonymous
-from opbuild.files.trust import NETWORK
 from opbuild.kernel.interfaces import NetworkStore
 from opbuild.kernel.networks import Answers, Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import is_digest
+from opbuild.platform.files.mapping import anonymous
+from opbuild.platform.files.trust import NETWORK
 from opbuild.platform.records import dataclass
 from opbuild.store.blobs import Folder
 from opbuild.store.claims import Flight, Flights

@@ -26,11 +26,11 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from opbuild.files.trust import SignatureError, Trust, UntrustedError, parse_json
 from opbuild.kernel.key import KEY_FORMAT
 from opbuild.kernel.networks import FORMAT as NETWORK_FORMAT
 from opbuild.kernel.reason import Reason
 from opbuild.platform.background import begin
+from opbuild.platform.files.trust import SignatureError, Trust, UntrustedError, parse_json
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store.blobs import Data, Files

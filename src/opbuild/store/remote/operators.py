@@ -18,11 +18,11 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from opbuild.files.trust import ENTRY, parse_json
 from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder, Missing, Store
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import NOWHERE, Reason
+from opbuild.platform.files.trust import ENTRY, parse_json
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace
 from opbuild.store.claims import Flights

@@ -22,8 +22,8 @@ from typing import TypeVar
 
 from opbuild.config import linker_environment
 from opbuild.errors import LinkError
-from opbuild.files.private import private_stem, sweep
 from opbuild.kernel.artifact import read_symbols
+from opbuild.platform.files.private import private_stem, sweep
 from opbuild.platform.limits import hint_for
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass

@@ -10,15 +10,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.files import held
-from opbuild.files.held import digest_of, digest_parts
-from opbuild.files.mapping import Array, read_file
 from opbuild.frontend.models.memory import FORM, digest_model
 from opbuild.frontend.onnx_model import load_model
 from opbuild.frontend.onnx_read import ModelFile
 from opbuild.graph.constants import array_digest
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files import held
+from opbuild.platform.files.held import digest_of, digest_parts
+from opbuild.platform.files.mapping import Array, read_file
 from opbuild.runtime.weights import Packer
 from opbuild.store.weights import weights_in
 

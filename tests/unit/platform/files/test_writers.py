@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.files import writers
-from opbuild.files.mapping import KnownFile, digest_of, state_of
-from opbuild.files.writers import is_unwritten
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files import writers
+from opbuild.platform.files.mapping import KnownFile, digest_of, state_of
+from opbuild.platform.files.writers import is_unwritten
 
 EXT4, TMPFS, OVERLAY = 0xEF53, 0x01021994, 0x794C7630
 

@@ -17,8 +17,6 @@ from opbuild.builder.client import server_environment
 from opbuild.cache.bundling import export_cache, import_bundle
 from opbuild.config import Config, linker_environment
 from opbuild.errors import BuildError, InvalidModelError, OptionError
-from opbuild.files.mapping import digest_of, map_file
-from opbuild.files.trust import PRIVATE, SHORTEST_KEY, SignatureError, Trust, make_trust, seal, unseal
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing
@@ -26,6 +24,8 @@ from opbuild.kernel.networks import NetworkKey
 from opbuild.kernel.reason import Reason
 from opbuild.offline.format import SIGNATURE, WEIGHTS, Section, open_container, write_container
 from opbuild.pipeline.setup import set_up
+from opbuild.platform.files.mapping import digest_of, map_file
+from opbuild.platform.files.trust import PRIVATE, SHORTEST_KEY, SignatureError, Trust, make_trust, seal, unseal
 from opbuild.runtime.stored_network import LoadedNetwork, StoredNetworks
 from opbuild.store import operators
 from opbuild.store.blobs import Folder
@@ -305,7 +305,7 @@ def test_the_key_is_nowhere_to_be_seen(tmp_path: Path, monkeypatch: pytest.Monke
 def test_without_a_key_nothing_of_openssl_is_loaded() -> None:
     """A start without a key pays nothing: neither hmac nor OpenSSL is imported."""
     program = (
-        "import sys; from opbuild.config import Config; from opbuild.files.trust import trusted\n"
+        "import sys; from opbuild.config import Config; from opbuild.platform.files.trust import trusted\n"
         "import opbuild.runtime.stored_network\n"
         "trusted(Config())[1].sign('a')\n"
         "print([name for name in ('hmac', '_hashlib') if name in sys.modules])"

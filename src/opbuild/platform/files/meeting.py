@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 
-from opbuild.files.private import private_stem
-from opbuild.files.trust import UntrustedError
-from opbuild.files.writing import make_folder
+from opbuild.platform.files.private import private_stem
+from opbuild.platform.files.trust import UntrustedError
+from opbuild.platform.files.writing import make_folder
 from opbuild.platform.paths import Path
 
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.files import writing
-from opbuild.files.writing import write_new
+from opbuild.platform.files import writing
+from opbuild.platform.files.writing import write_new
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, writing._PIECE - 1, writing._PIECE, writing._PIECE + 1, 3 * writing._PIECE])

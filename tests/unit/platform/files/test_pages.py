@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.files import held
-from opbuild.files.held import LEAST_PAGES, exchange_pages, has_own_pages, new_pages
-from opbuild.files.mapping import map_file
+from opbuild.platform.files import held
+from opbuild.platform.files.held import LEAST_PAGES, exchange_pages, has_own_pages, new_pages
+from opbuild.platform.files.mapping import map_file
 from support.mapped import mapped_at
 
 

@@ -12,13 +12,13 @@ import pytest
 from opbuild import events
 from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OptionError
-from opbuild.files.trust import MEMO, PRIVATE, SETTING, Trust, UntrustedError, make_trust
-from opbuild.files.writing import create, inside, write_new
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.networks import NetworkKey
 from opbuild.offline.format import WEIGHTS, Section, open_container, write_container
 from opbuild.pipeline.setup import set_up
+from opbuild.platform.files.trust import MEMO, PRIVATE, SETTING, Trust, UntrustedError, make_trust
+from opbuild.platform.files.writing import create, inside, write_new
 from opbuild.runtime.stored_network import LoadedNetwork
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.operators import operators_in

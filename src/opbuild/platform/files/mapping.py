@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from opbuild.config import available_cores
-from opbuild.files.private import boot, publish
-from opbuild.files.trust import PRIVATE, Trust
 from opbuild.platform.background import parallel_map
 from opbuild.platform.digest import blake3_of, blake3_of_file
+from opbuild.platform.files.private import boot, publish
+from opbuild.platform.files.trust import PRIVATE, Trust
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
@@ -151,7 +151,7 @@ def digest_of(
     if remembered is not None:
         return remembered
     if is_unwritten is None:
-        from opbuild.files import writers  # a start from memos never needs it
+        from opbuild.platform.files import writers  # a start from memos never needs it
 
         is_unwritten = writers.is_unwritten
     unwritten = is_unwritten(path)  # before anything is read: what is mapped later shows by its time of change

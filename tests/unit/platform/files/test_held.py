@@ -15,14 +15,14 @@ import pytest
 import opbuild
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.errors import InvalidModelError, ModelError
-from opbuild.files import held, writers
-from opbuild.files.held import LEAST, HeldFile, digest_parts, hold_file
-from opbuild.files.trust import PRIVATE
 from opbuild.frontend.models.memory import ModelMemory
 from opbuild.frontend.models.source import ModelSource, open_model
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.lowering.lower import lower
+from opbuild.platform.files import held, writers
+from opbuild.platform.files.held import LEAST, HeldFile, digest_parts, hold_file
+from opbuild.platform.files.trust import PRIVATE
 from opbuild.report import Clock
 from opbuild.target.host import parse_level
 from support.forked import in_fork

@@ -19,8 +19,8 @@ import pytest
 
 from opbuild.config import Config
 from opbuild.errors import RankError
-from opbuild.files.meeting import read_meeting_file
 from opbuild.kernel.interfaces import UNCLAIMED
+from opbuild.platform.files.meeting import read_meeting_file
 from opbuild.ranks import launcher as job_folders
 from opbuild.ranks.collective import Collective
 from opbuild.ranks.hub import Hub, short_path

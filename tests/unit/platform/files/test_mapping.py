@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.files.mapping import digest_of
 from opbuild.platform.digest import blake3_of, blake3_of_file
+from opbuild.platform.files.mapping import digest_of
 
 
 class Reader:

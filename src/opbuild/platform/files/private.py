@@ -17,8 +17,8 @@ import time
 from collections.abc import Iterator
 from functools import lru_cache
 
-from opbuild.files.writing import make_folder, write_new
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.writing import make_folder, write_new
 from opbuild.platform.paths import Path
 
 PREFIX = ".publish-"

@@ -33,10 +33,10 @@ from typing import Any
 import numpy as np
 
 from opbuild.config import available_cores
-from opbuild.files.mapping import Array, read_file
-from opbuild.files.writers import give_back_lease, has_lease, take_lease
 from opbuild.platform.background import parallel_map
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.files.mapping import Array, read_file
+from opbuild.platform.files.writers import give_back_lease, has_lease, take_lease
 from opbuild.platform.finalizers import Finalizer
 from opbuild.platform.locks import libc
 from opbuild.platform.paths import Path
