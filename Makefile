@@ -85,7 +85,7 @@ structures: ## Export structures of transformers, timm, torchvision and diffuser
 	  torch torchvision transformers timm diffusers onnx onnxscript onnxruntime scipy
 	HF_HUB_OFFLINE=1 build/structures/bin/python -W ignore -m benchmarks.structures.draw benchmarks/results/structures $(DRAW)
 
-kernels: $(STAMP) ## Build the kernels that the package brings (src/opbuild/packs), again where a family or kernels/ was edited
+kernels: $(STAMP) ## Build the kernels that the package brings (src/opbuild/store/packs), again where a family or kernels/ was edited
 	$(BIN)/python -m kernels.make
 
 kernels-check: $(STAMP) ## Build all of them anew, and fail unless the package's have the very same bytes

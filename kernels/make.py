@@ -3,7 +3,7 @@
 What the pack has is taken where the family's sources are what they were, or define what they defined; only the rest is
 compiled. What was compiled is kept in a store of its own, so a run that was interrupted goes on where it was.
 
-    python -m kernels.make [--check] [--levels x86-64-v3,...] [--folder src/opbuild/packs] [--drawn FOLDER]
+    python -m kernels.make [--check] [--levels x86-64-v3,...] [--folder src/opbuild/store/packs] [--drawn FOLDER]
 """
 
 from __future__ import annotations

@@ -124,9 +124,11 @@ def write_measured(config: Config, trust: Trust, measured: MeasuredMachine) -> b
 MACHINE = "machine.json"
 """What was measured of the machine, beside the cache."""
 
-SHIPPED = Path(os.path.realpath(__file__)).parent.parent / "banks"
+_HERE = Path(os.path.realpath(__file__)).parent
 
-_PACKS = SHIPPED.parent / "packs"
+SHIPPED = _HERE.parent / "tuning" / "banks"
+
+_PACKS = _HERE / "packs"
 
 LARGEST = 64 * 2**20
 """Bytes of a database at most; a record has some 500."""

@@ -1,6 +1,6 @@
 """The pack: kernels that a release ships, a store that is only read.
 
-    opbuild/packs/<level>/<family>.pack: the objects of one kernel family for one level, compressed
+    opbuild/store/packs/<level>/<family>.pack: the objects of one kernel family for one level, compressed
 
     opbuild pack 2 <SHA-256 of the list> <bytes of the list>, a line
     the list: JSON, compressed: the level, the family, what compiled the objects and which sources define them, and of
@@ -39,7 +39,7 @@ from opbuild.platform.records import NamedTuple
 from opbuild.target.level import BY_NAME
 from opbuild.text.canonical import canonical_json
 
-PACKS = Path(__file__).parents[1] / "packs"
+PACKS = Path(__file__).parent / "packs"
 """Where a release keeps them."""
 
 NAME = "the pack"
