@@ -43,7 +43,7 @@ NO_LIMIT = 100_000
 _MEASURED = """
 import json, os, resource, sys, time
 from pathlib import Path
-from opbuild.cache.folder import Cache
+from opbuild.cli.store.folder import Cache
 name, folder, model = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 cache = Cache(folder / "rank_0" / "kernel_meta", folder / "rank_0" / "network_meta")
 

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from opbuild.api import compile, compile_graph  # noqa: A004  as in torch.compile
-    from opbuild.cache.warming import warm
     from opbuild.frontend.user_operators import operator
     from opbuild.offline.build import build_offline
     from opbuild.offline.load import load
     from opbuild.offline.operator_support import OperatorSupport, operators
+    from opbuild.offline.warming import warm
     from opbuild.report import Report
     from opbuild.runtime.network import Network
     from opbuild.runtime.profile import Profile
@@ -62,7 +62,7 @@ _WHERE = {
     "compile_graph": "opbuild.api",
     "operator": "opbuild.frontend.user_operators",
     "operators": "opbuild.offline.operator_support",
-    "warm": "opbuild.cache.warming",
+    "warm": "opbuild.offline.warming",
     "OperatorSupport": "opbuild.offline.operator_support",
     "Network": "opbuild.runtime.network",
     "Profile": "opbuild.runtime.profile",

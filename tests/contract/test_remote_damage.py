@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.cache.sharing import RemoteCheck
+from opbuild.cli.store.sharing import RemoteCheck
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.networks import NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason

@@ -24,11 +24,11 @@ from onnx import parser
 
 import opbuild
 from opbuild.builder.wire import Unpacker
-from opbuild.cache.bundling import _unpack
-from opbuild.cache.folder import check_network
 from opbuild.cli.compile import show, write_json
 from opbuild.cli.main import main
 from opbuild.cli.run_model import read_inputs
+from opbuild.cli.store.bundling import _unpack
+from opbuild.cli.store.folder import check_network
 from opbuild.config import Config
 from opbuild.families.family import TuningQuery
 from opbuild.frontend.models.memory import read_declaration

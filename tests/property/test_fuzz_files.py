@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.cache.bundling import _unpack
-from opbuild.cache.folder import check_network
 from opbuild.cli.compile import _rows, write_json
+from opbuild.cli.store.bundling import _unpack
+from opbuild.cli.store.folder import check_network
 from opbuild.errors import OpbuildError
 from opbuild.kernel.artifact import NotAnObjectError, read_symbols
 from opbuild.kernel.identity import remember, remembered

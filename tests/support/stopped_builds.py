@@ -33,8 +33,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
-from opbuild.cache import bundling
-from opbuild.cache.folder import Cache
+from opbuild.cli.store import bundling
+from opbuild.cli.store.folder import Cache
 from opbuild.config import Config
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load

@@ -17,9 +17,9 @@ import onnx
 import pytest
 
 import opbuild
-from opbuild.cache.sharing import RemoteCheck, named_remote
 from opbuild.cli.main import main
 from opbuild.cli.page.render import gather
+from opbuild.cli.store.sharing import RemoteCheck, named_remote
 from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, OptionError, TargetError
 from opbuild.offline import plan

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import opbuild
-from opbuild.cache.folder import Cache
+from opbuild.cli.store.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import OpbuildError, OptionError
 from support.forked import CanNotBeSetUpError, in_fork, mount, own_mounts

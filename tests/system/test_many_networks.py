@@ -20,7 +20,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from opbuild.cache.folder import Cache
+from opbuild.cli.store.folder import Cache
 from opbuild.config import Config
 from support import kept_kernels
 from support.fuzzing import CAMPAIGN, SEED

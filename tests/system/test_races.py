@@ -84,7 +84,7 @@ from support.fake_compiler import fake_object
 from opbuild.builder import build
 from opbuild.builder.build import Builder
 from opbuild.builder.client import IdleServer
-from opbuild.cache.bundling import export_cache, import_bundle
+from opbuild.cli.store.bundling import export_cache, import_bundle
 from opbuild.config import Config
 from opbuild.platform.digest import sha256
 from opbuild.kernel.opdesc import OpDesc

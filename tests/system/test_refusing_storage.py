@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.cache.bundling import export_cache
+from opbuild.cli.store.bundling import export_cache
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.offline.build import build_offline

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import opbuild
-from opbuild.cache.folder import Cache
+from opbuild.cli.store.folder import Cache
 from opbuild.config import Config
 from support.forked import CanNotBeSetUpError
 from support.fuzzing import CAMPAIGN

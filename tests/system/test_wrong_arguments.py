@@ -425,10 +425,8 @@ SCRIPTS = ("mindspore", "user_operators")
 """Whose errors only programs meet."""
 STARTERS = ("ranks",)
 """What only a command can start."""
-COMMANDS_ONLY = ("cache", "tuning")
+COMMANDS_ONLY = ("cli", "tuning")
 """Whose errors only commands meet."""
-BOTH = (Path("cache/warming.py"),)
-"""But for these, which programs call as well."""
 
 
 def test_no_hint_of_a_command_is_python_and_none_of_python_is_a_commands() -> None:
@@ -440,7 +438,7 @@ def test_no_hint_of_a_command_is_python_and_none_of_python_is_a_commands() -> No
         looked_at += 1
         if path.parts[0] in STARTERS:
             continue
-        if path.parts[0] in ("cli", *COMMANDS_ONLY) and path not in BOTH:
+        if path.parts[0] in COMMANDS_ONLY:
             bad = PYTHON.search(hint)
         elif path.parts[0] in SCRIPTS:
             bad = COMMAND.search(hint)

@@ -149,9 +149,9 @@ def warm(
     What is stored already is not built again. The operators of all models are compiled together by the workers of
     --executor; what these do not compile is compiled here.
     """
-    from opbuild.cache.warming import warm_models
     from opbuild.cli.executors import executor_named
     from opbuild.cli.progress import build_progress
+    from opbuild.offline.warming import warm_models
 
     if not paths:
         raise OptionError("the models are missing", "give their paths: opbuild warm MODEL.onnx...")

@@ -30,7 +30,7 @@ from opbuild.text.canonical import canonical_json
 from opbuild.text.plural import counted, first_of, size
 
 if TYPE_CHECKING:
-    from opbuild.cache.folder import Cache, Stats
+    from opbuild.cli.store.folder import Cache, Stats
     from opbuild.config import Config
     from opbuild.events import Watch
     from opbuild.pipeline.remote import Remote
@@ -57,10 +57,10 @@ _LISTED = ("operators", "key")
 @json_option
 def ls(as_json: bool, **place: Any) -> None:
     """List operators and networks, the last used first, and sum up what is stored, packed weights too."""
-    from opbuild.cache import folder as tables
-    from opbuild.cache.folder import Cache
     from opbuild.cli.env import pack_text
     from opbuild.cli.progress import count_progress
+    from opbuild.cli.store import folder as tables
+    from opbuild.cli.store.folder import Cache
 
     config = locate_place(**place)
     cache = Cache.of(config)
@@ -104,8 +104,8 @@ def show(name: str, as_json: bool, **place: Any) -> None:
 
     NAME may be the beginning of a name.
     """
-    from opbuild.cache import folder as tables
-    from opbuild.cache.folder import Cache
+    from opbuild.cli.store import folder as tables
+    from opbuild.cli.store.folder import Cache
 
     config = locate_place(**place)
     cache = Cache.of(config)
@@ -128,8 +128,8 @@ def show(name: str, as_json: bool, **place: Any) -> None:
 @json_option
 def stats(as_json: bool, **place: Any) -> None:
     """Show how much is stored, how often it was found, and the compile time that this saved."""
-    from opbuild.cache import folder as tables
-    from opbuild.cache.folder import Cache
+    from opbuild.cli.store import folder as tables
+    from opbuild.cli.store.folder import Cache
 
     config = locate_place(**place)
     numbers = Cache.of(config).stats()
@@ -243,8 +243,8 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 
 def verify_place(config: Config, *, repair: bool, as_json: bool) -> int:
     """Look at everything in a cache, remove damaged items if that is wanted, and tell; return the exit code."""
-    from opbuild.cache import folder as tables
-    from opbuild.cache.folder import Cache
+    from opbuild.cli.store import folder as tables
+    from opbuild.cli.store.folder import Cache
 
     def line(problem: Any) -> str:
         return f"{tables.KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}"
@@ -305,9 +305,9 @@ def clear(as_json: bool, **place: Any) -> None:
 
 def _remove(config: Config, as_json: bool, remove: Callable[[Cache, Watch], tuple[Item, ...]]) -> None:
     """Remove items, and tell which."""
-    from opbuild.cache import folder as tables
-    from opbuild.cache.folder import Cache
     from opbuild.cli.progress import count_progress
+    from opbuild.cli.store import folder as tables
+    from opbuild.cli.store.folder import Cache
 
     cache = Cache.of(config)
     with count_progress("removing", "removed", "the rest is whole and can be used") as watch:
@@ -335,7 +335,7 @@ def check(repair: bool, as_json: bool, **place: Any) -> int:
     Fails if it refuses, is slow, or others can write to its folder: builds then go on without it. With --repair exits
     with 1 if something is damaged and stays.
     """
-    from opbuild.cache.sharing import named_remote, probe
+    from opbuild.cli.store.sharing import named_remote, probe
 
     config, level = locate(**place)
     remote = named_remote(config, level, reads_all=repair)
@@ -362,7 +362,7 @@ def check(repair: bool, as_json: bool, **place: Any) -> int:
 
 def _repair(remote: Remote, as_json: bool) -> int:
     """Look at everything, remove damaged objects, and tell which; return the exit code."""
-    from opbuild.cache.sharing import RemoteCheck
+    from opbuild.cli.store.sharing import RemoteCheck
     from opbuild.store.remote.objects import NAMESPACE
 
     def line(problem: Any) -> str:

@@ -118,7 +118,7 @@ def _page(network: Network, config: Config, spans: Any, profile: Profile | None)
 
 def _networks(config: Config, own: str) -> Mapping[str, list[str]]:
     """Return by operator the names of the other networks in the store that use it."""
-    from opbuild.cache.folder import Cache, Description
+    from opbuild.cli.store.folder import Cache, Description
 
     cache = Cache.of(config)
     found: dict[str, set[str]] = {}

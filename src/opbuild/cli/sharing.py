@@ -28,7 +28,7 @@ from opbuild.target.host import compared
 from opbuild.text.plural import counted, first_of, size, verb
 
 if TYPE_CHECKING:
-    from opbuild.cache.transfers import Transfer
+    from opbuild.cli.store.transfers import Transfer
     from opbuild.target.level import BuildTarget
 
 
@@ -48,7 +48,7 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
 
     The models were built before ('opbuild build'). Operators that several need are written once.
     """
-    from opbuild.cache.sharing import push as push_models
+    from opbuild.cli.store.sharing import push as push_models
 
     config, target = locate(**place)
     done = push_models(models, url, config, target, input_shapes)
@@ -80,7 +80,7 @@ def pull(url: str, models: tuple[Path, ...], input_shapes: dict[str, tuple[int, 
 
     For container images, and for machines without a network: into a folder (--cache_path) that goes there.
     """
-    from opbuild.cache.sharing import pull as pull_models
+    from opbuild.cli.store.sharing import pull as pull_models
 
     config, target = locate(**place)
     done = pull_models(url, models, config, target, input_shapes)
@@ -131,7 +131,7 @@ def export(bundle: Path, model: Path | None, network: bool, input_shape: str | N
 
     Where it is imported, they are found without a compiler: bake it into an image.
     """
-    from opbuild.cache.bundling import export_cache, export_model
+    from opbuild.cli.store.bundling import export_cache, export_model
 
     if model is None and (network or input_shape):
         raise OptionError("--network and --input_shape are for one model", "give --model")
@@ -166,7 +166,7 @@ def import_(bundle: Path, as_json: bool, **place: Any) -> None:
     It is checked whole first: if it is for a higher level or another architecture, or anything in it is not what was
     exported, nothing is imported.
     """
-    from opbuild.cache.bundling import import_bundle
+    from opbuild.cli.store.bundling import import_bundle
 
     config, target = locate(**place)
     done = import_bundle(bundle, config, target)

@@ -1,1 +1,1 @@
-"""Offline models: a network built into one file."""
+"""What is built ahead of its use: offline models, each one file, and all that models need, stored."""

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.cache.folder import Cache
 from opbuild.cli.main import main
+from opbuild.cli.store.folder import Cache
 from opbuild.config import Config
 from opbuild.store.inventory import disk_usage, survey
 from opbuild.text.plural import size

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from opbuild.cache.folder import Cache
+from opbuild.cli.store.folder import Cache
 from opbuild.config import Config
 from opbuild.events import Warned
 from opbuild.pipeline.setup import set_up

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.cache import bundling
-from opbuild.cache.folder import Cache
+from opbuild.cli.store import bundling
+from opbuild.cli.store.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.offline.build import build_offline

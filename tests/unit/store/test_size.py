@@ -17,9 +17,9 @@ import pytest
 
 from opbuild.builder import work
 from opbuild.builder.explain import Effort, Explainer
-from opbuild.cache import folder as cache_module
-from opbuild.cache.folder import Cache
 from opbuild.cli.main import main
+from opbuild.cli.store import folder as cache_module
+from opbuild.cli.store.folder import Cache
 from opbuild.frontend.models import memory as model_memory
 from opbuild.platform.files import mapping as files
 from opbuild.platform.files.writing import count_written

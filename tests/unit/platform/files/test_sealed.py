@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from opbuild.builder.client import server_environment
-from opbuild.cache.bundling import export_cache, import_bundle
+from opbuild.cli.store.bundling import export_cache, import_bundle
 from opbuild.config import Config, linker_environment
 from opbuild.errors import BuildError, InvalidModelError, OptionError
 from opbuild.kernel.entry import Entry

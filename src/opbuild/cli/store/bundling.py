@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.cache.folder import Cache, check_network, describe, folder_of, looked_at
-from opbuild.cache.transfers import (
+from opbuild.cli.store.folder import Cache, check_network, describe, folder_of, looked_at
+from opbuild.cli.store.transfers import (
     Transfer,
     add,
     choose,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 
-from opbuild.cache.transfers import Named, Transfer, add, choose, entries_of, networks_of, note_compilers, trust_of
+from opbuild.cli.store.transfers import Named, Transfer, add, choose, entries_of, networks_of, note_compilers, trust_of
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.cache.folder import Cache, looked_at
+from opbuild.cli.store.folder import Cache, looked_at
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Found
 from opbuild.store import counters

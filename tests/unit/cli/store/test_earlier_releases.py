@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.cache.folder import Cache
+from opbuild.cli.store.folder import Cache
 from opbuild.program import HostCall
 from opbuild.runtime.stored_network import LoadedNetwork
 from support.handmade import image_store

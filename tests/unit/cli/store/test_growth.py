@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from opbuild.cache.folder import Cache
+from opbuild.cli.store.folder import Cache
 from opbuild.config import Config
 from opbuild.store.ageing import age
 from opbuild.store.operators import operators_in

@@ -12,7 +12,7 @@ from typing import Any
 
 from opbuild.backend.compilers import make_compiler
 from opbuild.builder.build import Builder
-from opbuild.cache.folder import looked_at
+from opbuild.cli.store.folder import looked_at
 from opbuild.config import COMPILER_MEMO, Config
 from opbuild.errors import BuildError
 from opbuild.frontend.models.source import ModelSource

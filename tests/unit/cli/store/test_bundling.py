@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.cache.bundling import export_cache, import_bundle
-from opbuild.cache.folder import Cache
+from opbuild.cli.store.bundling import export_cache, import_bundle
+from opbuild.cli.store.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
 from opbuild.kernel.artifact import Artifact
