@@ -157,7 +157,7 @@ def path(option: str, text: str, what: str) -> Path:
 
 
 def input_file(option: str, text: str, *kinds: str) -> Path:
-    """Return the path of a file that is there and is of one of some kinds (``files.kinds``)."""
+    """Return the path of a file that is there and is of one of some kinds (``platform.files.kinds``)."""
     found = path(option, text, f"the path of {kinds[0]}")
     require_kind(found, *kinds)
     return found

@@ -2,7 +2,7 @@
 
 A network binds new sizes for as long as it lives, and may read its weights again for that. What it reads then has the
 digest that the files had at first, or is refused: a network is of one version. A file is held while it is used
-(``files.held``), so that nobody cuts or overwrites it meanwhile.
+(``platform.files.held``), so that nobody cuts or overwrites it meanwhile.
 """
 
 from __future__ import annotations

@@ -134,14 +134,14 @@ def digest_of(
 ) -> KnownFile:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
 
-    Only what lasts is remembered: see ``KnownFile`` and ``files.writers``.
+    Only what lasts is remembered: see ``KnownFile`` and ``platform.files.writers``.
 
     Args:
         path: The file.
         memo: File in which state and digest are remembered, replaced if it is not right; None remembers nothing.
         digest_file: Reads the file and returns its digest; default ``blake3_of_file``.
         trust: Whose memo is believed.
-        is_unwritten: Says whether nobody writes to the file; default ``files.writers``.
+        is_unwritten: Says whether nobody writes to the file; default ``platform.files.writers``.
         settled: Nanoseconds since the file's last change after which another surely shows.
 
     Raises:

@@ -7,7 +7,7 @@ pieces of weights: all of it is no more than one piece, which one limit of time 
 
 Other contents are blobs of at most ``PIECE`` bytes that are fetched at once. What was fetched of large contents stays
 in the place where it is to be, so that a fetch that broke off goes on there: in this process or in another one, as long
-as nobody takes the rest for rubbish (``files.private``).
+as nobody takes the rest for rubbish (``platform.files.private``).
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@
 Releases that would not understand each other's objects have folders of their own. What is sealed begins with a line,
 ``opbuild <SHA-256> <signature>``; blobs are only what their name says, and are asked for by what is sealed.
 
-A folder obeys the rule of one's own store (``files.trust``), unless what lies there is signed: what others could have
-put or changed there is not read, and nothing is written there.
+A folder obeys the rule of one's own store (``platform.files.trust``), unless what lies there is signed: what others
+could have put or changed there is not read, and nothing is written there.
 """
 
 from __future__ import annotations
