@@ -68,6 +68,7 @@ class Extents:
         self.conditions: dict[Condition, None] = {}
         self.closed = False
         self._known: dict[tuple[str, Polynomial, Polynomial], int] = {}
+        self._decided: dict[Any, Any] = {}
         self._index: int | None = None
         self._bounds: dict[int, int] = {}  # of variables, from below, by the conditions
         self._rules: Rules = {}  # what is equal, by the conditions
@@ -214,6 +215,20 @@ class Extents:
         finally:
             self.closed, self._known, self._bounds = closed, known, bounds
             del self.variables[count:]
+
+    def once(self, question: Any, decide: Callable[[], T]) -> T:
+        """Return the answer to a question about polynomials, decided when it is first asked.
+
+        The conditions of the first answer are kept, so that a further one has none. While they are closed nothing is
+        remembered: variables that are made then may be taken back.
+        """
+        if question in self._decided:
+            known: T = self._decided[question]
+            return known
+        answer = decide()
+        if not self.closed:
+            self._decided[question] = answer
+        return answer
 
     def number(self, polynomial: Polynomial, value: int) -> int | SymbolicExtent:
         """Return a polynomial as a number."""
@@ -410,12 +425,14 @@ class SymbolicExtent:
 
     def _exceeds(self, left: Any, right: Any, slack: int) -> bool:
         """Return whether left + slack > right, and keep the answer."""
-        difference = left - right + slack
-        if not isinstance(difference, SymbolicExtent):
-            return bool(difference > 0)
-        answer = difference.value > 0
-        owner, polynomial = self.owner, difference.polynomial
-        owner.require("positive", polynomial if answer else added(scaled(polynomial, -1), constant(1)))
+        question = (">", polynomial_of(left), polynomial_of(right), slack)
+        return self.owner.once(question, lambda: self._is_positive(left - right + slack))
+
+    def _is_positive(self, number: Any) -> bool:
+        if not isinstance(number, SymbolicExtent):
+            return bool(number > 0)
+        answer, polynomial = number.value > 0, number.polynomial
+        self.owner.require("positive", polynomial if answer else added(scaled(polynomial, -1), constant(1)))
         return answer
 
     def _is_zero(self) -> bool:
@@ -428,6 +445,17 @@ class SymbolicExtent:
 def is_open(extents: Iterable[Any]) -> bool:
     """Return whether any of these extents is open."""
     return any(isinstance(extent, SymbolicExtent) for extent in extents)
+
+
+def polynomial_of(number: Any) -> Any:
+    """Return the polynomial of an extent that is open, another number as it is: a key that decides nothing."""
+    return number.polynomial if isinstance(number, SymbolicExtent) else number
+
+
+def decided_once(shape: Sequence[Any], decide: Callable[[], T]) -> T:
+    """Return a decision about a shape; it is made once for all shapes that are equal to it at each size."""
+    owner = next((each.owner for each in shape if isinstance(each, SymbolicExtent)), None)
+    return decide() if owner is None else owner.once(("shape", *map(polynomial_of, shape)), decide)
 
 
 def example_value(extent: int | SymbolicExtent) -> int:

@@ -70,6 +70,13 @@ class TensorType:
 
         Extents count even beside one of 0: what steps over a tensor multiplies them.
         """
+        if all(type(extent) is int for extent in self.shape):
+            return self._problem()
+        from opbuild.graph.extents import decided_once  # a network of fixed sizes needs none
+
+        return decided_once(self.shape, self._problem)
+
+    def _problem(self) -> str:
         if any(extent < 0 for extent in self.shape):
             return f"{self} has a negative dimension"
         if prod(max(extent, 1) for extent in self.shape) > MOST_ELEMENTS:
