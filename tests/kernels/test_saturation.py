@@ -7,7 +7,7 @@ import pytest
 
 from kernels.harness import run_program
 from opbuild.backend.halide.conversions import saturation
-from opbuild.graph.passes.quantization import limits, quantized
+from opbuild.graph.quantization import limits, quantized
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.lowering.lower import lower
 from opbuild.operations.evaluation import evaluate_expression

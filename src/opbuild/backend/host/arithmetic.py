@@ -11,6 +11,8 @@ from opbuild.backend.host.movement import implements
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.elementwise import ONNX_OPERATORS, expression_of
+from opbuild.graph.quantization import dequantize_linear, quantize_linear
+from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array, Node
 from opbuild.operations.evaluation import evaluate_expression
 from opbuild.operations.expression import arg, from_json
@@ -79,6 +81,30 @@ def _gemm(node: Node, inputs: Any) -> Sequence[Array]:
 def _widened(x: Array) -> Array:
     """Return an array of 16-bit floats in the type in which it is summed: the result is rounded once."""
     return x.astype(np.float32) if x.dtype.name in NARROW_FLOATS else x
+
+
+@implements("DequantizeLinear", "QuantizeLinear")
+def _quantization(node: Node, inputs: Any) -> Sequence[Array]:
+    x, *parameters = (each for each in inputs if each is not None)
+    number, dtypes = node.attrs.get("output_dtype", 0), [each.dtype.name for each in (x, *parameters)]
+    given = ONNX_DTYPES[int(number)] if number else ""
+    if node.op_type == "DequantizeLinear":
+        expression = dequantize_linear(dtypes, given or dtypes[1])
+    else:
+        dtype = dtypes[2] if len(dtypes) > 2 else given or "uint8"
+        expression = quantize_linear(dtypes, dtype, saturate=bool(node.attrs.get("saturate", 1)))
+    return (evaluate_expression(expression, [x, *(_spread(each, x.shape, node) for each in parameters)]),)
+
+
+def _spread(parameter: Array, shape: tuple[int, ...], node: Node) -> Array:
+    """Return a scale or a zero point for each element: given for all, for an axis's, or for blocks of an axis's."""
+    if parameter.size == 1:
+        return parameter.reshape(())
+    axis = int(node.attrs.get("axis", 1)) % len(shape)
+    if parameter.ndim == 1:
+        return parameter.reshape(-1, *(1,) * (len(shape) - axis - 1))
+    size = int(node.attrs.get("block_size", 0)) or -(-shape[axis] // parameter.shape[axis])
+    return parameter.take(np.arange(shape[axis]) // size, axis)
 
 
 _GREATEST = np.float32(255)

@@ -8,67 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from opbuild.dtypes import UNSATURATED
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder, Rewrite, rewritten
+from opbuild.graph.quantization import FLOAT, dequantize_linear, quantize_linear, quantized
 from opbuild.graph.types import Array, Graph
 from opbuild.operations.expression import Expression, arg, const
-
-FLOAT = "float32"
-"""The type in which everything is computed; narrower floats are widened first, as ONNX Runtime does."""
-
-
-ROUNDER = 1.5 * 2.0**23
-"""Adding it to a small float32 rounds that to the nearest whole number, of two to the even one."""
-
-
-def limits(dtype: str) -> tuple[int, int]:
-    """Return the least and the greatest number of an integer type, such as ``int8`` or ``uint4``."""
-    bits = int(dtype.rpartition("int")[2])
-    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-
-
-def wide(x: Expression, dtype: str) -> Expression:
-    """Return a number of any type as float32."""
-    return x if dtype == FLOAT else ("cast", FLOAT, x)
-
-
-def saturated(x: Expression, dtype: str) -> Expression:
-    """Return a float32 that is a whole number, or NaN, as the nearest number of an integer type."""
-    low, high = (const(value) for value in limits(dtype))
-    return ("cast", dtype, ("saturate", x, low, high))
-
-
-def quantized(x: Expression, zero_point: Expression | None, dtype: str) -> Expression:
-    """Return a float32 that was divided by the scale as a quantised number, an integer of at most 16 bits.
-
-    The zero point is of the same type, None for 0.
-    """
-    rounded: Expression = ("round", x)
-    return saturated(rounded if zero_point is None else ("add", rounded, ("cast", FLOAT, zero_point)), dtype)
-
-
-def limited_and_rounded(x: Expression, low: Expression, high: Expression) -> Expression:
-    """Return the float32 that is the nearest whole number between two, of NaN ``low``; they are those of 16 bits.
-
-    Rounding what is so small is a sum and a difference, which have an instruction for any number of lanes.
-    """
-    rounder = const(ROUNDER)
-    return ("sub", ("add", ("saturate", x, low, high), rounder), rounder)
-
-
-def dequantized(x: Expression, zero_point: Expression | None, scale: Expression, dtype: str) -> Expression:
-    """Return a quantised number, an integer or a float of at most 8 bits, as float32.
-
-    The zero point is of the same type, None for 0; the scale is a float32.
-    """
-    if zero_point is not None and "float" in dtype:
-        x, dtype = ("sub", wide(x, dtype), wide(zero_point, dtype)), FLOAT
-    elif zero_point is not None:
-        wanted = ("cast", "int32", x), ("cast", "int32", zero_point)
-        x, dtype = ("sub", *((x, zero_point) if dtype == "int32" else wanted)), "int32"
-    return ("mul", wide(x, dtype), scale)
-
 
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "int4", "uint4", "int2", "uint2")
 _SMALL_FLOATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn")
@@ -86,15 +30,9 @@ def _quantize(of: PassBuilder) -> None:
     dtype = of.types[of.outputs[0]].dtype
     if kinds[0] not in (*_FLOATS, "int32") or kinds[1] not in _FLOATS or dtype not in (*_INTEGERS, *_SMALL_FLOATS):
         raise KeptError
-    zero = "" if of.scope.is_zero(zero) else zero
-    steps: Expression = ("div", wide(arg(0), kinds[0]), wide(arg(1), kinds[1]))
-    if dtype in _INTEGERS:
-        value = quantized(steps, arg(2) if zero else None, dtype)
-    else:
-        steps = ("add", steps, ("cast", FLOAT, arg(2))) if zero else steps
-        beyond = dtype.startswith("float8") and not of.attr("saturate", 1)
-        value = ("cast_as", dtype, UNSATURATED, steps) if beyond else ("cast", dtype, steps)
-    _spread(of, (x, scale, zero), value)
+    names = (x, scale) if of.scope.is_zero(zero) else (x, scale, zero)
+    kinds = [of.types[name].dtype for name in names if name]
+    _spread(of, names, quantize_linear(kinds, dtype, saturate=bool(of.attr("saturate", 1))))
 
 
 def _dequantize(of: PassBuilder) -> None:
@@ -103,9 +41,8 @@ def _dequantize(of: PassBuilder) -> None:
     dtype = of.types[of.outputs[0]].dtype
     if kinds[0] not in (*_INTEGERS, *_SMALL_FLOATS, "int32") or not {kinds[1], dtype} <= {*_FLOATS}:
         raise KeptError
-    zero = "" if of.scope.is_zero(zero) else zero
-    value = dequantized(arg(0), arg(2) if zero else None, wide(arg(1), kinds[1]), kinds[0])
-    _spread(of, (x, scale, zero), value if dtype == FLOAT else ("cast", dtype, value))
+    names = (x, scale) if of.scope.is_zero(zero) else (x, scale, zero)
+    _spread(of, names, dequantize_linear([of.types[name].dtype for name in names if name], dtype))
 
 
 def _dynamic(of: PassBuilder) -> None:
@@ -138,7 +75,7 @@ REWRITES: dict[str, Rewrite] = {
 }
 
 
-def _spread(of: PassBuilder, names: tuple[str, str, str], expression: Expression) -> None:
+def _spread(of: PassBuilder, names: tuple[str, ...], expression: Expression) -> None:
     """Append the elementwise node of a value, its scale and its zero point ("": none)."""
     x, *parts = (name for name in names if name)
     scale, shape, output = of.types[names[1]].shape, of.types[x].shape, of.outputs[0]

@@ -12,8 +12,8 @@ import numpy as np
 from opbuild.graph.constants import Deferred
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.integers import BYTES, MICROSOFT, IntegerBuilder, rewrites
-from opbuild.graph.passes.quantization import quantized
 from opbuild.graph.passes.rewriter import KeptError
+from opbuild.graph.quantization import quantized
 from opbuild.graph.types import Array, TensorType
 from opbuild.operations.expression import Expression, arg, const
 

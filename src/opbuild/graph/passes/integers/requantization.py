@@ -14,8 +14,8 @@ import numpy as np
 
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.integers import BYTES, MICROSOFT, IntegerBuilder, IntegerGraph, Quantized, rewrites
-from opbuild.graph.passes.quantization import FLOAT, dequantized, limited_and_rounded, limits, quantized, wide
 from opbuild.graph.passes.rewriter import KeptError
+from opbuild.graph.quantization import FLOAT, dequantized, limited_and_rounded, limits, quantized, wide
 from opbuild.graph.types import Node
 from opbuild.operations.expression import Expression, arg, substitute
 
