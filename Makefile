@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all check fast slow campaign conformance bench field bank structures kernels kernels-check gpu-check setup format support clean help
+.PHONY: demo test test-all check fast slow campaign conformance bench field bank structures choose kernels kernels-check gpu-check setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -84,6 +84,9 @@ structures: ## Export structures of transformers, timm, torchvision and diffuser
 	build/structures/bin/python -m pip install --quiet --disable-pip-version-check \
 	  torch torchvision transformers timm diffusers onnx onnxscript onnxruntime scipy
 	HF_HUB_OFFLINE=1 build/structures/bin/python -W ignore -m benchmarks.structures.draw benchmarks/results/structures $(DRAW)
+
+choose: $(STAMP) ## List the kernels that several of the exported architectures need (kernels/chosen), for make kernels
+	$(BIN)/python -m kernels.choose benchmarks/results/structures
 
 kernels: $(STAMP) ## Build the kernels that the package brings (src/opbuild/store/packs), again where a family or kernels/ was edited
 	$(BIN)/python -m kernels.make

@@ -3,7 +3,7 @@
 What the pack has is taken where the family's sources are what they were, or define what they defined; only the rest is
 compiled. What was compiled is kept in a store of its own, so a run that was interrupted goes on where it was.
 
-    python -m kernels.make [--check] [--levels x86-64-v3,...] [--folder src/opbuild/store/packs] [--drawn FOLDER]
+    python -m kernels.make [--check] [--levels x86-64-v3,...] [--folder src/opbuild/store/packs]
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from kernels.choose import chosen
 from kernels.compiler import CheckedCompiler, PackCompiler
-from kernels.drawn import for_packs
 from kernels.models import open_structures, structures
 from kernels.plan import descriptors, graphs_of, of_every_network, open_descriptors
 from kernels.training import trainings
 from opbuild.builder.build import Builder
 from opbuild.config import Config
-from opbuild.errors import ModelError
 from opbuild.events import CompileFinished, Event, Taken
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import identify
@@ -48,37 +47,29 @@ ROOT = Path(__file__).resolve().parents[1]
 LEVELS = ("x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "armv8.2-a-dotprod")
 
 
-def planned(
-    level_names: Sequence[str], workers: int, console: Console, drawn: Path | None = None
-) -> dict[str, dict[OpDesc, None]]:
+def planned(level_names: Sequence[str], workers: int, console: Console) -> dict[str, dict[OpDesc, None]]:
     """Return the kernels of each level, in the order in which networks first need them."""
-    names = [*structures(drawn), *open_structures(drawn)]
+    names = [*structures(), *open_structures()]
     kernels: dict[str, dict[OpDesc, None]] = {name: of_every_network(BY_NAME[name]) for name in level_names}
     with _progress(console) as progress, ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         task = progress.add_task("networks", total=len(names))
-        for found in pool.map(partial(_plan_one, level_names=tuple(level_names), drawn=drawn), names):
+        for found in pool.map(partial(_plan_one, level_names=tuple(level_names)), names):
             for level, listed in found.items():
                 kernels[level] |= {OpDesc.from_components(each): None for each in listed}
             progress.advance(task)
-    return kernels
+    return {level: found | chosen(level) for level, found in kernels.items()}
 
 
-def _plan_one(name: str, level_names: Sequence[str], drawn: Path | None = None) -> dict[str, list[dict[str, Any]]]:
-    levels = [BY_NAME[each] for each in level_names]
-    try:
-        found = _plan(name, levels, drawn)
-    except ModelError:
-        if drawn is None or name.removesuffix(", open") not in for_packs(drawn):
-            raise
-        return {}  # it runs in segments, which are known when it does
+def _plan_one(name: str, level_names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    found = _plan(name, [BY_NAME[each] for each in level_names])
     return {level: [desc.components() for desc in listed] for level, listed in found.items()}
 
 
-def _plan(name: str, levels: Sequence[Level], drawn: Path | None) -> dict[str, dict[OpDesc, None]]:
-    opened = open_structures(drawn).get(name)
+def _plan(name: str, levels: Sequence[Level]) -> dict[str, dict[OpDesc, None]]:
+    opened = open_structures().get(name)
     if opened is not None:
         return {level.name: open_descriptors(opened, level) for level in levels}
-    graphs, between = graphs_of(structures(drawn)[name]()), name not in trainings()
+    graphs, between = graphs_of(structures()[name]()), name not in trainings()
     return {level.name: descriptors(graphs, level, between=between) for level in levels}
 
 
@@ -210,12 +201,11 @@ def main() -> int:
     arguments.add_argument("--check", action="store_true", help="build everything anew, and compare bytes")
     arguments.add_argument("--levels", default=",".join(LEVELS), help="names of levels")
     arguments.add_argument("--folder", type=Path, default=PACKS, help="where the pack is")
-    arguments.add_argument("--drawn", type=Path, help="a folder of make structures: also for those not held out")
     given = arguments.parse_args()
     console, started = Console(stderr=True), time.perf_counter()
     workers = Config.from_environment().workers
     levels = given.levels.split(",")
-    kernels = planned(levels, workers, console, given.drawn)
+    kernels = planned(levels, workers, console)
     with tempfile.TemporaryDirectory() as temporary:
         folder, store = (
             (Path(temporary), Path(temporary)) if given.check else (given.folder, ROOT / "build" / "kernels")

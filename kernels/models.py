@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import onnx
 
-from kernels.drawn import as_traced, extents, for_packs
 from kernels.operators import single_operators
 from kernels.training import trainings
 from kernels.transformer import FORMER, FORMS, Sizes, bert, gpt2, llama, vit
@@ -59,8 +57,8 @@ def _at(
     return lambda: (build(size, *more, **options) for size in sizes)
 
 
-def structures(drawn: Path | None = None) -> dict[str, Structure]:
-    """Return all structures by name; ``drawn``: with those in that folder that are not held out."""
+def structures() -> dict[str, Structure]:
+    """Return all structures by name."""
     found: dict[str, Structure] = {f"light {name}": partial(_light, name) for name in EXAMPLES}
     found |= {
         "ResNet-50": _at(resnet, IMAGES),
@@ -97,15 +95,11 @@ def structures(drawn: Path | None = None) -> dict[str, Structure]:
             f"BERT {number}, scores divided": _at(bert, TEXTS, form, masked="cast last"),
             f"MiniLM {number}, scores divided": _at(bert, TEXTS, form, 384, masked="cast last"),
         }
-    return found | single_operators() | trainings() | _drawn(drawn)
+    return found | single_operators() | trainings()
 
 
-def _drawn(folder: Path | None) -> dict[str, Structure]:
-    return {name: partial(as_traced, path) for name, path in for_packs(folder).items()} if folder else {}
-
-
-def open_structures(drawn: Path | None = None) -> dict[str, OpenStructure]:
-    """Return the structures that come with open extents by name; ``drawn``: with those in that folder."""
+def open_structures() -> dict[str, OpenStructure]:
+    """Return the structures that come with open extents by name."""
     images, patches, texts = ("batch", "height", "width"), Sizes("batch", 196), Sizes("batch", "seq")
     next_tokens = Sizes("batch", 1, "past")
 
@@ -147,7 +141,4 @@ def open_structures(drawn: Path | None = None) -> dict[str, OpenStructure]:
         found[f"BERT {number}, {masked}, {width}"] = at(TEXTS, bert, texts, FORMS[number], width, masked=masked)
     for number, (form, width) in enumerate(product(FORMER, (768, 384))):
         found[f"BERT {number}, scores divided"] = at(TEXTS, bert, texts, form, width, masked="cast last")
-    for name, path in for_packs(drawn).items() if drawn else ():
-        if sizes := extents(path):
-            found[name] = OpenStructure(partial(onnx.load, path), (sizes,))
     return {f"{name}, open": each for name, each in found.items()}

@@ -139,15 +139,16 @@ def _recurrent(op_type: str, direction: str) -> Iterator[onnx.ModelProto]:
         )
 
 
-def _integer_product(right: str) -> Iterator[onnx.ModelProto]:
+def _integer_product(right: str, zero_point: bool) -> Iterator[onnx.ModelProto]:
     for rows, (depth, columns) in product((1, 4, 16, 64, 256), ((64, 256), (512, 16), (768, 768))):
         to = Writer()
         shape, batch = (depth, columns), () if right == "constant" else (12,)
         y = to.weight(*shape, value=1, dtype="int8") if right == "constant" else to.input("y", (*batch, *shape), INT8)
-        yield to.model(to.add("MatMulInteger", to.input("x", (*batch, rows, depth), UINT8), y), dtype=INT32)
+        zero = (to.input("z", (), UINT8),) if zero_point else ()
+        yield to.model(to.add("MatMulInteger", to.input("x", (*batch, rows, depth), UINT8), y, *zero), dtype=INT32)
 
 
-def _integer_conv(window: tuple[int, int], depthwise: bool) -> Iterator[onnx.ModelProto]:
+def _integer_conv(window: tuple[int, int], depthwise: bool, zero_point: bool) -> Iterator[onnx.ModelProto]:
     kernel, stride = window
     for batch, channels, extent in ((1, 64, 56), (8, 32, 28), (1, 256, 16), (1, 3, 224)):
         to = Writer()
@@ -156,7 +157,8 @@ def _integer_conv(window: tuple[int, int], depthwise: bool) -> Iterator[onnx.Mod
         weight = to.weight(channels if depthwise else 64, own, kernel, kernel, value=1, dtype="int8")
         options = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [around] * 4, "group": groups}
         x = to.input("x", (batch, channels, extent, extent), UINT8)
-        yield to.model(to.add("ConvInteger", x, weight, **options), dtype=INT32)
+        zero = (to.input("z", (), UINT8),) if zero_point else ()
+        yield to.model(to.add("ConvInteger", x, weight, *zero, **options), dtype=INT32)
 
 
 def _image_conv(window: tuple[int, int]) -> Iterator[onnx.ModelProto]:
@@ -300,8 +302,12 @@ _GROUPS: tuple[tuple[str, Callable[..., Iterator[onnx.ModelProto]], tuple[tuple[
     ("{}", _moved, (("Transpose", "Concat", "Gather"),)),
     ("MaxPool of bytes {} {}", _byte_pool, (POOLS, (UINT8, INT8))),
     ("MatMul of a transposed matrix by {}", _turned_product, (("constant", "input"),)),
-    ("MatMulInteger by {}", _integer_product, (("constant", "input"),)),
-    ("ConvInteger {}, depthwise {}", _integer_conv, (INTEGER_WINDOWS, (False, True))),
+    ("MatMulInteger by {}, zero point {}", _integer_product, (("constant", "input"), (False, True))),
+    (
+        "ConvInteger {}, depthwise {}, zero point read {}",
+        _integer_conv,
+        (INTEGER_WINDOWS, (False, True), (False, True)),
+    ),
     ("Conv of an image {}", _image_conv, (IMAGE_WINDOWS,)),
     ("Conv of patches {}", _patches, ((2, 4, 8, 16),)),
     ("Conv of rows {}, depthwise {}", _rows_conv, ((1, 3, 5, 7, 9, 15, 31), (False, True))),

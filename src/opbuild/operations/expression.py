@@ -56,10 +56,18 @@ def rebuild(expression: Expression, operands: tuple[Expression, ...]) -> Express
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """Yield every sub-expression, operands before the operations that use them."""
-    for child in children(expression):
-        yield from walk(child)
-    yield expression
+    """Return an iterator over every sub-expression, operands before the operations that use them."""
+    found: list[Expression] = []
+    _collect(expression, found)
+    return iter(found)
+
+
+def _collect(expression: Expression, found: list[Expression]) -> None:
+    head = expression[0]
+    if head not in _LEAVES:
+        for child in expression[_BEFORE.get(head, 1) :]:
+            _collect(child, found)
+    found.append(expression)
 
 
 def is_refined(expression: Expression, dtypes: Sequence[str] = ()) -> bool:
@@ -96,8 +104,11 @@ def dtype_of(expression: Expression, dtypes: Sequence[str] = ()) -> str:
 
 def substitute(expression: Expression, replace: Callable[[Expression], Expression | None]) -> Expression:
     """Return the expression with sub-expressions replaced, innermost first; ``replace`` returns None to keep one."""
-    new = rebuild(expression, tuple(substitute(child, replace) for child in children(expression)))
-    return replace(new) or new
+    head = expression[0]
+    if head not in _LEAVES:
+        first = _BEFORE.get(head, 1)
+        expression = expression[:first] + tuple([substitute(child, replace) for child in expression[first:]])
+    return replace(expression) or expression
 
 
 def canonical(expression: Expression) -> tuple[Expression, tuple[int, ...]]:

@@ -1,15 +1,20 @@
-"""Structures drawn from libraries: which are held out, and which the maker of packs takes."""
+"""Structures drawn from libraries: which are held out, and what is chosen from the others for packs."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from kernels import make
-from kernels.drawn import architecture, extents, for_packs, held_out, name_hash
-from kernels.models import open_structures, structures
+from kernels import choose, make
+from kernels.drawn import architecture, as_traced, extents, for_packs, held_out, name_hash
+from opbuild.families.catalogue import find
+from opbuild.kernel.opdesc import OpDesc
 from support.exported_structures import NAMES, write, write_all
+
+LEVEL = "x86-64-v4"
 
 
 @pytest.fixture
@@ -33,37 +38,47 @@ def test_an_architecture_that_the_pack_is_made_for_anyway_is_not_held_out() -> N
     assert not held_out("transformers/bert/masked/dynamo/float32")
 
 
-def test_the_maker_of_packs_never_takes_a_structure_that_is_held_out(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither at the extents of its export nor with open ones; of all that may be known it takes each."""
-    taken: set[str] = set()
-    monkeypatch.setattr(make, "of_every_network", lambda _: {})
-    monkeypatch.setattr(make, "ProcessPoolExecutor", lambda *_: InThisProcess(taken))
-    make.planned(("x86-64-v4",), 1, make.Console(quiet=True), folder)
+def test_no_kernel_is_chosen_by_a_structure_that_is_held_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pack is judged by these; of all others each is looked at."""
+    taken: list[Path] = []
+    monkeypatch.setattr(choose, "ProcessPoolExecutor", lambda *_: InThisProcess(taken))
+    assert choose.choose(for_packs(folder), (LEVEL,)) == {LEVEL: []}
     known = {name for name in NAMES if not held_out(name)}
-    assert {name for name in taken if name.startswith("transformers/") and not name.endswith("open")} == known
-    assert {name for name in taken if name.startswith("transformers/") and name.endswith("open")} == {
-        f"{name}, open" for name in known if name.endswith("int8-qdq")
-    }
     assert set(for_packs(folder)) == known
+    assert set(taken) == {folder / f"{name}.onnx" for name in known}
 
 
 def test_a_drawn_structure_is_planned_and_one_in_segments_is_left_out(folder: Path) -> None:
-    """Kernels of segments are known when the network runs; a maker goes on with the others."""
+    """At the extents of its export and with open ones; kernels of segments are known when the network runs."""
     name = next(each for each in for_packs(folder) if each.endswith("int8-qdq"))
-    for each in (name, f"{name}, open"):
-        (planned,) = make._plan_one(each, ("x86-64-v4",), folder).values()
-        assert ["Relu"] in [desc["op_types"] for desc in planned]
+    kernels = [json.loads(each) for each in choose.needs(folder / f"{name}.onnx", (LEVEL,))[LEVEL]]
+    assert ["Relu"] in [each["op_types"] for each in kernels]
+    assert len({len(each["inputs"][0]["dims"]) for each in kernels}) == 1
     write(folder, name, "batch", op_type="NonZero")
-    for each in (name, f"{name}, open"):
-        assert not make._plan_one(each, ("x86-64-v4",), folder)
+    assert not choose.needs(folder / f"{name}.onnx", (LEVEL,))
+
+
+def test_what_most_architectures_need_is_chosen_and_what_one_needs_is_not() -> None:
+    """Parts and forms of one architecture count once, so that none of them fills the pack alone."""
+    needed = {"a": {"p", "q", "r"}, "b": {"q", "r"}, "c": {"r", "s"}}
+    assert choose.most_needed(needed) == ["r", "q"]
+    assert choose.most_needed(needed, most=1) == ["r"]
+
+
+@pytest.mark.parametrize("level", make.LEVELS)
+def test_the_lists_hold_kernels_that_their_families_have(level: str) -> None:
+    """A list that lowering does not agree with any more is made anew: make choose."""
+    kernels = choose.chosen(level)
+    assert len(kernels) > 100
+    for desc in kernels:
+        assert OpDesc.from_components(desc.components()) == desc
+        assert find(desc.family).cost(desc) > 0
 
 
 class InThisProcess:
     """A pool that notes what it is given and plans nothing."""
 
-    def __init__(self, taken: set[str]) -> None:
+    def __init__(self, taken: list[Path]) -> None:
         self.taken = taken
 
     def __enter__(self) -> InThisProcess:
@@ -72,18 +87,15 @@ class InThisProcess:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def map(self, _: object, names: list[str]) -> list[dict[str, list[object]]]:
-        """Note the names, and return that each needs nothing."""
-        self.taken.update(names)
-        return [{} for _ in names]
+    def map(self, _: object, paths: Iterable[Path]) -> list[choose.Needs]:
+        """Note the paths, and return that each needs nothing."""
+        self.taken += paths
+        return [{} for _ in self.taken]
 
 
 def test_an_open_extent_is_that_of_the_inputs_of_the_export(folder: Path) -> None:
-    """As a fixed structure it has that extent, as an open one the extent is named."""
+    """As a fixed structure it has that extent."""
     name = next(each for each in NAMES if not held_out(each) and each.endswith("int8-qdq"))
     assert extents(folder / f"{name}.onnx") == {"batch": 3}
-    (fixed,) = structures(folder)[name]()
+    (fixed,) = as_traced(folder / f"{name}.onnx")
     assert [each.dim_value for each in fixed.graph.input[0].type.tensor_type.shape.dim] == [3, 4]
-    opened = open_structures(folder)[f"{name}, open"]
-    assert opened.sizes == ({"batch": 3},)
-    assert opened.write().graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"

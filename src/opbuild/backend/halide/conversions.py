@@ -6,7 +6,7 @@ to a signed integer whose bits are read as unsigned, or that is made narrower, i
 its result is an operand of a ``select``, through which no conversion is merged with another.
 
 The last step of quantisation, rounded, moved by the zero point and limited to a small integer type, is written by
-``graph.passes.quantization`` as four operations, each of them defined for every number. Together they take less:
+``graph.quantization`` as four operations, each of them defined for every number. Together they take less:
 what is limited first is no NaN, and so small that adding ``1.5 * 2**23`` leaves the nearest integer, of two the even
 one, in the low bits of the sum. The zero point is added in the small type, which wraps to the right number because the
 limits were moved by it (an epilogue of ``vrndscaleps`` and a conversion that is defined everywhere takes 16
