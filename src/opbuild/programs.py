@@ -26,11 +26,13 @@ from opbuild.platform.records import NamedTuple, replace
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.reports import make_report
+from opbuild.session import KernelsBehind
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.frontend.models.source import ModelSource
     from opbuild.graph.types import Array
+    from opbuild.kernel.networks import NetworkKey
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.pipeline.loaded import LoadedKernels
     from opbuild.pipeline.segmented import Segments
@@ -117,12 +119,11 @@ class Programs:
             self._tried += 1
             with session.builder() as builder:
                 lowered = self._lower(session, builder, shapes, clock, suits=not (self._opened or self._was_built))
-                is_whole = lowered.graphs[0].follows is None
-                if is_whole and session.setup.answers_first and builder.lacking(lowered.kernels):
-                    first = session.answer(source, shapes, started, clock)
+                if session.setup.answers_first and (lacking := builder.lacking(lowered.kernels)):
+                    first = session.answer(source, shapes, None, started, clock, whole=False)
                     if first is not None:
                         self._tried -= 1  # the program is made behind it
-                        return first._replace(better=_Better(self, shapes))
+                        return self._to_be_improved(first, lowered, lacking, shapes)
                 made = self._add_program(session, builder, lowered, shapes, clock)
             bound = self._bound(shapes, started, clock, made)
             return bound and bound._replace(is_new=True)
@@ -136,9 +137,25 @@ class Programs:
 
         if not self._may_lower:
             return fixed(None)
+        if session.setup.answers_first and (first := self._first_size(shapes, key, started, clock)) is not None:
+            return first
         from opbuild.pipeline.symbolic_lowering import symbolic_first
 
         return symbolic_first(symbolic, fixed)
+
+    def _first_size(self, shapes: Shapes, key: NetworkKey | None, why: str, clock: Clock) -> Binding | None:
+        """Return a network for the first size alone, with the program for others behind it; None if it has segments."""
+        if self._sizes or self._was_built:
+            return None
+        first = self._session.answer(self._source, shapes, key, why, clock, whole=True)
+        return first and first._replace(better=_Better(self, shapes))
+
+    def _to_be_improved(self, first: Binding, lowered: Planned, lacking: Sequence[OpDesc], shapes: Shapes) -> Binding:
+        """Return a first tier with what is made behind it: the program, or for a segment the kernels of that."""
+        if first.executor.follows is None:
+            return first._replace(better=_Better(self, shapes))
+        behind = KernelsBehind(self._quiet, {desc: lowered.kernels[desc] for desc in lacking}, lowered.name)
+        return first._replace(better=behind, report=replace(first.report, pending=len(lacking)))
 
     @property
     def _is_for_several(self) -> bool:
@@ -373,7 +390,15 @@ class ModelPrograms:
             self._source.remember()  # also what was stored before: that build may have been killed
         finally:
             self._source.release()
-        return first if first.executor.follows is None else own.segments.bind(first, shapes)
+        if first.executor.follows is None:
+            return first
+        return own.segments.bind(first, shapes, lambda: self._forget(shapes, own))
+
+    def _forget(self, shapes: Shapes, own: _OfRank) -> None:
+        """Have the next call bind all segments anew."""
+        ranks = tuple(map(len, shapes))
+        if self._of_ranks.get(ranks) is own:
+            self._of_ranks.pop(ranks, None)
 
     def _of_rank(self, shapes: Shapes) -> _OfRank:
         ranks = tuple(map(len, shapes))

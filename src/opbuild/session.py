@@ -25,7 +25,7 @@ from opbuild.pipeline.stores import Stores, deciding_builder, make_builder
 from opbuild.platform.background import Background, begin
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.report import Clock
-from opbuild.runtime.binding import Binding, Shapes
+from opbuild.runtime.binding import Binding, Outdated, Shapes
 from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
@@ -102,8 +102,11 @@ class NetworkBuild(NamedTuple):
         report = make_report(network.record, network.operators, clock, level, why)
         if first is None or not first.lacking:
             return Binding(executor, report, is_new=True)
-        behind = self._replace(session=session.in_background())
-        return Binding(executor, replace(report, pending=first.lacking), behind, is_new=True)
+        report, background = replace(report, pending=len(first.lacking)), session.in_background()
+        if self.follows is None:
+            return Binding(executor, report, self._replace(session=background), is_new=True)
+        kernels = {desc: self.needed.kernels[desc] for desc in first.lacking}
+        return Binding(executor, report, KernelsBehind(background, kernels, self.needed.name), is_new=True)
 
     def bind(self) -> Binding | None:
         """Return it, built behind calls; what goes wrong is told, and stops nothing."""
@@ -113,6 +116,38 @@ class NetworkBuild(NamedTuple):
         except Exception as error:
             self.session.setup.warn(f"{self.needed.name} keeps its first kernels", error)
             return None
+
+
+class KernelsBehind(NamedTuple):
+    """The kernels of a segment that its first tier computes: with them, the whole network is bound anew.
+
+    What would take this segment's place alone may give other values, and those behind it were bound to the ones that
+    it has.
+
+    Attributes:
+        session: Builds them.
+        kernels: The kernels, with the nodes that need them.
+        name: The network's name.
+    """
+
+    session: Session
+    kernels: Mapping[OpDesc, tuple[str, ...]]
+    name: str
+
+    def bind(self) -> Outdated | None:
+        """Build them, and return how many were compiled; what goes wrong is told, and stops nothing."""
+        try:
+            with self.session.builder() as builder:
+                result = builder.build(self.kernels, self.name)
+                self.session.stores.count(result)
+                if not builder.lacking(self.kernels):
+                    return Outdated(result.built)
+            problem = BuildError("its own were compiled, and cannot be stored", "check the cache folder")
+        except Exception as error:
+            self.session.setup.warn(f"{self.name} keeps its first kernels", error)
+            return None
+        self.session.setup.warn(f"{self.name} keeps its first kernels", problem)
+        return None
 
 
 class Session:
@@ -187,26 +222,31 @@ class Session:
             begin(partial(session.in_background().build_without_limits, needed.kernels, needed.name), "opbuild-further")
         return binding
 
-    def answer(self, source: Source, shapes: Shapes, why: str, clock: Clock) -> Binding | None:
-        """Return the first tier of a network that another program is built for, if it is to answer by that.
+    def answer(
+        self, source: Source, shapes: Shapes, key: NetworkKey | None, why: str, clock: Clock, *, whole: bool
+    ) -> Binding | None:
+        """Return a network for one size, of kernels that are there, while a program for others is made behind it.
+
+        It is stored under its key if these are its own kernels. None if compiling is sooner, or, where it is to be
+        ``whole``, if it runs in segments.
 
         Raises:
             ModelError, BuildError: As ``bind``.
         """
         with self.builder() as builder:
             graph = source.graph(shapes, clock)
+            if whole and graph.follows is not None:
+                return None
             needed = self.plan([graph], clock)
-            build = NetworkBuild(self, source, needed, None, graph.follows)
+            build = NetworkBuild(self, source, needed, key, graph.follows)
             first = self.first_tier(build, builder, clock)
-            return None if first is None else build.finish(builder, clock, why, first)
+            if first is None and builder.lacking(needed.kernels):
+                return None
+            return build.finish(builder, clock, why, first)
 
     def first_tier(self, build: NetworkBuild, builder: Builder, clock: Clock) -> FirstTier | None:
-        """Return the first tier of a network, if it is to answer by that until its own kernels are there.
-
-        A segment waits where it can be built: those behind it were bound to the values that it has now.
-        """
-        waits = build.follows is not None and not self.setup.why_not_compiled
-        if waits or not self.setup.answers_first or not (lacking := builder.lacking(build.needed.kernels)):
+        """Return the first tier of a network, if it is to answer by that until its own kernels are there."""
+        if not self.setup.answers_first or not (lacking := builder.lacking(build.needed.kernels)):
             return None
         from opbuild.pipeline.first_tier import first_tier  # the pack has all kernels of most networks
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import halide as hl
 import numpy as np
@@ -18,6 +20,7 @@ import pytest
 import opbuild
 from opbuild.errors import CompileError, CompileForbiddenError
 from opbuild.events import Warned
+from opbuild.session import Session
 from support import networks
 from support.comparison import onnxruntime_outputs
 
@@ -209,25 +212,101 @@ def test_others_answer_until_the_kernels_are_compiled(
     assert again.report.image
 
 
-def test_segments_wait_for_their_kernels(rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The segments behind one are bound to its values; where nothing can be compiled others answer."""
+def test_the_first_size_is_answered_before_a_program_for_others_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lowering with symbolic extents takes up to twice as long; the size itself is stored, as the process may end."""
     monkeypatch.setenv("OPBUILD_PACK", "1")
-    model = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 18]>
-        segments (float[2,64] x) => (float[n,m] y) <int64[2] flat = {1, -1}> {
-            a = Sin(x) b = Cos(a) c = Mul(a, b) d = NonZero(c) e = Cast<to = 1>(d)
-            f = Cos(e) g = Sin(f) h = Mul(g, f) y = Reshape(h, flat)
-        }"""
+    text = '<ir_version: 8, opset_import: ["" : 18]> one (float[n,64] x) => (float[n,64] y) { y = Softmax(x) }'
+    model, lowering = onnx.parser.parse_model(text).SerializeToString(), list[str]()
+    lower = Session.lower
+
+    def noted(session: Session, *arguments: Any) -> Any:
+        lowering.append(threading.current_thread().name)
+        return lower(session, *arguments)
+
+    monkeypatch.setattr(Session, "lower", noted)
+    network = opbuild.compile(model, cache_path=tmp_path)
+    sizes = [np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float32) for rows in (2, 3, 5)]
+    np.testing.assert_allclose(network(sizes[0]).sum(-1), 1, rtol=1e-5)
+    assert threading.current_thread().name not in lowering
+    assert network.built == network.report.pending == 0
+    network.wait_until_stored()
+    assert opbuild.compile(model, cache_path=tmp_path).run({"x": sizes[0]})["y"].shape == (2, 64)
+    latest = time.monotonic() + PATIENCE
+    while not lowering and time.monotonic() < latest:
+        time.sleep(0.01)
+    for x in sizes:
+        np.testing.assert_allclose(network(x).sum(-1), 1, rtol=1e-5)
+    assert 1 <= len(lowering) <= 2
+
+
+SEGMENTS = """<ir_version: 8, opset_import: ["" : 18]>
+segments (float[{rows},64] x) => (float[n,m] y) <int64[2] flat = {{1, -1}}> {{
+    a = Sin(x) b = Cos(a) c = Mul(a, b) l = Less(c, x) d = NonZero(l) e = Cast<to = 1>(d)
+    f = Cos(e) g = Sin(f) h = Mul(g, f) y = Reshape(h, flat)
+}}"""
+
+
+@pytest.mark.parametrize("rows", [2, "k"])
+def test_others_answer_for_segments_until_their_kernels_are_compiled(
+    rows: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All segments are bound anew then: one in place of another gave the values behind it other sizes."""
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    model = onnx.parser.parse_model(SEGMENTS.format(rows=rows))
+    generator = np.random.default_rng(8)
+    network = opbuild.compile(model.SerializeToString(), cache_path=tmp_path)
+
+    def call() -> None:
+        x = generator.standard_normal((2, 64)).astype(np.float32)
+        np.testing.assert_allclose(network(x), onnxruntime_outputs(model, {"x": x})[0], rtol=1e-5, atol=1e-6)
+
+    call()
+    assert network.report.breaks
+    assert network.built == 0
+    assert network.report.pending > 0
+    latest, complete = time.monotonic() + PATIENCE, 0
+    while complete < 5 and time.monotonic() < latest:
+        call()
+        complete = 0 if network.report.pending else complete + 1
+    assert complete == 5
+    assert network.built > 0
+    again = opbuild.compile(model.SerializeToString(), cache_path=tmp_path)
+    again(generator.standard_normal((2, 64)).astype(np.float32))
+    assert again.built == again.report.pending == 0
+
+
+def test_segments_whose_kernels_cannot_be_stored_keep_what_they_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bound anew, they would lack them again, and compile them for ever."""
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    monkeypatch.setattr("opbuild.store.operators.Operators.publish", lambda *_: "the disk is full")
+    model, told = onnx.parser.parse_model(SEGMENTS.format(rows=2)), list[str]()
+    network = opbuild.compile(
+        model.SerializeToString(),
+        cache_path=tmp_path,
+        observer=lambda event: told.append(event.message) if isinstance(event, Warned) else None,
     )
-    wanted = onnxruntime_outputs(model, {"x": rows})[0]
-    for forbidden in (True, False):
-        place = tmp_path / str(forbidden)
-        network = opbuild.compile(model.SerializeToString(), cache_path=place, forbid_compile=forbidden)
-        for x in (rows, rows):
-            np.testing.assert_allclose(network(x), wanted, rtol=1e-5, atol=1e-6)
-        assert network.report.breaks
-        assert network.report.pending == 0
-        assert (network.report.built > 0) != forbidden
+    x = np.random.default_rng(8).standard_normal((2, 64)).astype(np.float32)
+    wanted, latest = onnxruntime_outputs(model, {"x": x})[0], time.monotonic() + PATIENCE
+    while not any("keeps its first kernels" in each for each in told) and time.monotonic() < latest:
+        np.testing.assert_allclose(network(x), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(network(x), wanted, rtol=1e-5, atol=1e-6)
+    assert sum("keeps its first kernels" in each for each in told) == 1
+    assert network.report.pending > 0
+
+
+def test_segments_answer_where_nothing_can_be_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nothing comes behind the calls."""
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    model = onnx.parser.parse_model(SEGMENTS.format(rows=2))
+    network = opbuild.compile(model.SerializeToString(), cache_path=tmp_path, forbid_compile=True)
+    for seed in (1, 2):
+        x = np.random.default_rng(seed).standard_normal((2, 64)).astype(np.float32)
+        np.testing.assert_allclose(network(x), onnxruntime_outputs(model, {"x": x})[0], rtol=1e-5, atol=1e-6)
+    assert network.report.built == network.report.pending == 0
 
 
 def test_who_asks_to_wait_gets_the_kernels(rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,11 +60,11 @@ class FirstTier(NamedTuple):
 
     Attributes:
         needed: Its program and kernels, all of which are there.
-        lacking: How many of the network's own kernels are to be compiled behind it; 0 where nothing can be.
+        lacking: The network's own kernels that are to be compiled behind it; none where nothing can be.
     """
 
     needed: Planned
-    lacking: int
+    lacking: tuple[OpDesc, ...]
 
 
 def first_tier(
@@ -97,8 +97,8 @@ def first_tier(
     if setup.why_not_compiled:
         hosted = Counter(each.node.op_type for each in host_nodes(found[0]).values())
         setup.observer(Warned(_told(needed, setup.why_not_compiled, len(lacking), hosted)))
-        return FirstTier(planned(needed.graphs, found), 0)
-    return FirstTier(planned(needed.graphs, found), len(lacking))
+        return FirstTier(planned(needed.graphs, found), ())
+    return FirstTier(planned(needed.graphs, found), tuple(lacking))
 
 
 def _told(needed: Planned, why: str, count: int, hosted: Mapping[str, int]) -> str:

@@ -7,9 +7,9 @@ what was evaluated on the host. All that were met are remembered, in bounded mem
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from opbuild.graph.breaks import HOST_VALUE, Answer, GraphBreak, is_tensor, type
 from opbuild.graph.types import MOST_DIMENSIONS, Array, Node, TensorType
 from opbuild.pipeline.source import FirstSegment, Segment, Walk
 from opbuild.platform.locks import Lock
-from opbuild.platform.records import dataclass, field, replace
+from opbuild.platform.records import NamedTuple, dataclass, field, replace
 from opbuild.program import Port
 from opbuild.report import Report
-from opbuild.runtime.binding import Binding, Bound, Shapes, Unserved
+from opbuild.runtime.binding import Binding, Bound, Improvement, Outdated, Shapes, Unserved
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import dense
 from opbuild.runtime.executor import Arena, Executor
@@ -32,6 +32,7 @@ from opbuild.runtime.timing import TIMER
 if TYPE_CHECKING:
     from opbuild.frontend.models.declaration import Declared
     from opbuild.frontend.models.source import ModelSource
+    from opbuild.kernel.opdesc import OpDesc
     from opbuild.pipeline.source import Source
 
 MOST_SEGMENTS = 64
@@ -63,6 +64,17 @@ class MakesPrograms(Protocol):
         """Return the programs of a source, of which there is no other."""
 
 
+class BuildsKernels(Protocol):
+    """The build of kernels for which others stand in."""
+
+    @property
+    def kernels(self) -> Collection[OpDesc]:
+        """The kernels."""
+
+    def bind(self) -> Outdated | None:
+        """Build them; None if that failed, which was told."""
+
+
 @dataclass(eq=False)
 class BoundSegment:
     """A segment that is bound.
@@ -74,6 +86,7 @@ class BoundSegment:
         walked: Returns it as the front end has it, from which the next one is bound.
         by_numbers: Whether it was bound to what was lowered before.
         numbers: The numbers that it was given; see ``Answer.numbers``.
+        better: Builds kernels of its own, if others compute it.
     """
 
     executor: Executor
@@ -82,6 +95,7 @@ class BoundSegment:
     walked: Walk
     by_numbers: bool = False
     numbers: tuple[int, ...] = ()
+    better: BuildsKernels | None = None
     inputs: tuple[str, ...] = field(init=False)
     outputs: tuple[str, ...] = field(init=False)
 
@@ -120,16 +134,47 @@ class Segments:
         self._bound: OrderedDict[Hashable, BoundSegment] = OrderedDict()  # the one that was used last at the end
         self._values: Counter[Hashable] = Counter()  # how many different ones decided what follows a break
         self._lock, self._binding = Lock(), Lock()
+        self._first_tier: list[BoundSegment] = []
+        self.is_outdated = False
 
-    def bind(self, first: Binding, shapes: Shapes) -> Bound:
-        """Return the network whose first segment was bound; or that, if nothing comes behind it."""
+    def bind(self, first: Binding, shapes: Shapes, forget: Callable[[], None] = lambda: None) -> Bound:
+        """Return the network whose first segment was bound; or that, if nothing comes behind it.
+
+        Args:
+            first: The first segment.
+            shapes: The shapes of all inputs.
+            forget: Called when kernels are there with which all segments are to be bound anew.
+        """
         follows = first.executor.follows
         if follows is None:
             return first
         walked = Walk(self._first, self._first.tensors(shapes), follows)
-        segment = BoundSegment(first.executor, follows, first.report, walked)
+        segment = BoundSegment(first.executor, follows, first.report, walked, better=_first_tier(first))
+        self._note(segment)
         results = [output.name for output in self._model.declaration.outputs]
-        return SegmentedNetwork(segment, self, self._model.types(shapes), results)
+        return SegmentedNetwork(segment, self, self._model.types(shapes), results, forget)
+
+    @property
+    def is_first_tier(self) -> bool:
+        """Whether others compute some of them, or did when they were bound."""
+        return self.is_outdated or bool(self._first_tier)
+
+    def build(self) -> int | None:
+        """Build the kernels of the segments that others compute, and return how many were compiled; None: it failed."""
+        built = 0
+        while self._first_tier:
+            segment = self._first_tier[-1]
+            found = None if segment.better is None else segment.better.bind()
+            if found is None:
+                return None
+            built += found.built
+            segment.better, self.is_outdated = None, True
+            self._first_tier.remove(segment)
+        return built
+
+    def _note(self, segment: BoundSegment) -> None:
+        if segment.better is not None:
+            self._first_tier.append(segment)
 
     @property
     def known(self) -> list[BoundSegment]:
@@ -280,6 +325,7 @@ class Segments:
             found = self._bind_next(segment, given, tensors, is_body=is_body)
             if isinstance(found, BoundSegment):
                 self._keep(key, found.checked(values))
+                self._note(found)
             return found
 
     def _bind_next(
@@ -297,7 +343,9 @@ class Segments:
         if follows is None:
             raise BuildError("a segment of a network lacks its end", "this is an error in opbuild; please report it")
         walked = Walk(source, shapes, follows)
-        return BoundSegment(bound.executor, follows, bound.report, walked, not bound.is_new, answer.numbers)
+        return BoundSegment(
+            bound.executor, follows, bound.report, walked, not bound.is_new, answer.numbers, _first_tier(bound)
+        )
 
     def _programs_of(
         self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], *, is_body: bool
@@ -330,16 +378,38 @@ class Segments:
 class SegmentedNetwork:
     """A network in segments for one input signature; a whole one has ``Binding`` and ``Executor``."""
 
-    better = None
-
     def __init__(
-        self, first: BoundSegment, segments: Segments, types: Mapping[str, TensorType], results: Sequence[str]
+        self,
+        first: BoundSegment,
+        segments: Segments,
+        types: Mapping[str, TensorType],
+        results: Sequence[str],
+        forget: Callable[[], None] = lambda: None,
     ) -> None:
         self._first = first.checked(types)
         self._segments = segments
         self._inputs = types
         self._results = tuple(results)
         self._latest: list[tuple[Any, tuple[int, ...]] | None] = []
+        self._forget, self._is_improving = forget, False
+
+    @property
+    def better(self) -> Improvement | None:
+        """The source of kernels of its own, where others compute segments of it."""
+        return None if self._is_improving or not self._segments.is_first_tier else _SegmentKernels(self)
+
+    def improving(self) -> SegmentedNetwork:
+        """Return it; whoever makes another one makes all of it."""
+        self._is_improving = True
+        return self
+
+    def build(self) -> Outdated | None:
+        """Build the kernels of its segments, and have the next call bind it anew; None if that failed."""
+        built = self._segments.build()
+        if built is None:
+            return None
+        self._forget()
+        return Outdated(built)
 
     @property
     def executor(self) -> SegmentedNetwork:
@@ -401,6 +471,21 @@ class SegmentedNetwork:
         return results
 
 
+class _SegmentKernels(NamedTuple):
+    """The way from a network in segments that others compute to one of kernels of its own."""
+
+    network: SegmentedNetwork
+
+    def bind(self) -> Outdated | None:
+        """Build them."""
+        return self.network.build()
+
+
+def _first_tier(bound: Binding) -> BuildsKernels | None:
+    """Return the build of the kernels of a segment that others compute; none for variants that are only faster."""
+    return cast("BuildsKernels", bound.better) if bound.report.pending else None
+
+
 def merged(segments: Sequence[BoundSegment]) -> Report:
     """Return the reports of the builds of several segments as one."""
     reports, breaks = [each.report for each in segments], [each.follows for each in segments]
@@ -424,6 +509,7 @@ def merged(segments: Sequence[BoundSegment]) -> Report:
         tuned={name: said for report in reports for name, said in report.tuned.items()},
         arena=max(report.arena for report in reports),
         constants=sum(report.constants for report in reports),
+        pending=len({desc for each in segments if each.better is not None for desc in each.better.kernels}),
     )
 
 

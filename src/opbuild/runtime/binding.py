@@ -31,12 +31,26 @@ class Binding(NamedTuple):
     better: Improvement | None = None
     is_new: bool = False
 
+    def improving(self) -> Binding:
+        """Return it as it is while a faster one is made."""
+        return self._replace(better=None)
+
+
+class Outdated(NamedTuple):
+    """A binding that is to be made anew by the next call, now that kernels are there.
+
+    Attributes:
+        built: How many were compiled for it.
+    """
+
+    built: int
+
 
 class Improvement(Protocol):
     """The way to a faster binding of an input signature."""
 
-    def bind(self) -> Bound | None:
-        """Return a faster one, or None."""
+    def bind(self) -> Bound | Outdated | None:
+        """Return a faster one, or that the one there is is to be made anew; None if there is none."""
 
 
 class Unserved(NamedTuple):
@@ -87,6 +101,9 @@ class Bound(Protocol):
     @property
     def better(self) -> Improvement | None:
         """The source of a faster one, if there is any; see ``Binding``."""
+
+    def improving(self) -> Bound:
+        """Return it as it is while a faster one is made."""
 
 
 Binder = Callable[[Shapes], Bound]

@@ -15,7 +15,7 @@ from opbuild.platform.background import BACKGROUND_WRITER, begin
 from opbuild.platform.limits import hint_for, named
 from opbuild.platform.locks import Lock, lazy_property
 from opbuild.report import Report
-from opbuild.runtime.binding import Binder, Binding, Bound, Improvement, Shapes
+from opbuild.runtime.binding import Binder, Bound, Improvement, Outdated, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input, is_dense, shape_text
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.reused import ReusedMemory, memory_request
@@ -355,11 +355,11 @@ class Network:
         """Have a faster binding made behind the calls, once; those that are under way keep the one they have."""
         with self._lock:
             binding = self._bindings.get(shapes)
-            if not isinstance(binding, Binding) or binding.better is None:
+            if binding is None or (better := binding.better) is None:
                 return
-            self._bindings[shapes] = binding._replace(better=None)
+            self._bindings[shapes] = binding.improving()
             if len(self._improving) < MOST_IMPROVED:
-                self._improving[shapes] = binding.better
+                self._improving[shapes] = better
             if len(self._improving) == 1:
                 begin(self._improve, "opbuild-improve")
 
@@ -370,6 +370,11 @@ class Network:
             found = better.bind()
             with self._lock:
                 del self._improving[shapes]
+                if isinstance(found, Outdated):
+                    self._built += found.built
+                    self._bindings.pop(shapes, None)
+                    self._own.pop(shapes, None)
+                    continue
                 self._built += found.report.built if found is not None else 0
                 if found is not None and (before := self._bindings.get(shapes)) is not None:
                     self._keep(shapes, found)
