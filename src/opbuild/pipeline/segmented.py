@@ -489,6 +489,7 @@ def _first_tier(bound: Binding) -> BuildsKernels | None:
 def merged(segments: Sequence[BoundSegment]) -> Report:
     """Return the reports of the builds of several segments as one."""
     reports, breaks = [each.report for each in segments], [each.follows for each in segments]
+    builds = [each.better for each in segments]
     operators = {operator.name: operator for report in reversed(reports) for operator in report.operators}
     evaluated = {each.path: each.nodes for each in breaks if each.kind == "data"}  # several may end at one place
     host = Counter(node.op_type for nodes in evaluated.values() for node in nodes)
@@ -509,7 +510,7 @@ def merged(segments: Sequence[BoundSegment]) -> Report:
         tuned={name: said for report in reports for name, said in report.tuned.items()},
         arena=max(report.arena for report in reports),
         constants=sum(report.constants for report in reports),
-        pending=len({desc for each in segments if each.better is not None for desc in each.better.kernels}),
+        pending=len({desc for better in builds if better is not None for desc in better.kernels}),
     )
 
 
