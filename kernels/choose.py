@@ -75,7 +75,7 @@ def most_needed(needed: Mapping[str, Iterable[str]], most: int = MOST) -> list[s
 
 
 def needs(path: Path, levels: tuple[str, ...]) -> Needs:
-    """Return what an exported model needs; nothing where it runs in segments, or takes too long."""
+    """Return the kernels that an exported model needs; none where it runs in segments, or takes too long."""
     signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(SECONDS)
     try:
