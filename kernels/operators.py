@@ -65,12 +65,17 @@ def _product(batch: tuple[int, ...]) -> Iterator[onnx.ModelProto]:
 
 
 def _turned_product(right: str) -> Iterator[onnx.ModelProto]:
-    """Yield a product whose left operand lies transposed."""
-    for rows, depth, columns in ((16, 64, 64), (197, 64, 384), (3136, 64, 64)):
+    """Yield a product whose left operand lies transposed, or both."""
+    for rows, depth, columns in ((4, 96, 16), (16, 64, 64), (197, 64, 384), (3136, 64, 64)):
         to = Writer()
         x = to.add("Transpose", to.input("x", (1, depth, rows)), perm=[0, 2, 1])
-        shape = (1, depth, columns)
-        yield to.model(to.add("MatMul", x, to.weight(*shape[1:]) if right == "constant" else to.input("y", shape)))
+        if right == "constant":
+            y = to.weight(depth, columns)
+        elif right == "transposed":
+            y = to.add("Transpose", to.input("y", (1, columns, depth)), perm=[0, 2, 1])
+        else:
+            y = to.input("y", (1, depth, columns))
+        yield to.model(to.add("MatMul", x, y))
 
 
 def _conv(window: tuple[int, int], activation: str, added: bool = False) -> Iterator[onnx.ModelProto]:
@@ -103,6 +108,14 @@ def _pool(op_type: str, window: tuple[int, int]) -> Iterator[onnx.ModelProto]:
         pads = [(kernel - 1) // 2] * 4
         pooled = to.add(op_type, conv, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads)
         yield to.model(to.conv(pooled, channels, channels, 1))
+
+
+def _uneven_pool(op_type: str, window: tuple[int, ...]) -> Iterator[onnx.ModelProto]:
+    """Yield pools of windows beside one another: of rows, or of images whose last windows are no whole ones."""
+    for channels, extent in ((64, 75), (256, 32)):
+        to = Writer()
+        options = {"kernel_shape": window, "strides": window, "ceil_mode": int(len(window) == 2)}
+        yield to.model(to.add(op_type, to.input("x", (1, channels, *(extent,) * len(window))), **options))
 
 
 def _byte_pool(window: tuple[int, int], dtype: int) -> Iterator[onnx.ModelProto]:
@@ -178,14 +191,30 @@ def _patches(kernel: int) -> Iterator[onnx.ModelProto]:
         yield to.model(to.conv(x, channels, 64, kernel, stride=kernel, pads=(0,) * 4))
 
 
-def _rows_conv(kernel: int, groups: bool) -> Iterator[onnx.ModelProto]:
+def _rows_conv(window: tuple[int, int], groups: bool) -> Iterator[onnx.ModelProto]:
     """Yield a convolution of rows, as networks of audio have."""
     for channels, extent in ((80, 300), (512, 1500), (256, 100)):
         to = Writer()
         own = 1 if groups else channels
-        options = {"kernel_shape": [kernel], "pads": [kernel // 2] * 2, "group": channels if groups else 1}
-        weights = to.weight(channels, own, kernel), to.weight(channels)
-        yield to.model(to.add("Conv", to.input("x", (1, channels, extent)), *weights, **options))
+        weights = to.weight(channels, own, window[0]), to.weight(channels)
+        x = to.input("x", (1, channels, extent))
+        yield to.model(to.add("Conv", x, *weights, **_row_window(window, channels if groups else 1)))
+
+
+def _integer_rows_conv(window: tuple[int, int], groups: bool, zero_point: bool) -> Iterator[onnx.ModelProto]:
+    for channels, extent in ((64, 16), (512, 200)):
+        to = Writer()
+        shape = (channels, 1, window[0]) if groups else (64, channels, window[0])
+        zero = (to.input("z", (), UINT8),) if zero_point else ()
+        x, weight = to.input("x", (1, channels, extent), UINT8), to.weight(*shape, value=1, dtype="int8")
+        options = _row_window(window, channels if groups else 1)
+        yield to.model(to.add("ConvInteger", x, weight, *zero, **options), dtype=INT32)
+
+
+def _row_window(window: tuple[int, int], groups: int) -> dict[str, Any]:
+    kernel, stride = window
+    around = kernel // 2 if stride == 1 else 0
+    return {"kernel_shape": [kernel], "strides": [stride], "pads": [around] * 2, "group": groups}
 
 
 def _gathered(op_type: str, dtype: int, axis: int) -> Iterator[onnx.ModelProto]:
@@ -267,6 +296,20 @@ def _quantized(shape: tuple[int, ...]) -> Iterator[onnx.ModelProto]:
     yield to.model(to.add("DequantizeLinear", y, scale, zero))
 
 
+def _layer_normalized() -> Iterator[onnx.ModelProto]:
+    for shape in ((1, 64, 32), (4, 768)):
+        to = Writer(opset=17)
+        yield to.model(to.add("LayerNormalization", to.input("x", shape), to.weight(shape[-1]), axis=-1))
+
+
+def _transposed_conv(kernel: int) -> Iterator[onnx.ModelProto]:
+    for channels, extent in ((48, 37), (256, 16)):
+        to = Writer()
+        weights = to.weight(channels, channels, kernel, kernel), to.weight(channels)
+        options = {"kernel_shape": [kernel] * 2, "strides": [kernel] * 2}
+        yield to.model(to.add("ConvTranspose", to.input("x", (1, channels, extent, extent)), *weights, **options))
+
+
 def _normalized(op_type: str) -> Iterator[onnx.ModelProto]:
     for channels, extent in ((32, 56), (320, 16), (512, 8)):
         to = Writer(opset=21)
@@ -278,10 +321,27 @@ def _normalized(op_type: str) -> Iterator[onnx.ModelProto]:
 WINDOWS = ((1, 1), (1, 2), (3, 1), (3, 2), (5, 1), (7, 1), (7, 2))
 DEPTHWISE = ((3, 1), (3, 2), (5, 1), (5, 2), (7, 1))
 POOLS = ((2, 2), (3, 1), (3, 2), (5, 1), (9, 1), (13, 1), (2, 1), (1, 2))
-INTEGER_WINDOWS = ((1, 1), (1, 2), (2, 2), (3, 1), (3, 2), (4, 4), (5, 1), (5, 2), (7, 1), (7, 2), (8, 8), (16, 16))
+INTEGER_WINDOWS = (
+    (1, 1),
+    (1, 2),
+    (2, 2),
+    (3, 1),
+    (3, 2),
+    (4, 4),
+    (5, 1),
+    (5, 2),
+    (7, 1),
+    (7, 2),
+    (8, 8),
+    (14, 14),
+    (16, 16),
+)
+INTEGER_ROWS = ((1, 1), (2, 2), (3, 1), (3, 2), (5, 1), (10, 5))
+LONG_ROWS = ((3, 1), (5, 1), (9, 1), (31, 1))
+ROW_WINDOWS = ((1, 1), (2, 2), (3, 1), (3, 2), (5, 1), (7, 1), (8, 8), (9, 1), (10, 5), (15, 1), (31, 1))
 IMAGE_WINDOWS = (
     (1, 1), (2, 2), (3, 1), (3, 2), (4, 2), (4, 4), (5, 1), (5, 2), (6, 2), (7, 1), (7, 2), (7, 4), (8, 8), (14, 14),
-    (16, 16), (32, 32),
+    (16, 16), (18, 18), (32, 32),
 )  # fmt: skip
 """Extents of windows and strides."""
 
@@ -301,7 +361,7 @@ _GROUPS: tuple[tuple[str, Callable[..., Iterator[onnx.ModelProto]], tuple[tuple[
     ("{} {}", _recurrent, (("LSTM", "GRU", "RNN"), ("forward", "bidirectional"))),
     ("{}", _moved, (("Transpose", "Concat", "Gather"),)),
     ("MaxPool of bytes {} {}", _byte_pool, (POOLS, (UINT8, INT8))),
-    ("MatMul of a transposed matrix by {}", _turned_product, (("constant", "input"),)),
+    ("MatMul of a transposed matrix by {}", _turned_product, (("constant", "input", "transposed"),)),
     ("MatMulInteger by {}, zero point {}", _integer_product, (("constant", "input"), (False, True))),
     (
         "ConvInteger {}, depthwise {}, zero point read {}",
@@ -310,7 +370,17 @@ _GROUPS: tuple[tuple[str, Callable[..., Iterator[onnx.ModelProto]], tuple[tuple[
     ),
     ("Conv of an image {}", _image_conv, (IMAGE_WINDOWS,)),
     ("Conv of patches {}", _patches, ((2, 4, 8, 16),)),
-    ("Conv of rows {}, depthwise {}", _rows_conv, ((1, 3, 5, 7, 9, 15, 31), (False, True))),
+    ("Conv of rows {}, depthwise {}", _rows_conv, (ROW_WINDOWS, (False, True))),
+    (
+        "ConvInteger of rows {}, depthwise {}, zero point {}",
+        _integer_rows_conv,
+        (INTEGER_ROWS, (False,), (False, True)),
+    ),
+    ("ConvInteger of rows {}, depthwise {}, zero point {}", _integer_rows_conv, (LONG_ROWS, (True,), (False, True))),
+    ("depthwise {} {}", _depthwise, (((1, 2),), ("",))),
+    ("{} of windows {}", _uneven_pool, (("MaxPool", "AveragePool"), ((2,), (3,), (2, 2), (3, 2), (3, 3)))),
+    ("LayerNormalization without bias", _layer_normalized, ()),
+    ("ConvTranspose {}", _transposed_conv, ((2, 4),)),
     ("{} of type {}, axis {}", _gathered, (("Gather", "GatherND", "GatherElements"), MOVED, (0, 1))),
     ("{} of type {}", _scattered, (("ScatterND", "ScatterElements"), MOVED)),
     ("{} of type {}", _best, (("ArgMax", "ArgMin", "TopK"), (FLOAT, INT64, INT32))),
