@@ -14,9 +14,10 @@ import atexit
 import contextlib
 import copy
 import os
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -55,6 +56,33 @@ def begin(work: Callable[[], object], name: str, *, is_needed: bool = False) -> 
     except (RuntimeError, MemoryError):
         return None
     return thread
+
+
+_SOON = 2e-4
+"""Seconds for which a thread keeps the interpreter from others while one works behind calls; Python's own are 5e-3."""
+
+_yielding: list[tuple[float, float]] = []  # for each thread that does: the interval before, and the one that was set
+_yielding_lock = Lock()
+
+
+@contextlib.contextmanager
+def yielding() -> Iterator[None]:
+    """Have threads give the interpreter to others soon while this one works behind their calls.
+
+    A call gives it up for each kernel, and takes it again after: beside a thread that computes in Python that took 5 ms
+    each time. Whoever sets another interval meanwhile keeps that.
+    """
+    with _yielding_lock:
+        before = _yielding[0][0] if _yielding else sys.getswitchinterval()
+        sys.setswitchinterval(min(before, _SOON))
+        _yielding.append((before, sys.getswitchinterval()))
+    try:
+        yield
+    finally:
+        with _yielding_lock:
+            before, own = _yielding.pop()
+            if not _yielding and sys.getswitchinterval() == own:
+                sys.setswitchinterval(before)
 
 
 def await_end(threads: Sequence[threading.Thread]) -> None:

@@ -11,7 +11,7 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array
 from opbuild.kernel.free import FREE
-from opbuild.platform.background import BACKGROUND_WRITER, begin
+from opbuild.platform.background import BACKGROUND_WRITER, begin, yielding
 from opbuild.platform.limits import hint_for, named
 from opbuild.platform.locks import Lock, lazy_property
 from opbuild.report import Report
@@ -367,7 +367,8 @@ class Network:
         """Exchange bindings for faster ones, one after the other."""
         while self._improving:
             shapes, better = next(iter(self._improving.items()))
-            found = better.bind()
+            with yielding():
+                found = better.bind()
             with self._lock:
                 del self._improving[shapes]
                 if isinstance(found, Outdated):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import resource
+import sys
 import threading
 
 import pytest
 
 from opbuild.platform import limits
-from opbuild.platform.background import Background, begin
+from opbuild.platform.background import Background, begin, yielding
 from support.forked import in_fork
 from support.until import PATIENCE
 
@@ -113,3 +114,29 @@ def test_work_for_which_no_process_was_left_is_done_where_its_thread_has_ended()
     assert background._done.wait(60)
     assert background.result() == "linked"
     assert not threads[0].is_alive()
+
+
+def test_threads_take_turns_sooner_while_one_works_behind_calls() -> None:
+    """Each kernel of a call waited 5 ms for the interpreter beside a thread that lowered the same network."""
+    usual = sys.getswitchinterval()
+    with yielding():
+        assert sys.getswitchinterval() < usual / 10
+        with yielding():
+            assert sys.getswitchinterval() < usual / 10
+        assert sys.getswitchinterval() < usual / 10
+    assert sys.getswitchinterval() == usual
+
+
+def test_an_interval_that_a_program_sets_meanwhile_stays() -> None:
+    """It is the program's, as before; one that is shorter is never made longer."""
+    usual = sys.getswitchinterval()
+    try:
+        with yielding():
+            sys.setswitchinterval(0.5)
+        assert sys.getswitchinterval() == 0.5
+        sys.setswitchinterval(1e-5)
+        with yielding():
+            assert sys.getswitchinterval() < 2e-5
+        assert sys.getswitchinterval() < 2e-5
+    finally:
+        sys.setswitchinterval(usual)
