@@ -140,14 +140,12 @@ class KernelsBehind(NamedTuple):
             with self.session.builder() as builder:
                 result = builder.build(self.kernels, self.name)
                 self.session.stores.count(result)
-                if not builder.lacking(self.kernels):
-                    return Outdated(result.built)
-            problem = BuildError("its own were compiled, and cannot be stored", "check the cache folder")
+                if builder.lacking(self.kernels):
+                    raise BuildError("its own were compiled, and cannot be stored", "check the cache folder")
+            return Outdated(result.built)
         except Exception as error:
             self.session.setup.warn(f"{self.name} keeps its first kernels", error)
             return None
-        self.session.setup.warn(f"{self.name} keeps its first kernels", problem)
-        return None
 
 
 class Session:

@@ -19,7 +19,7 @@ from opbuild.graph.breaks import HOST_VALUE, Answer, GraphBreak, is_tensor, type
 from opbuild.graph.types import MOST_DIMENSIONS, Array, Node, TensorType
 from opbuild.pipeline.source import FirstSegment, Segment, Walk
 from opbuild.platform.locks import Lock
-from opbuild.platform.records import NamedTuple, dataclass, field, replace
+from opbuild.platform.records import dataclass, field, replace
 from opbuild.program import Port
 from opbuild.report import Report
 from opbuild.runtime.binding import Binding, Bound, Improvement, Outdated, Shapes, Unserved
@@ -395,15 +395,15 @@ class SegmentedNetwork:
 
     @property
     def better(self) -> Improvement | None:
-        """The source of kernels of its own, where others compute segments of it."""
-        return None if self._is_improving or not self._segments.is_first_tier else _SegmentKernels(self)
+        """Itself, where others compute segments of it: ``bind`` builds kernels of its own."""
+        return None if self._is_improving or not self._segments.is_first_tier else self
 
     def improving(self) -> SegmentedNetwork:
         """Return it; whoever makes another one makes all of it."""
         self._is_improving = True
         return self
 
-    def build(self) -> Outdated | None:
+    def bind(self) -> Outdated | None:
         """Build the kernels of its segments, and have the next call bind it anew; None if that failed."""
         built = self._segments.build()
         if built is None:
@@ -469,16 +469,6 @@ class SegmentedNetwork:
                              "remove its cache folder and build it again")  # fmt: skip
         self._latest = [(each.dtype, each.shape) if isinstance(each, np.ndarray) else None for each in results]
         return results
-
-
-class _SegmentKernels(NamedTuple):
-    """The way from a network in segments that others compute to one of kernels of its own."""
-
-    network: SegmentedNetwork
-
-    def bind(self) -> Outdated | None:
-        """Build them."""
-        return self.network.build()
 
 
 def _first_tier(bound: Binding) -> BuildsKernels | None:
