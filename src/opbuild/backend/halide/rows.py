@@ -25,6 +25,9 @@ RANGES = 4
 LEAST_ROW = 4096
 """Elements of the shortest range of a row."""
 
+MOST_ALONE = 2
+"""Dimensions of outputs whose loops have a second copy for one task: for six it is a third of compiling."""
+
 Loop = tuple[Any, Any, int]
 """A loop's variable, its extent (an expression), and the least length of its ranges."""
 
@@ -61,7 +64,7 @@ def alone(function: Any, tasks: Any) -> None:
     """Give a function a way of its own for one task, as it is scheduled so far, without parallel loop.
 
     A parallel loop of one task costs 10 to 35 ns, as much as whole calls on a few hundred elements. The second copy of
-    the code takes 5 to 25 ms to compile: not worth it where the code is large.
+    the code takes 5 to 50 ms to compile: not worth it where the code is large.
     """
     function.specialize(tasks == 1)
 
@@ -70,7 +73,7 @@ def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
     """Vectorise the innermost loop by ``variant``, ``width``, and divide the two outermost ones among the tasks.
 
     The last vector of a row overlaps the one before it, which is right because no output is read. There are at least
-    ``width`` elements in a row; a width of 1 leaves the loop as it is.
+    ``width`` elements in a row; a width of 1 leaves the loop as it is. What has more than two dimensions is large code.
     """
     function, names = definition.outputs[0], list(definition.variables.values())
     width = int(desc.variant["width"])
@@ -80,7 +83,8 @@ def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
         function.split(names[0], names[0], inner, width, hl.TailStrategy.ShiftInwards).vectorize(inner)
     row = (names[0], (extents[0] + width - 1) // width, LEAST_ROW // width)
     outer = [(name, extent, 1) for name, extent in zip(names[1:], extents[1:], strict=True)]
-    alone(function, definition.tasks)
+    if len(names) <= MOST_ALONE:
+        alone(function, definition.tasks)
     divide_loops(function, [row, *outer][-2:], definition.tasks)
 
 

@@ -3,7 +3,7 @@
 ``x (16, W, H, C1)`` is a window that starts at the first tap of the first output; ``w (16, kx, ky, C1)``; ``bias (16,
 C1)``; ``out (16, OW, OH, C1)``.
 
-``width`` positions of a row are accumulated in registers; the loops over a small kernel are unrolled.
+``width`` positions of a row are accumulated in registers; the loop over a row of a small kernel is unrolled.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def define(desc: OpDesc) -> Definition:
 
 
 UNROLLED_TAPS = 25
-"""Kernels of more taps keep their loop over rows: unrolled code grows, and so does the time to compile it."""
+"""Taps of a row that are unrolled at most. Rows of a kernel are a loop: unrolled too they are as fast (3 x 3 to 7 x 7
+within 3%, AVX-512 and AVX2), and take twice the time to compile."""
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``: ``width``."""
-    kernel, r = desc.attrs["kernel"], definition.domains["r"]
     update = accumulate(definition, desc)
-    if kernel[0] <= UNROLLED_TAPS:
-        update.unroll(r[0])
-    if kernel[0] * kernel[1] <= UNROLLED_TAPS:
-        update.unroll(r[1])
+    if desc.attrs["kernel"][0] <= UNROLLED_TAPS:
+        update.unroll(definition.domains["r"][0])
+    for stage in (definition.outputs[0], definition.functions["acc"], update):  # a last tile apart is all of it again
+        stage.never_partition_all()
