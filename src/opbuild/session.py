@@ -308,7 +308,7 @@ class Session:
         only if no lower level has.
         """
         own = Served(self, needed, builder)
-        if not self.stores.lower:
+        if not self.stores.lower or self._is_all_packed:
             return own
         borrowing: list[Served] = []
         for served in chain([own], self._lower_plans(needed.graphs, clock)):
@@ -455,6 +455,11 @@ class Session:
             except BuildError:  # it is not known which compiler made what is there
                 continue
             yield Served(lower, lower._lowered(graphs, clock), builder)
+
+    @property
+    def _is_all_packed(self) -> bool:
+        """Whether lower levels have nothing but packs: those of all levels are made of the same networks."""
+        return self.stores.pack is not None and not any(lower.has_own for lower in self.stores.lower)
 
     def _told(self, served: Served) -> Served:
         if served.session is not self:

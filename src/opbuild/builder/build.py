@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 NOTHING: Mapping[OpDesc, tuple[str, ...]] = {}
 
-_LOOKED_AT = 2000
+LOOKED_AT = 2000
 """Files of one's own store looked at for an operator: a millisecond."""
 
 
@@ -204,7 +204,7 @@ class Builder:
         Their keys name the compiler that made them: 165 MB of the installed one need not be read to know it.
         """
         compiler = None if self.release is None else self.release.compiler()
-        if self.release is None or compiler is None or self.store.listed.names(_LOOKED_AT):
+        if self.release is None or compiler is None or self.store.listed.names(LOOKED_AT):
             return None
         jobs = {}
         for desc, nodes in needed.items():

@@ -173,6 +173,17 @@ class Stores:
         return release_pack(self.setup)
 
     @property
+    def has_own(self) -> bool:
+        """Whether anything but the pack may have operators: the folder, other ranks' folders, or a remote store."""
+        from opbuild.builder.build import LOOKED_AT
+        from opbuild.store.peers import Peers
+
+        if self.remote is not None:
+            return True
+        operators, _ = self.operators_and_runtimes
+        return self._config.uses_folder and (bool(operators.listed.names(LOOKED_AT)) or bool(Peers(self._config)()))
+
+    @property
     def has_remote(self) -> bool:
         """Whether a network that was never built here may come whole from others, so that nothing is begun early."""
         return self.remote is not None and not self.remote.writes
