@@ -41,8 +41,7 @@ LISTS = Path(__file__).with_name("chosen")
 LEAST = 2
 """Architectures that need a kernel at least: what one needs, hardly another one does."""
 
-MOST = {"x86-64-v3": 180, "armv8.2-a-dotprod": 170}
-MOST_OF_OTHERS = 280
+MOST = 500
 """Kernels of a level, so that its pack has 4 MB at most."""
 
 SECONDS = 120
@@ -60,7 +59,7 @@ def chosen(level: str) -> dict[OpDesc, None]:
     return {OpDesc.from_components(json.loads(line)): None for line in lines}
 
 
-def most_needed(needed: Mapping[str, Iterable[str]], most: int = MOST_OF_OTHERS) -> list[str]:
+def most_needed(needed: Mapping[str, Iterable[str]], most: int = MOST) -> list[str]:
     """Return the kernels that at least ``LEAST`` architectures need, the most needed first.
 
     Args:
@@ -115,7 +114,7 @@ def choose(models: Mapping[str, Path], levels: tuple[str, ...]) -> dict[str, lis
     for level in levels:
         others = _packed(level) - set(map(_text, chosen(level)))
         lacking = {name: kernels - others for name, kernels in needed[level].items()}
-        listed[level] = most_needed(lacking, MOST.get(level, MOST_OF_OTHERS))
+        listed[level] = most_needed(lacking)
     return listed
 
 

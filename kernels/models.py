@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import onnx
 
+from kernels.generation import decoder
 from kernels.operators import single_operators
 from kernels.training import trainings
 from kernels.transformer import FORMER, FORMS, Sizes, bert, gpt2, llama, vit
@@ -44,6 +45,8 @@ TEXTS = (Sizes(1, 128), Sizes(1, 8), Sizes(1, 33), Sizes(8, 128), Sizes(1, 384),
 PATCHES = (Sizes(1, 196), Sizes(8, 196), Sizes(1, 49))
 CHATS = (Sizes(1, 128), Sizes(1, 16), Sizes(1, 512), Sizes(4, 64))
 NEXT_TOKENS = (Sizes(1, 1, 127), Sizes(4, 1, 63), Sizes(1, 1, 511))
+
+TOKENS = (Sizes(1, 128, 0), Sizes(1, 16, 0), Sizes(1, 512, 0), Sizes(1, 1, 128), Sizes(1, 2, 128), Sizes(4, 1, 64))
 
 
 def _light(name: str) -> Iterator[onnx.ModelProto]:
@@ -141,4 +144,8 @@ def open_structures() -> dict[str, OpenStructure]:
         found[f"BERT {number}, {masked}, {width}"] = at(TEXTS, bert, texts, FORMS[number], width, masked=masked)
     for number, (form, width) in enumerate(product(FORMER, (768, 384))):
         found[f"BERT {number}, scores divided"] = at(TEXTS, bert, texts, form, width, masked="cast last")
+    for bits, block, zeros in ((4, 32, False), (4, 32, True), (4, 128, False), (4, 128, True), (8, 32, False)):
+        found[f"decoder of {bits} bits in blocks of {block}, zero points {zeros}"] = at(
+            TOKENS, decoder, Sizes("batch", "seq", "past"), bits, block, zeros, 4
+        )
     return {f"{name}, open": each for name, each in found.items()}

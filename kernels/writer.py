@@ -127,4 +127,6 @@ class Writer:
             result.type.tensor_type.elem_type = dtype
             results.append(result)
         graph = helper.make_graph(self.nodes, "network", self.inputs, results, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
+        others = sorted({node.domain for node in self.nodes if node.domain})
+        sets = [helper.make_opsetid("", self.opset), *(helper.make_opsetid(domain, 1) for domain in others)]
+        return helper.make_model(graph, opset_imports=sets, ir_version=8)

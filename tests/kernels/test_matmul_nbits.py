@@ -58,7 +58,7 @@ HOSTILE = {
 @pytest.mark.parametrize(("bits", "block", "zeros"), crossed(2, (4, 8), (16, 32, 128), ("", "uint8", "float32")))
 def test_products_with_weights_of_few_bits(bits: int, block: int, zeros: str) -> None:
     """One row and several, a last block that is not full, a bias, every form of zero points."""
-    for shape, k in (((1, 1), 200), ((2, 3), 77)):
+    for shape, k in (((1, 1), 200), ((2, 3), 77), ((1, 13), 77), ((2, 7), 200)):
         known = weights(bits, k, 70, block, zeros) | {"bias": np.linspace(-1, 1, 70, dtype=np.float32)}
         feeds = {"x": np.random.default_rng(1).standard_normal((*shape, k)).astype(np.float32)}
         names = ["x", "w", "s", "z" if zeros else "", "", "bias"]

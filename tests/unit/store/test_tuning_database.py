@@ -363,6 +363,7 @@ ARGUMENTS: dict[str, st.SearchStrategy[tuple[object, ...]]] = {
     ),
     "matmul_integer": st.tuples(EXTENTS, EXTENTS),
     "matmul_nbits": st.tuples(EXTENTS, EXTENTS),
+    "matmul_nbits_integer": st.tuples(EXTENTS, EXTENTS),
     "recurrent": st.tuples(
         st.sampled_from(["RNN", "GRU", "LSTM"]), st.booleans(), st.booleans(), EXTENTS, st.integers(0, 99), EXTENTS
     ),

@@ -14,7 +14,8 @@ low half. ``scale`` and ``zero`` lie as ``(panel, blocks, N/panel)``. What lies 
 
 Schedule: a tile of sums of a block, then of blocks.
 
-Weights become float32 in registers, once for all rows of a tile. Limits: ``rows`` <= M.
+Weights become float32 in registers, once for all rows of a tile; with ``stage`` before all tiles of rows, a panel at a
+time, scaled. Limits: ``rows`` <= M.
 """
 
 from __future__ import annotations
@@ -43,6 +44,17 @@ def define(desc: OpDesc) -> Definition:
         bits = rhs[n % panel, byte, n // panel]
         bits = bits if each == 1 else (bits >> hl.cast(hl.UInt(8), part * 4)) & hl.u8(15)
         return hl.f32(hl.i32(bits))
+
+    if desc.variant.get("stage"):
+        functions, k = {name: hl.Func(name) for name in ("staged", "acc")}, hl.RDom([(0, extent)], "k")
+        (i,) = variables("i")
+        place = (n % panel, i // block, n // panel)
+        zero = hl.f32(2 ** (desc.attrs["bits"] - 1)) if zeros is None else hl.f32(zeros[place])
+        functions["staged"][n, i] = scale[place] * (weight(i // each, i % each) - zero)
+        functions["acc"][n, m] = hl.f32(0)
+        functions["acc"][n, m] += lhs[k.x, m] * functions["staged"][n, k.x]
+        value = fused(desc, others, (n, m), functions["acc"][n, m])
+        return computed(desc, inputs, (n, m), value, functions, {"k": k})
 
     def scaled(total: Any, beside: Any, number: Any) -> Any:
         """Return the sum of a block; ``beside`` is the sum of the left operand alone."""
@@ -76,24 +88,33 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     out, lanes = definition.outputs[0], machine.lanes
     rows = desc.variant["rows"]
     tile = rows, desc.variant["panels"] * desc.inputs[1].dims[0].extent
-    mo, _ = tile_output(definition, tile, lanes)
+    mo, unit = tile_output(definition, tile, lanes)
     functions, domains = definition.functions, definition.domains
     acc = functions["acc"]
     acc.compute_at(out, mo)
-    _tile(acc, tile, lanes, [domains["blocks"].x], [domains["ends"].x])
+    if "staged" in functions:
+        tile_sums(acc, tile, lanes, [domains["k"].x])
+        staged, each = functions["staged"], 8 // desc.attrs["bits"]
+        n, i = staged.args()
+        staged.compute_at(out, unit).bound_extent(n, tile[1]).vectorize(n, lanes).unroll(n)
+        if each > 1:
+            staged.unroll(i, each, hl.TailStrategy.RoundUp)
+        staged.never_partition_all()
+        return
+    tile_sums(acc, tile, lanes, [domains["blocks"].x], [domains["ends"].x])
     k, number = domains["k"], domains["blocks"].x
     functions["total"].compute_at(acc, number)
-    _tile(functions["total"], tile, lanes, [k.x, k.y])
+    tile_sums(functions["total"], tile, lanes, [k.x, k.y])
     functions["total"].update().unroll(k.x)
     functions["last"].compute_at(acc, domains["ends"].x)
-    _tile(functions["last"], tile, lanes, [domains["rest"].x])
+    tile_sums(functions["last"], tile, lanes, [domains["rest"].x])
     for name, at in (("beside", number), ("last_beside", domains["ends"].x)):
         functions[name].compute_at(acc, at).bound_extent(functions[name].args()[0], rows)
         functions[name].unroll(functions[name].args()[0])
     functions["beside"].update().atomic().vectorize(k.y, lanes, hl.TailStrategy.GuardWithIf)
 
 
-def _tile(function: Any, tile: tuple[int, int], lanes: int, *reduced: list[Any]) -> None:
+def tile_sums(function: Any, tile: tuple[int, int], lanes: int, *reduced: list[Any]) -> None:
     """Keep a tile of a function in registers while its summands pass, the loops of each of its updates."""
     n, m, *_ = function.args()
     function.bound_extent(n, tile[1]).bound_extent(m, tile[0]).vectorize(n, lanes).unroll(n).unroll(m)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
+from opbuild.families.family import Family, Variant
 from opbuild.families.matmul_integer.family import panel
 from opbuild.families.matmul_nbits import family
 from opbuild.graph.types import Array, Node
@@ -15,41 +18,111 @@ from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import viewed_as, with_inner_stride
 from opbuild.operations.expression import ACC, Expression, arg, operations
+from opbuild.platform.records import NamedTuple
 
 
-@serves("com.microsoft.MatMulNBits")
-def matmul_nbits(lowering: Lowering, node: Node) -> None:
-    """Lower a product with weights of few bits, which are packed when the network is built; they stay few bits."""
+class FewBits(NamedTuple):
+    """A product with weights of few bits.
+
+    Attributes:
+        x: The left operand.
+        weights: The weights, a row for each column of the product.
+        scale: Their scales, one a block.
+        zeros: Their zero points; empty: half of the range.
+        bias: What is added; empty: nothing.
+        m: Rows of the product.
+        n: Its columns.
+        k: Columns of the left operand.
+        bits: Of a weight.
+        block: Neighbours along K that share a scale and a zero point.
+    """
+
+    x: str
+    weights: str
+    scale: str
+    zeros: str
+    bias: str
+    m: Any
+    n: int
+    k: int
+    bits: int
+    block: int
+
+
+def few_bits(lowering: Lowering, node: Node) -> FewBits:
+    """Return the product that a MatMulNBits is.
+
+    Raises:
+        NotServedError: If no kernel computes it.
+    """
     x, weights, scale, zeros, order, bias = (*node.inputs, "", "", "")[:6]
     k, n, bits, block = (int(node.attrs.get(name, 4)) for name in ("K", "N", "bits", "block_size"))
     if order or bits not in (4, 8) or any(not lowering.is_constant(name) for name in (weights, scale, zeros) if name):
         raise NotServedError("MatMulNBits has kernels for known weights of 4 or 8 bits in the order of K")
     if {lowering.type(name).dtype for name in (x, scale, bias) if name} != {"float32"}:
         raise NotServedError("MatMulNBits has kernels for float32")
-    out = lowering.new_plain(node.outputs[0])
-    if 0 in out.shape:
+    m = prod(lowering.type(node.outputs[0]).shape[:-1])
+    return FewBits(x, weights, scale, zeros, bias, m, n, k, bits, block)
+
+
+@serves("com.microsoft.MatMulNBits")
+def matmul_nbits(lowering: Lowering, node: Node) -> None:
+    """Lower a product with weights of few bits, which are packed when the network is built; they stay few bits."""
+    product = few_bits(lowering, node)
+    if 0 in lowering.type(node.outputs[0]).shape:
+        lowering.new_plain(node.outputs[0])
         return
-    m, blocks = prod(out.shape[:-1]), -(-k // block)
-    variant = lowering.choose(family.FAMILY, m, n)
-    unpacked = "" if not zeros else lowering.type(zeros).dtype
-    expression: Expression = ("add", ACC, arg(0)) if bias else ACC
-    own = family.operands(variant, unpacked, lowering.machine)
-    beside = (Operand("e0", "float32", (Dim(stride=1), Dim())),) if bias else ()
-    lhs = with_inner_stride(viewed_as(lowering.dense(x), (m, k), (k, 1)), 1)
-    references = [lhs, _panels(lowering, weights, (n, blocks * block * bits // 8), "bytes")]
-    references.append(_panels(lowering, scale, (n, blocks), "blocks"))
+    blocks = -(-product.k // product.block)
+    variant = lowering.choose(family.FAMILY, product.m, product.n)
+    zeros = lowering.type(product.zeros).dtype if product.zeros else ""
+    own = family.operands(variant, zeros, lowering.machine)
+    shape = (product.n, blocks * product.block * product.bits // 8)
+    emit_few_bits(
+        lowering, node, product, family.FAMILY, variant, own, _panels(lowering, product.weights, shape, "bytes")
+    )
+
+
+def emit_few_bits(
+    lowering: Lowering,
+    node: Node,
+    product: FewBits,
+    record: Family,
+    variant: Variant,
+    own: Sequence[Operand],
+    rhs: Plain,
+    **attributes: Any,
+) -> None:
+    """Emit the call of a product with weights of few bits.
+
+    Args:
+        lowering: The state of lowering.
+        node: The product.
+        product: The same.
+        record: The family that computes it.
+        variant: Its variant.
+        own: Its operands lhs, rhs, scale and perhaps zeros.
+        rhs: The weights, packed.
+        attributes: Further attributes of its descriptor.
+    """
+    m, n, bits, blocks = product.m, product.n, product.bits, -(-product.k // product.block)
+    zeros = lowering.type(product.zeros).dtype if product.zeros else ""
+    expression: Expression = ("add", ACC, arg(0)) if product.bias else ACC
+    beside = (Operand("e0", "float32", (Dim(stride=1), Dim())),) if product.bias else ()
+    lhs = with_inner_stride(viewed_as(lowering.dense(product.x), (m, product.k), (product.k, 1)), 1)
+    references = [lhs, rhs, _panels(lowering, product.scale, (n, blocks), "blocks")]
     if zeros:
-        references.append(_panels(lowering, zeros, (n, blocks), "blocks", bits if unpacked == "uint8" else 8))
-    if bias:
-        references.append(viewed_as(lowering.dense(bias), (m, n), (0, 1)))
-    desc = family.FAMILY.desc(
+        references.append(_panels(lowering, product.zeros, (n, blocks), "blocks", bits if zeros == "uint8" else 8))
+    if product.bias:
+        references.append(viewed_as(lowering.dense(product.bias), (m, n), (0, 1)))
+    desc = record.desc(
         (node.op_type, *operations(expression)),
         (*own, *beside),
         (Operand("out", "float32", (Dim(stride=1), Dim())),),
-        {"bits": bits, "block": block, "zeros": unpacked, "epilogue": expression},
+        {"bits": bits, "block": product.block, "zeros": zeros, "epilogue": expression, **attributes},
         variant,
         lowering.impl_mode(node, differs=False),
     )
+    out = lowering.new_plain(node.outputs[0])
     lowering.emit(desc, (*references, with_inner_stride(viewed_as(out, (m, n), (n, 1)), 1)), node)
 
 

@@ -1,0 +1,82 @@
+"""Decoders with weights of few bits, as ONNX Runtime's tools write them: caches are inputs, extents are open."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from kernels.transformer import Sizes
+from kernels.writer import FLOAT, INT64, Writer
+
+MICROSOFT = "com.microsoft"
+INT32 = TensorProto.INT32
+
+
+def decoder(
+    sizes: Sizes,
+    bits: int,
+    block: int,
+    zeros: bool,
+    accuracy: int,
+    width: int = 2048,
+    heads: int = 32,
+    groups: int = 4,
+    layers: int = 2,
+    words: int = 1000,
+) -> onnx.ModelProto:
+    """Return a decoder of prompts and of next tokens.
+
+    Args:
+        sizes: Sequences, new tokens, and tokens that were computed before; names where they are open.
+        bits: Of a weight.
+        block: Weights that share a scale.
+        zeros: Whether blocks have zero points.
+        accuracy: The ``accuracy_level`` of products.
+        width: Of a token.
+        heads: Of queries.
+        groups: Heads of keys.
+        layers: How many there are.
+        words: Rows of the table of tokens, and columns of the result.
+    """
+    to, (batch, seq, past) = Writer(20), sizes
+    size, wide = width // heads, width * 11 // 4
+
+    def product(x: str, depth: int, columns: int) -> str:
+        blocks = depth // block
+        inputs = [
+            to.numbers(np.zeros((columns, blocks, block * bits // 8)), "uint8"),
+            to.numbers(np.full((columns, blocks), 0.01), "float32"),
+        ]
+        if zeros:
+            inputs.append(to.numbers(np.zeros((columns, -(-blocks * bits // 8))), "uint8"))
+        how = {"K": depth, "N": columns, "bits": bits, "block_size": block, "accuracy_level": accuracy}
+        return to.add("MatMulNBits", x, *inputs, domain=MICROSOFT, **how)
+
+    def norm(x: str) -> str:
+        return to.add("SimplifiedLayerNormalization", x, to.weight(width), axis=-1, epsilon=1e-5)
+
+    x = to.add("Gather", to.weight(words, width), to.input("input_ids", (batch, seq), INT64))
+    lengths = to.input("seqlens_k", (batch,), INT32)
+    angles = [to.weight(4096, size // 2) for _ in range(2)]
+    caches, kept = (
+        [
+            [to.input(f"past_{number}_{part}", (batch, groups, past, size), FLOAT) for part in ("key", "value")]
+            for number in range(layers)
+        ],
+        list[str](),
+    )
+    # An input in exports; here it follows from the extents, so that kernels are known without numbers.
+    total = to.add("Cast", to.add("Squeeze", to.shape(to.total(past, seq))), to=INT32)
+    for cache in caches:
+        normed = norm(x)
+        q, k, v = (product(normed, width, columns) for columns in (width, groups * size, groups * size))
+        how = {"num_heads": heads, "kv_num_heads": groups, "do_rotary": 1, "domain": MICROSOFT}
+        mixed, *present = to.several(3, "GroupQueryAttention", q, k, v, *cache, lengths, total, *angles, **how)
+        kept += present
+        x = to.add("Add", x, product(mixed, width, width))
+        normed = norm(x)
+        gate = product(normed, width, wide)
+        gate = to.add("Mul", gate, to.add("Sigmoid", gate))
+        x = to.add("Add", x, product(to.add("Mul", gate, product(normed, width, wide)), wide, width))
+    return to.model(product(norm(x), width, words), *kept)

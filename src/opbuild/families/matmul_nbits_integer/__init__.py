@@ -1,0 +1,1 @@
+"""Kernel family ``matmul_nbits_integer``: products of weights of few bits and activations that become int8."""

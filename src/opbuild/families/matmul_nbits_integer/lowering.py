@@ -1,0 +1,54 @@
+"""Lowering of com.microsoft's MatMulNBits where the model allows activations of int8."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opbuild.families.matmul_integer.family import panel
+from opbuild.families.matmul_nbits.lowering import FewBits, emit_few_bits, few_bits
+from opbuild.families.matmul_nbits_integer import family
+from opbuild.graph.types import Array, Node
+from opbuild.kernel.opdesc import HIGH_PRECISION
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError, serves
+from opbuild.lowering.operands import Plain
+
+BYTES = 4
+"""The ``accuracy_level`` that allows activations of int8."""
+
+
+@serves("com.microsoft.MatMulNBits", cost=0.5)
+def matmul_nbits(lowering: Lowering, node: Node) -> None:
+    """Lower a product with weights of few bits whose left operand becomes int8."""
+    product = few_bits(lowering, node)
+    if int(node.attrs.get("accuracy_level", 0)) != BYTES or lowering.impl_mode(node) == HIGH_PRECISION:
+        raise NotServedError("the model does not allow activations of int8")
+    if product.k % product.block or product.block > family.MOST_BLOCK or 0 in lowering.type(node.outputs[0]).shape:
+        raise NotServedError("a kernel for activations of int8 takes whole blocks of at most 256")
+    variant, machine = lowering.choose(family.FAMILY, product.m, product.n), lowering.machine
+    zeros = lowering.type(product.zeros).dtype if product.zeros else ""
+    own = family.operands(variant, product.bits, zeros, machine)
+    halves = {"halves": True} if family.in_halves(product.bits, machine) else {}
+    emit_few_bits(lowering, node, product, family.FAMILY, variant, own, _groups(lowering, product), **halves)
+
+
+def _groups(lowering: Lowering, product: FewBits) -> Plain:
+    """Return weights ``(N, K)`` in panels of groups along K: ``(N/panel, bytes of K/group, panel, group)``.
+
+    Where a byte holds two, its low half is of the first half of a block, its high half of the other.
+    """
+    name, n, k, bits, block = product.weights, product.n, product.k, product.bits, product.block
+    width, near, parts = panel(lowering.machine), family.group(bits, lowering.machine), 8 // bits
+    panels, groups = -(-n // width), k // (near * parts)
+
+    def pack() -> Array:
+        full = np.zeros((panels * width, k // parts), np.uint8)
+        full[:n] = np.asarray(lowering.constant(name)).reshape(n, -1)
+        if parts > 1:  # neighbours lie in one byte
+            whole = np.stack((full & 15, full >> 4), axis=-1).reshape(panels * width, k // block, parts, block // parts)
+            full = (whole[:, :, 0] | whole[:, :, 1] << 4).reshape(panels * width, k // parts)
+        grouped = full.reshape(panels, width, groups, near)
+        return np.ascontiguousarray(grouped.transpose(0, 2, 1, 3))
+
+    recipe = f"panels of {width} rows of groups of {near} of {bits} bits in blocks of {block}"
+    return lowering.packed((name,), recipe, (panels, groups, width, near), "uint8", pack)
