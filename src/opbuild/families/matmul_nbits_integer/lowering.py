@@ -42,13 +42,15 @@ def _groups(lowering: Lowering, product: FewBits) -> Plain:
     panels, groups = -(-n // width), k // (near * parts)
 
     def pack() -> Array:
-        full = np.zeros((panels * width, k // parts), np.uint8)
-        full[:n] = np.asarray(lowering.constant(name)).reshape(n, -1)
+        rows = np.asarray(lowering.constant(name)).reshape(n, -1)
         if parts > 1:  # neighbours lie in one byte
-            whole = np.stack((full & 15, full >> 4), axis=-1).reshape(panels * width, k // block, parts, block // parts)
-            full = (whole[:, :, 0] | whole[:, :, 1] << 4).reshape(panels * width, k // parts)
-        grouped = full.reshape(panels, width, groups, near)
-        return np.ascontiguousarray(grouped.transpose(0, 2, 1, 3))
+            halves = rows.reshape(n, k // block, parts, block // 4)
+            first, second = halves[:, :, 0], halves[:, :, 1]
+            rows = np.stack(((first & 15) | (second << 4), (first >> 4) | (second & 240)), axis=-1).reshape(n, -1)
+        full = np.zeros((panels * width, groups), f"u{near}")  # a group is moved as one number
+        full[:n] = np.ascontiguousarray(rows).view(full.dtype)
+        moved = np.ascontiguousarray(full.reshape(panels, width, groups).transpose(0, 2, 1))
+        return moved.view(np.uint8).reshape(panels, groups, width, near)
 
     recipe = f"panels of {width} rows of groups of {near} of {bits} bits in blocks of {block}"
     return lowering.packed((name,), recipe, (panels, groups, width, near), "uint8", pack)
