@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -31,7 +30,6 @@ def du(folder: Path) -> int:
 @pytest.fixture
 def kept(small_network: SmallNetwork, user_store: Path) -> Path:
     """The small network's operators, network and weights in the user's own store."""
-    shutil.copytree(small_network.cache / "rank_0", user_store / "rank_0")
     with small_network.replayed():
         small_network.build(user_store)
     return user_store / "rank_0"
