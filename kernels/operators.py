@@ -152,6 +152,20 @@ def _recurrent(op_type: str, direction: str) -> Iterator[onnx.ModelProto]:
         )
 
 
+def _integer_recurrent(direction: str, greatest: int) -> Iterator[onnx.ModelProto]:
+    directions = 1 + (direction == "bidirectional")
+    for steps, batch, inputs, hidden in ((100, 1, 40, 64), (20, 1, 128, 256), (40, 8, 256, 256), (20, 32, 128, 256)):
+        to = Writer()
+        x, rows = to.input("x", (steps, batch, inputs)), 4 * hidden
+        weights = (to.weight(directions, depth, rows, value=greatest, dtype="int8") for depth in (inputs, hidden))
+        parts = (
+            part for _ in range(2) for part in (to.weight(directions), to.weight(directions, value=0, dtype="int8"))
+        )
+        own = (*weights, to.weight(directions, 2 * rows), "", "", "", "", *parts)
+        attrs = {"hidden_size": hidden, "direction": direction}
+        yield to.model(to.add("DynamicQuantizeLSTM", x, *own, domain="com.microsoft", **attrs))
+
+
 def _integer_product(right: str, zero_point: bool) -> Iterator[onnx.ModelProto]:
     for rows, (depth, columns) in product((1, 4, 16, 64, 256), ((64, 256), (512, 16), (768, 768))):
         to = Writer()
@@ -359,6 +373,7 @@ _GROUPS: tuple[tuple[str, Callable[..., Iterator[onnx.ModelProto]], tuple[tuple[
     ("depthwise {} {}", _depthwise, (DEPTHWISE, ("", "Relu", "Silu", "HardSwish"))),
     ("{} {}", _pool, (("MaxPool", "AveragePool"), POOLS)),
     ("{} {}", _recurrent, (("LSTM", "GRU", "RNN"), ("forward", "bidirectional"))),
+    ("DynamicQuantizeLSTM {}, weights of {}", _integer_recurrent, (("forward", "bidirectional"), (127, 63))),
     ("{}", _moved, (("Transpose", "Concat", "Gather"),)),
     ("MaxPool of bytes {} {}", _byte_pool, (POOLS, (UINT8, INT8))),
     ("MatMul of a transposed matrix by {}", _turned_product, (("constant", "input", "transposed"),)),

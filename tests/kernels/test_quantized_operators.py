@@ -240,20 +240,3 @@ def test_attention_whose_projection_is_one_of_integers(types: tuple[str, str]) -
     assert "host" not in families
     (expected,) = onnxruntime_outputs(model, feeds, optimized=False)
     np.testing.assert_allclose(run_model(model, feeds)["y"], expected, 1e-4, 1e-4)
-
-
-@pytest.mark.parametrize("columns", [(), (32,)], ids=["one scale", "one a column"])
-def test_a_recurrent_layer_with_quantized_weights(columns: tuple[int, ...]) -> None:
-    """``DynamicQuantizeLSTM``, of two directions; ONNX Runtime rounds the states to bytes besides, kernels do not."""
-    feeds = {"x": RNG.standard_normal((5, 2, 6)).astype(np.float32)}
-    known = {
-        "w": drawn("int8", (2, 6, 32)), "r": drawn("int8", (2, 8, 32)), "b": scales(2, 64), "sw": scales(2, *columns),
-        "zw": np.zeros((2, *columns), np.int8), "sr": scales(2, *columns), "zr": np.zeros((2, *columns), np.int8),
-    }  # fmt: skip
-    names = ["x", "w", "r", "b", "", "", "", "", "sw", "zw", "sr", "zr"]
-    attrs = {"hidden_size": 8, "direction": "bidirectional"}
-    node = helper.make_node("DynamicQuantizeLSTM", names, ["y"], domain=MICROSOFT, **attrs)
-    model = model_of([node], feeds, {"y": "float32"}, known)
-    assert "host" not in families_of(program_of(model))
-    (expected,) = onnxruntime_outputs(model, feeds, optimized=False)
-    np.testing.assert_allclose(run_model(model, feeds)["y"], expected, atol=0.05)

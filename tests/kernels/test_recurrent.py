@@ -33,6 +33,12 @@ def _weights(*shapes: tuple[int, ...]) -> list[Any]:
     return [(rng.standard_normal(shape) / 4).astype(np.float32) for shape in shapes]
 
 
+def _bytes(*shapes: tuple[int, ...]) -> list[Any]:
+    """Return weights of int8 at random."""
+    rng = np.random.default_rng(7)
+    return [rng.integers(-128, 127, shape, np.int8, endpoint=True) for shape in shapes]
+
+
 HOSTILE = {
     "recurrent": Case(
         "LSTM",
@@ -47,8 +53,18 @@ HOSTILE = {
         {"hidden_size": 16, "direction": "bidirectional"},
         least=1,
     ),
+    "recurrent bytes": Case(
+        "DynamicQuantizeLSTM",
+        lambda n: (n, 1, 5),
+        lambda _: [
+            *_bytes((2, 5, 80), (2, 20, 80)),
+            *[""] * 5,
+            *(np.float32([0.002, 0.003]), np.zeros(2, np.int8)) * 2,
+        ],
+        {"hidden_size": 20, "direction": "bidirectional", "domain": "com.microsoft"},
+    ),
 }
-"""For ``test_every_family``."""
+"""For ``test_every_family``; of bytes one sequence, which is all that ONNX Runtime quantises together."""
 
 OPTIONAL = ("B", "sequence_lens", "initial_h", "initial_c", "P")
 ACTIVATIONS = (

@@ -22,6 +22,7 @@ import numpy as np
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import MICROSOFT, NCHWC, REWRITES
 from opbuild.graph.graph_builder import Value
+from opbuild.graph.indices import DOMAIN
 from opbuild.graph.types import Node
 from opbuild.target.host import host_flags
 from opbuild.text.plural import counted
@@ -587,11 +588,46 @@ class _Gathered:
 
 @writes("DynamicQuantizeLSTM")
 def _dynamic_quantize_lstm(of: Rewriting) -> Sequence[Node]:
-    """DynamicQuantizeLSTM: an LSTM whose weights are dequantised when the network is built.
+    """DynamicQuantizeLSTM: products of bytes with all inputs, and a recurrence whose states become bytes at each step.
 
-    ONNX Runtime quantises inputs and hidden states at each step besides; that they are not here makes results closer
-    to those of float32.
+    Sequences are quantised each by itself, ONNX Runtime's as many together as a thread has. An LSTM whose recurrence
+    weights are not known, or may leave int8 less their zero points, has all weights dequantised.
     """
+    if not _is_int8_recurrence(of):
+        return _dequantized_lstm(of)
+    directions, size, rows = of.shape(1)
+    columns = directions * rows
+    weights = of.reshape(of("Transpose", of.input(1), perm=(1, 0, 2)), (size, columns))
+    scale, zero, own = (
+        of.reshape(of("Expand", of.reshape(of.input(i), (directions, -1)), of.ints((directions, rows))), (columns,))
+        for i in (8, 9, 10)
+    )
+    bias = []
+    if of.has(3):
+        halves = of.parts(of.input(3), 1, rows, rows)
+        bias = [of.reshape(of("Add", *halves), (columns,))]
+    projected = of("DynamicQuantizeMatMul", of.input(0), weights, scale, zero, *bias, domain=MICROSOFT)
+    recurrence: str = of.input(2)
+    if of.dtype(2) == "uint8":
+        recurrence = of.cast(of("Sub", of.cast(recurrence, "int32"), of.constant(_MIDDLE["uint8"], "int32")), "int8")
+    others = [of.input(index) if of.has(index) else "" for index in range(4, 8)]
+    inputs = (projected, recurrence, of.reshape(own, (directions, rows)), *others)
+    of.write("IntegerLSTM", inputs, of.node.outputs, of.node.attrs, domain=DOMAIN)
+    return of.nodes
+
+
+_MIDDLE = {"int8": 0, "uint8": 128}
+"""The zero points with which weights of each type are int8."""
+
+
+def _is_int8_recurrence(of: Rewriting) -> bool:
+    """Return whether recurrence weights are known and, less their zero points, int8."""
+    zero = of.known(of.input(11))
+    return of.is_known(2) and zero is not None and bool((zero == _MIDDLE[of.dtype(2)]).all())
+
+
+def _dequantized_lstm(of: Rewriting) -> Sequence[Node]:
+    """Write an LSTM of float32, closer to that of the weights before they were quantised."""
     weights = []
     for index, scale, zero in ((1, 8, 9), (2, 10, 11)):
         wide = of.cast(of.input(index), "float32")

@@ -14,6 +14,9 @@ GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 
+_KINDS = {"IntegerLSTM": "LSTM"}
+"""The cells of operators that are not called as theirs."""
+
 _NO_DEFAULT = float("nan")
 
 _PARAMETERS: dict[str, tuple[float | None, float | None]] = {
@@ -79,11 +82,12 @@ def cell_of(node: Node) -> Cell:
     reverse = directions[direction]
     clip = float(node.attrs.get("clip", 0.0)) or float("inf")
     linear, coupled = (bool(node.attrs.get(name, 0)) for name in ("linear_before_reset", "input_forget"))
-    return Cell(node.op_type, reverse, _activations(node, len(reverse)), clip, layout == 1, linear, coupled)
+    kind = _KINDS.get(node.op_type, node.op_type)
+    return Cell(kind, reverse, _activations(node, kind, len(reverse)), clip, layout == 1, linear, coupled)
 
 
-def _activations(node: Node, directions: int) -> tuple[tuple[Activation, ...], ...]:
-    default = _DEFAULTS[node.op_type]
+def _activations(node: Node, kind: str, directions: int) -> tuple[tuple[Activation, ...], ...]:
+    default = _DEFAULTS[kind]
     names = [_text(name) for name in node.attrs.get("activations") or default * directions]
     if len(names) != len(default) * directions:
         raise ValueError(f"it has {len(names)} activations, not {len(default)} for each of {directions} direction(s)")

@@ -73,6 +73,23 @@ def integer_matmul(call: ShapeCall) -> Types:
     return (TensorType("int32", matrix_product(call, a, b)),)
 
 
+@rule("IntegerLSTM", domain="opbuild")
+def integer_lstm(call: ShapeCall) -> Types:
+    """All hidden states, the last one and the last cell of an LSTM; the first input is what its inputs add to gates."""
+    steps, batch, rows = call.rank(0, 3)
+    directions, hidden, _ = call.rank(1, 3)
+    if call.dtype(1) != "int8":
+        call.fail_dtype("its recurrence weights are int8")
+    each, state = 4 * hidden, (directions, batch, hidden)
+    if rows != directions * each:
+        call.fail(f"{rows} sums a step are not those of {counted(directions, 'direction')} of {hidden} units")
+    shapes = ((directions, hidden, each), (directions, each), (batch,), state, state, (directions, 3 * hidden))
+    for index, shape in enumerate(shapes, 1):
+        call.expect(index, shape)
+    kinds = [(steps, directions, batch, hidden), state, state]
+    return tuple(TensorType("float32", shape) for shape in kinds)
+
+
 @rule("QGemm", domain="com.microsoft")
 def qgemm(call: ShapeCall) -> Types:
     """A product of two matrices, either transposed: bytes if the result has a zero point, else float32."""

@@ -27,6 +27,7 @@ class _Direction:
         recurrent_bias: The second half of ``B``.
         peepholes: ``P``'s three parts, zeros if there are none.
         act: The activations, with clipping.
+        seen: What an LSTM multiplies by ``R`` of a state.
     """
 
     cell: Cell
@@ -36,6 +37,7 @@ class _Direction:
     recurrent_bias: Array
     peepholes: tuple[Array, Array, Array]
     act: tuple[Callable[[Array], Array], ...]
+    seen: Callable[[Array], Array]
 
 
 @implements("RNN", "GRU", "LSTM")
@@ -43,11 +45,45 @@ def _recurrent(node: Node, inputs: Any) -> Sequence[Array]:
     cell = cell_of(node)
     given: tuple[Any, ...] = (*inputs, *[None] * (8 - len(inputs)))
     x, w, r, b, lengths, h, c, p = given
-    kind = x.dtype
-    wide = np.promote_types(kind, np.float32)
     x = x.swapaxes(0, 1) if cell.batch_first else x
-    steps, batch, _ = x.shape
-    hidden = r.shape[-1]
+    return _layer(node, [x] * len(cell.reverse), (w, r, b, p), (lengths, h, c), lambda state: state)
+
+
+@implements("IntegerLSTM", domain="opbuild")
+def _integer_lstm(node: Node, inputs: Any) -> Sequence[Array]:
+    given: tuple[Any, ...] = (*inputs, *[None] * (7 - len(inputs)))
+    projected, weights, scales, lengths, h, c, p = given
+    recurrent = (weights * scales[:, np.newaxis]).swapaxes(1, 2)
+    parts = np.split(projected, len(weights), -1)
+    return _layer(node, parts, (None, recurrent, None, p), (lengths, h, c), _in_steps)
+
+
+def _in_steps(state: Array) -> Array:
+    """Return the states of sequences rounded to steps, as bytes have them; of no finite range: NaN."""
+    low, high = state.min(1, initial=0, keepdims=True), state.max(1, initial=0, keepdims=True)
+    spread = high - low
+    step = np.where(np.isfinite(spread), np.where(spread > 0, spread / state.dtype.type(255), 1), np.nan)
+    zero = np.rint(-low / step)
+    return np.asarray((np.clip(np.rint(state / step) + zero, 0, 255) - zero) * step, state.dtype)
+
+
+def _layer(
+    node: Node, parts: Sequence[Array], weights: tuple[Any, ...], given: tuple[Any, ...], seen: Callable[[Array], Array]
+) -> Sequence[Array]:
+    """Return a layer's outputs.
+
+    Args:
+        node: The node.
+        parts: The inputs of each direction ``(T, B, ...)``.
+        weights: ``W``, of which None leaves inputs as they are, ``R``, ``B`` and ``P``.
+        given: The lengths, the first hidden states and the first cells.
+        seen: As in ``_Direction``.
+    """
+    cell, (lengths, h, c) = cell_of(node), given
+    kind = parts[0].dtype
+    wide = np.promote_types(kind, np.float32)
+    steps, batch, _ = parts[0].shape
+    hidden = weights[1].shape[-1]
     lengths = np.full(batch, steps) if lengths is None else lengths
     if lengths.size and not 0 <= lengths.min() <= lengths.max() <= steps:
         raise ValueError(f"sequence_lens has values outside [0, {steps}]")
@@ -55,14 +91,14 @@ def _recurrent(node: Node, inputs: Any) -> Sequence[Array]:
     outputs = []
     for number, reverse in enumerate(cell.reverse):
         order = _order(steps, lengths, reverse)
-        moved = np.take_along_axis(x, order[:, :, None], 0).astype(wide)
-        weights = (None if each is None else each[number].astype(wide) for each in (w, r, b, p))
-        direction = _direction(cell, moved, *weights, hidden=hidden, activations=cell.activations[number])
+        moved = np.take_along_axis(parts[number], order[:, :, None], 0).astype(wide)
+        own = (None if each is None else each[number].astype(wide) for each in weights)
+        direction = _direction(cell, moved, *own, hidden=hidden, activations=cell.activations[number], seen=seen)
         every, cells, *last = _run(cell.kind, direction, lengths, states[0][number], states[1][number])
         kept = _gradient_values(direction, lengths, states[0][number], every, cells) if len(node.outputs) > 3 else every
         outputs.append((*(np.take_along_axis(each, order[:, :, None], 0) for each in (every, kept)), *last))
-    parts = zip(*outputs, strict=True)
-    every, kept, last_h, last_c = (np.stack(each, axis) for each, axis in zip(parts, (1, 1, 0, 0), strict=True))
+    found = zip(*outputs, strict=True)
+    every, kept, last_h, last_c = (np.stack(each, axis) for each, axis in zip(found, (1, 1, 0, 0), strict=True))
     if cell.batch_first:
         every, last_h, last_c = every.transpose(2, 0, 1, 3), last_h.swapaxes(0, 1), last_c.swapaxes(0, 1)
     return [each.astype(kind) for each in (every, last_h, last_c, kept)][: len(node.outputs)]
@@ -81,7 +117,7 @@ def _order(steps: int, lengths: Array, reverse: bool) -> Array:
 
 
 def _direction(
-    cell: Cell, x: Array, w: Any, r: Any, b: Any, p: Any, *, hidden: int, activations: Sequence[Activation]
+    cell: Cell, x: Array, w: Any, r: Any, b: Any, p: Any, *, hidden: int, activations: Sequence[Activation], seen: Any
 ) -> _Direction:
     rows = GATES[cell.kind] * hidden
     bias = np.zeros(2 * rows, x.dtype) if b is None else b
@@ -90,7 +126,8 @@ def _direction(
     clips = [cell.clip if number < 2 else float("inf") for number in range(len(activations))]
     act = tuple(_activation(each, clip) for each, clip in zip(activations, clips, strict=True))
     first, second, third = np.split(peepholes, 3)
-    return _Direction(cell, x @ w.T, r.T, bias[:rows], bias[rows:], (first, second, third), act)
+    projected = x if w is None else x @ w.T
+    return _Direction(cell, projected, r.T, bias[:rows], bias[rows:], (first, second, third), act, seen)
 
 
 def _activation(activation: Activation, clip: float) -> Callable[[Array], Array]:
@@ -162,7 +199,7 @@ def _step_gru(d: _Direction, projected: Array, h: Array, c: Array) -> tuple[Arra
 
 def _step_lstm(d: _Direction, projected: Array, h: Array, c: Array) -> tuple[Array, Array]:
     f, g, last = d.act
-    gates = projected + h @ d.recurrent + d.input_bias + d.recurrent_bias
+    gates = projected + d.seen(h) @ d.recurrent + d.input_bias + d.recurrent_bias
     taken, output, kept, candidate = np.split(gates, 4, 1)
     of_input, of_output, of_forget = d.peepholes
     taken = f(taken + of_input * c)

@@ -55,6 +55,7 @@ class RecurrentForm:
         fused: Whether it multiplies the inputs by their weights, too.
         kept: Whether an LSTM, or a linear GRU, gives what its gradient needs of all steps, too.
         impl_mode: The implementation mode.
+        group: Neighbours along K that are adjacent in recurrence weights of int8; 0 of float32.
     """
 
     kind: str
@@ -66,6 +67,7 @@ class RecurrentForm:
     fused: bool
     kept: bool
     impl_mode: str
+    group: int = 0
 
 
 def choose(
@@ -130,7 +132,9 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     rows, gates = int(desc.variant["rows"]), GATES[desc.attrs["kind"]]
     passes = -(-batch // rows)
     weights = (size + hidden) * -(-hidden // PANEL) * PANEL * gates
-    product = passes * weights * max(rows / (RATE * machine.lanes), 4 / BYTES)
+    own = next(operand for operand in desc.inputs if operand.name == "weights")
+    at_once, width = (own.dims[0].extent, 1) if own.dtype == "int8" else (1, 4)
+    product = passes * weights * max(rows / (RATE * at_once * machine.lanes), width / BYTES)
     units = batch * machine.vectors(hidden) * gates * UNIT
     return float(steps * directions * (product + units + STEP))
 
@@ -143,7 +147,9 @@ def describe(form: RecurrentForm, variant: Variant) -> OpDesc:
 
     * ``projected`` ``(H, G, B, D, T)``: what inputs and biases add to the gates; if fused in its place ``x``
       ``(I, B, T)``, ``input_weights`` ``(16, G, I, ceil(H / 16), D)`` and ``bias`` ``(H, G, D)``;
-    * ``weights`` ``(16, G, H, ceil(H / 16), D)``: the recurrence weights in panels;
+    * ``weights`` ``(16, G, H, ceil(H / 16), D)``: the recurrence weights in panels; of int8 in groups along K, which is
+      their innermost dimension;
+    * with weights of int8 ``scales`` and ``sums`` ``(H, G, D)``: what a weight's steps are worth, and the sums of all;
     * ``lengths`` ``(B)``: how many steps of each sequence count;
     * ``initial`` ``(H, B, D)``: the first hidden state; ``previous``: the memory of the output ``hidden``;
     * of an LSTM ``initial_cell`` and ``previous_cell``, alike, and ``peepholes`` ``(H, 3, D)`` if it has them;
@@ -154,24 +160,23 @@ def describe(form: RecurrentForm, variant: Variant) -> OpDesc:
     """
     gates = GATES[form.kind]
     states = free_dims(3, inner_stride=1)
-    panels = (
-        Dim(PANEL, 1),
-        Dim(gates, PANEL),
-        Dim(stride=PANEL * gates),
-        Dim(multiple=variant["panels"]),
-        Dim(),
-    )
+    panels = _panels(gates, 1, variant)
     dims = {"projected": free_dims(5, inner_stride=1)}
     if form.fused:
         dims = {"x": free_dims(3), "input_weights": panels, "bias": states}
-    dims |= {"weights": panels, "lengths": (Dim(),), "initial": states, "previous": states}
+    dims["weights"] = panels
+    if form.group:
+        grouped = (Dim(form.group, 1), *_panels(gates, form.group, variant))
+        dims |= {"weights": grouped, "scales": states, "sums": states}
+    dims |= {"lengths": (Dim(),), "initial": states, "previous": states}
     if form.kind == "LSTM":
         dims |= {"initial_cell": states, "previous_cell": states}
     if form.peepholes:
         dims["peepholes"] = states
     if form.linear:
         dims["bias"] = free_dims(2, inner_stride=1)
-    inputs = tuple(Operand(name, "int32" if name == "lengths" else "float32", each) for name, each in dims.items())
+    kinds = {"lengths": "int32", "sums": "int32", **({"weights": "int8"} if form.group else {})}
+    inputs = tuple(Operand(name, kinds.get(name, "float32"), each) for name, each in dims.items())
     names = ("every", "hidden", "cell")[: 3 if form.kind == "LSTM" else 2]
     names += tuple(f"kept{number}" for number in range(gates + 1)) if form.kept else ()
     outputs = tuple(Operand(name, "float32", free_dims(4, inner_stride=1)) for name in names)
@@ -184,6 +189,12 @@ def describe(form: RecurrentForm, variant: Variant) -> OpDesc:
         **({"kept": True} if form.kept else {}),
     }
     return FAMILY.desc((form.kind,), inputs, outputs, attrs, variant, form.impl_mode)
+
+
+def _panels(gates: int, group: int, variant: Mapping[str, Any]) -> tuple[Dim, ...]:
+    """Return the dimensions of weights in panels; so many neighbours along K are inside the innermost one."""
+    panel = Dim(PANEL, group), Dim(gates, PANEL * group), Dim(stride=PANEL * gates * group)
+    return *panel, Dim(multiple=variant["panels"]), Dim()
 
 
 def summed(attrs: Mapping[str, Any]) -> int:

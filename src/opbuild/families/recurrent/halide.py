@@ -27,6 +27,10 @@ then the cell, or of a linear GRU what is reset: 0 where a sequence has ended.
 
 In the mode ``high_precision`` products are added up in float64.
 
+With weights of int8 the state of a sequence becomes uint8 at each step, as DynamicQuantizeLinear makes it: its range
+and 0 are divided into 255 steps. Products are added up exactly; ``sums`` of the weights take the zero point out of
+them. A state with a NaN or an infinity has the step NaN, so that its sequence becomes NaN and no other.
+
 Schedule: one step after the other, all gates of some units at once.
 
 A tile is ``rows`` sequences by ``panels`` panels of 16 hidden units: the sums of ``gates`` of its gates stay in
@@ -45,6 +49,7 @@ Variant: ``rows``, ``panels``, ``gates``. Limits: the panels of the weights are 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import halide as hl
@@ -58,6 +63,12 @@ from opbuild.operations.expression import from_json
 from opbuild.target.machine import Machine
 
 Expr = Any
+
+PAIR = 2
+"""Neighbours along K whose products one instruction adds up, if it takes numbers of 16 bits."""
+
+GREATEST = 255
+"""Steps into which the range of a state is divided."""
 
 
 def define(desc: OpDesc) -> Definition:
@@ -78,7 +89,9 @@ class _Recurrence:
         self.hidden, self.batch = (previous.dim(axis).extent() for axis in (0, 1))
         self.is_fused = "x" in self.given
         self.steps = self.given["x"].dim(2).extent() if self.is_fused else self.given["projected"].dim(4).extent()
-        self.panel = next(operand for operand in desc.inputs if operand.name == "weights").dims[0].extent
+        weights = next(operand for operand in desc.inputs if operand.name == "weights")
+        self.panel, self.group = weights.dims[-5].extent, weights.dims[0].extent
+        self.is_integer = weights.dtype == "int8"
         self.functions: dict[str, Any] = {}
         self.kept: list[Any] = []
         self.domains: dict[str, Any] = {}
@@ -102,7 +115,7 @@ class _Recurrence:
         for axis in range(4):
             out.output_buffers()[0].dim(axis).set_min(0)
         names = {"j": self.j, "b": self.b, "d": self.d}
-        return Definition(self.inputs, [out], names, self.functions, self.domains)
+        return Definition(self.inputs, [out], names, self.functions, self.domains, dots=self.is_integer)
 
     # -- what a step begins with --------------------------------------------------------------------------------------
 
@@ -128,6 +141,8 @@ class _Recurrence:
 
     def _sum(self, name: str, gates: tuple[int, ...], states: tuple[Any, ...]) -> Any:
         """Return the function of the products of some gates' weights, each with a state of its own."""
+        if self.is_integer:
+            return self._integer_sum(name, states[0])
         kind = FLOAT64 if self.desc.is_precise else FLOAT32
         k = self.domains[name] = hl.RDom([(0, self.hidden)], f"{name}_k")
         place = (self.j, self.g, self.b, self.d, self.t)
@@ -144,6 +159,61 @@ class _Recurrence:
         total[place] += hl.cast(kind, self._weight("weights", gate, k.x)) * hl.cast(kind, state)
         return total
 
+    def _integer_sum(self, name: str, state: Any) -> Any:
+        """Return the function of the products of all gates' weights of int8 with the state's steps from 0."""
+        self._quantize(state)
+        group, total = self.group, hl.Func(name)
+        place = (self.j, self.g, self.b, self.d, self.t)
+
+        def product(number: Any, byte: Any) -> Expr:
+            weight = self.given["weights"][byte, self.j % self.panel, self.g, number, self.j // self.panel, self.d]
+            weight = hl.i16(weight) if group == PAIR else weight  # what the instruction for pairs multiplies
+            return hl.i32(weight) * hl.i32(self.functions["bytes"][number * group + byte, self.b, self.d, self.t])
+
+        k = self.domains[name] = hl.RDom([(0, group), (0, self.hidden // group)], "k")
+        rest = self.domains["rest"] = hl.RDom([(0, self.hidden % group)], "rest")
+        total[place] = hl.i32(0)
+        total[place] += product(k.y, k.x)
+        total[place] += product(self.hidden // group, rest.x)
+        self.functions[name] = total
+        return total
+
+    def _quantize(self, state: Any) -> None:
+        """Define the hidden state as bytes, what their steps are worth and the one that is 0.
+
+        The state is read in panels, whose greatest numbers of either sign are kept a lane apart.
+        """
+        names = ("peaks", "peak", "unit", "step", "zero", "bytes")
+        peaks, peak, unit, step, zero, whole_numbers = (
+            self.functions.setdefault(name, hl.Func(name)) for name in names
+        )
+        lane, side, k = variables("lane side k")
+        place = (self.b, self.d, self.t)
+
+        def share(k: Any) -> Expr:
+            value = hl.Expr(state[(k, *place)])
+            return hl.select(hl.is_nan(value), FLOAT32.max(), hl.select(side == 0, value, -value))
+
+        panels, lanes = self.hidden // self.panel, hl.RDom([(0, self.panel)], "lanes")
+        whole = self.domains["whole"] = hl.RDom([(0, panels)], "whole")
+        beyond = self.domains["beyond"] = hl.RDom([(0, self.hidden % self.panel)], "beyond")
+        self.domains["lanes"] = lanes
+        peaks[(lane, side, *place)] = hl.f32(0)
+        peaks[(lane, side, *place)] = hl.max(peaks[(lane, side, *place)], share(whole.x * self.panel + lane))
+        peak[(side, *place)] = hl.f32(0)
+        peak[(side, *place)] = hl.max(peak[(side, *place)], peaks[(lanes.x, side, *place)])
+        peak[(side, *place)] = hl.max(peak[(side, *place)], share(panels * self.panel + beyond.x))
+        low, high = hl.Expr(peak[(1, *place)]), hl.Expr(peak[(0, *place)])
+        spread = high + low
+        finite = spread < FLOAT32.max()
+        unit[place] = hl.strict_float(hl.select(finite & (spread > 0), spread / hl.f32(GREATEST), hl.f32(1)))
+        # It is stored: of what follows in registers the compiler takes for granted that it is no NaN.
+        step[place] = hl.strict_float(hl.select(finite, hl.Expr(unit[place]), hl.f32(math.nan)))
+        zero[place] = hl.clamp(hl.round(low / unit[place]), 0, GREATEST)
+        value = hl.round(state[(k, *place)] / unit[place]) + zero[place]
+        kind = hl.Int(16) if self.group == PAIR else hl.UInt(8)
+        whole_numbers[(k, *place)] = hl.cast(kind, hl.clamp(value, 0, GREATEST))
+
     def _weight(self, name: str, gate: Expr, k: Any) -> Expr:
         return self.given[name][self.j % self.panel, gate, k, self.j // self.panel, self.d]
 
@@ -157,6 +227,10 @@ class _Recurrence:
     def _gate(self, gate: int, total: Any, number: int) -> Expr:
         """Return the argument of a gate's activation; its products are the ``number``-th of ``total``."""
         product = total[self.j, number, self.b, self.d, self.t]
+        if self.is_integer:
+            zero, step = (hl.Expr(self.functions[name][self.b, self.d, self.t]) for name in ("zero", "step"))
+            exact = product - hl.i32(zero) * self.given["sums"][self.j, gate, self.d]
+            product = hl.f32(exact) * (step * self.given["scales"][self.j, gate, self.d])
         return hl.cast(FLOAT32, self._added(gate) + product)
 
     def _activated(self, number: int, x: Expr) -> Expr:
@@ -227,7 +301,8 @@ LEAST_STEP = 1 << 17
 """Products of a step that are worth being divided among tasks: 4 microseconds on one core."""
 
 LARGE = 384
-"""Hidden units from which on the weights do not fit a core's cache, so that each core is to read a part of them."""
+"""Hidden units from which on the weights do not fit a core's cache, so that each core is to read a part of them; twice
+as many where they are of int8."""
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
@@ -242,19 +317,21 @@ class _Schedule:
         self.definition, self.functions, self.lanes = definition, definition.functions, machine.lanes
         self.out, self.step = definition.outputs[0], definition.domains["steps"].x
         self.rows, self.gates = desc.variant["rows"], desc.variant["gates"]
-        panel, gates = (dim.extent for dim in next(x for x in desc.inputs if x.name == "weights").dims[:2])
+        weights = next(operand for operand in desc.inputs if operand.name == "weights")
+        panel, gates = (dim.extent for dim in weights.dims[-5:-3])
+        at_once, large = (4, 2 * LARGE) if weights.dtype == "int8" else (1, LARGE)
         self.columns = panel * desc.variant["panels"]
         self.summed = {"sum": gates - ("reset" in self.functions), "reset_sum": 1}
         first, tasks = self.out.output_buffers()[0], definition.tasks
         hidden, self.batch, directions = (first.dim(axis).extent() for axis in range(3))
         tiles = (self.batch + (self.rows - 1)) // self.rows
         by_direction = (directions % tasks == 0) & (tasks > 1)
-        by_sequence = (directions % tasks != 0) & (tiles >= tasks) & (hidden < LARGE)
+        by_sequence = (directions % tasks != 0) & (tiles >= tasks) & (hidden < large)
         self.directions = hl.select(by_direction, 1, hl.max(1, directions))
         self.sequences = hl.select(by_sequence, share(tiles, tasks), hl.max(1, tiles))
         products = gates * hidden * hidden * self.batch * directions
-        by_units = (tasks > 1) & (products >= LEAST_STEP)
-        by_units = by_units & (directions % tasks != 0) & ((tiles < tasks) | (hidden >= LARGE))
+        by_units = (tasks > 1) & (products >= LEAST_STEP * at_once)
+        by_units = by_units & (directions % tasks != 0) & ((tiles < tasks) | (hidden >= large))
         # One direction after the other, so that a core's cache holds the weights of one.
         self.at_once = hl.select(by_units, hl.max(1, directions), 1)
         columns = (hidden + (self.columns - 1)) // self.columns
@@ -275,7 +352,11 @@ class _Schedule:
         self._together(update, chunk, d)
         update.never_partition_all()
         self._copy_state()
-        self._sum("sum", self.out, rows)
+        if "bytes" in self.functions:
+            self._quantize()
+            self._integer_sum(rows)
+        else:
+            self._sum("sum", self.out, rows)
         if "reset" in self.functions:
             self._reset()
         for name in (*(f"kept{number}" for number in range(4)), "taken", "update", "new_cell", "new"):
@@ -335,4 +416,33 @@ class _Schedule:
         for number, k in enumerate(loops):
             update = total.update(number).split(g, some, gate, min(self.gates, count)).reorder(j, gate, b, k, some)
             update.vectorize(j, self.lanes).unroll(j).unroll(gate).unroll(b)
+        total.never_partition_all()
+
+    def _quantize(self) -> None:
+        """Make bytes of all of a step's state before its tiles."""
+        functions, domains = self.functions, self.definition.domains
+        for name in ("peak", "unit", "step", "zero", "bytes"):
+            functions[name].compute_at(self.out, self.step).never_partition_all()
+        peak, peaks = functions["peak"], functions["peaks"]
+        side, b, *_ = peak.args()
+        lane = peaks.args()[0]
+        peak.bound_extent(side, 2)
+        peaks.compute_at(peak, b).bound_extent(side, 2).vectorize(lane, self.lanes).unroll(lane).unroll(side)
+        update = peaks.update().reorder(lane, side, domains["whole"].x)
+        update.vectorize(lane, self.lanes).unroll(lane).unroll(side)
+        peak.update(0).atomic().vectorize(domains["lanes"].x)
+        self._vectors(functions["bytes"])
+
+    def _integer_sum(self, at: Any) -> None:
+        """Keep the sums of all gates of a tile in registers while groups of the state pass."""
+        total, k, rest = self.functions["sum"], self.definition.domains["sum"], self.definition.domains["rest"]
+        j, g, b, *_ = total.args()
+        count = self.summed["sum"]
+        total.compute_at(self.out, at).bound_extent(j, self.columns).bound_extent(b, self.rows).bound_extent(g, count)
+        total.vectorize(j, self.lanes).unroll(j).unroll(g).unroll(b)
+        outer, inner, some, gate = variables("outer inner some gate")
+        update = total.update(0).split(g, some, gate, min(self.gates, count)).split(j, outer, inner, self.lanes)
+        update.reorder(k.x, inner, outer, gate, b, k.y, some)
+        update.atomic().vectorize(k.x).vectorize(inner).unroll(outer).unroll(gate).unroll(b)
+        total.update(1).reorder(j, g, b, rest.x).vectorize(j, self.lanes).unroll(j).unroll(g).unroll(b)
         total.never_partition_all()

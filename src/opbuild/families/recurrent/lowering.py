@@ -30,7 +30,18 @@ def recurrent(lowering: Lowering, node: Node) -> None:
     dtype = lowering.type(node.inputs[0]).dtype
     if dtype not in recurrences.FAMILY.types:
         raise NotServedError(f"{node.op_type} of {dtype} has no kernel")
-    layer = _RecurrentLayer(lowering, node)
+    layer = _RecurrentLayer(lowering, node, (*node.inputs, *("",) * (8 - len(node.inputs))))
+    layer.check()
+    layer.emit()
+
+
+@serves("opbuild.IntegerLSTM")
+def integer_lstm(lowering: Lowering, node: Node) -> None:
+    """Lower an LSTM whose recurrence weights are of int8."""
+    projected, weights, scales, *others = (*node.inputs, *("",) * (7 - len(node.inputs)))
+    if not lowering.is_constant(weights):
+        raise NotServedError("a kernel takes recurrence weights of int8 that are known when the network is built")
+    layer = _IntegerLayer(lowering, node, (projected, "", weights, "", *others), scales)
     layer.check()
     layer.emit()
 
@@ -41,15 +52,17 @@ class _RecurrentLayer:
     ``T`` are steps, ``D`` directions, ``B`` sequences.
     """
 
-    def __init__(self, lowering: Lowering, node: Node) -> None:
+    group = 0
+
+    def __init__(self, lowering: Lowering, node: Node, names: tuple[str, ...]) -> None:
         self.lowering, self.node, self.cell = lowering, node, cell_of(node)
-        names = (*node.inputs, *("",) * (8 - len(node.inputs)))
         self.x, self.w, self.r, self.b, self.lengths, self.h, self.c, self.p = names
         first, second, self.size = lowering.type(self.x).shape
         self.steps, self.batch = (second, first) if self.cell.batch_first else (first, second)
-        self.hidden, self.gates = lowering.type(self.r).shape[-1], GATES[node.op_type]
-        self.directions = len(self.cell.reverse)
-        self.linear = node.op_type == "GRU" and self.cell.linear_before_reset
+        self.kind = self.cell.kind
+        self.gates, self.directions = GATES[self.kind], len(self.cell.reverse)
+        self.hidden = max(lowering.type(self.r).shape[1:]) // self.gates
+        self.linear = self.kind == "GRU" and self.cell.linear_before_reset
         # The cell goes into LSTM's last activation as it is: the text leaves open whether that one is clipped, too.
         clips = [self.cell.clip, self.cell.clip, inf]
         self.activations = [
@@ -76,7 +89,7 @@ class _RecurrentLayer:
         calls = self._calls(fused=True) or self._calls(fused=False)
         is_fused = calls[0][-1].inputs[0].name == "x"
         inputs = [self._x(), self._weights(self.w), self._gate_biases()] if is_fused else [self._projected()]
-        inputs += [self._weights(self.r), self._lengths()]
+        inputs += [*self._recurrence(), self._lengths()]
         for name, state in zip((self.h, self.c), states, strict=False):
             inputs += [self._initial(name), state]
         if self.p:
@@ -97,7 +110,7 @@ class _RecurrentLayer:
         if fused and not lowering.is_constant(self.w):
             return []
         extents = (self.batch, self.size, -(-self.hidden // PANEL))
-        variant = lowering.choose(recurrences.FAMILY, self.node.op_type, self.linear, fused, *extents)
+        variant = lowering.choose(recurrences.FAMILY, self.kind, self.linear, fused, *extents)
         if variant is None:
             return []
         return [
@@ -114,15 +127,16 @@ class _RecurrentLayer:
 
     def _form(self, directions: str, start: int, fused: bool) -> RecurrentForm:
         return RecurrentForm(
-            self.node.op_type,
+            self.kind,
             directions,
             self.activations[start],
             self.linear,
-            self.node.op_type == "LSTM" and self.cell.coupled,
+            self.kind == "LSTM" and self.cell.coupled,
             bool(self.p),
             fused,
             bool(self._kept_name),
             self.lowering.impl_mode(self.node),
+            self.group,
         )
 
     def _call(self, desc: OpDesc, start: int, inputs: list[Plain], outputs: list[Plain], count: int) -> None:
@@ -139,7 +153,7 @@ class _RecurrentLayer:
     def _outputs(self) -> list[Plain]:
         """Return the places of all hidden states and of the last ones; memory of its own for those nobody asked for."""
         lowering, node = self.lowering, self.node
-        count = 3 if node.op_type == "LSTM" else 2
+        count = 3 if self.kind == "LSTM" else 2
         names = (*node.outputs, *("",) * (count - len(node.outputs)))
         states = []
         for name in names[1:count]:
@@ -255,6 +269,10 @@ class _RecurrentLayer:
             return broadcast(self._zeros(self.hidden), (self.directions, self.hidden))
         return narrowed(self.lowering.dense(self.b), 1, 5 * self.hidden, self.hidden)
 
+    def _recurrence(self) -> list[Plain]:
+        """Return the recurrence weights, as the kernel takes them."""
+        return [self._weights(self.r)]
+
     def _weights(self, name: str) -> Plain:
         """Return weights in panels, ``(D, H / 16, K, G, 16)`` of K inputs or states; lanes beyond H hold anything."""
         lowering, hidden, gates, count = self.lowering, self.hidden, self.gates, self.lowering.type(name).shape[-1]
@@ -284,6 +302,43 @@ class _RecurrentLayer:
             last = narrowed(narrowed(target, 1, whole, 1), 4, 0, rest)
             lowering.copy(part, last, self.node.name)
         return target
+
+
+class _IntegerLayer(_RecurrentLayer):
+    """An LSTM whose inputs were multiplied before, with recurrence weights of int8 ``(D, H, G * H)``."""
+
+    def __init__(self, lowering: Lowering, node: Node, names: tuple[str, ...], scales: str) -> None:
+        super().__init__(lowering, node, names)
+        self.scales, self.group = scales, lowering.machine.dot
+
+    def _projected(self) -> Plain:
+        """Return the given sums of the inputs' products ``(T, D, B, G, H)``."""
+        given = dense_as(
+            self.lowering.dense(self.x), (self.steps, self.batch, self.directions, self.gates, self.hidden)
+        )
+        return transposed(given, (0, 2, 1, 3, 4))
+
+    def _recurrence(self) -> list[Plain]:
+        """Return the weights in panels of groups ``(D, H / 16, K / group, G, 16, group)``, their scales and sums."""
+        lowering, gates, hidden, group = self.lowering, self.gates, self.hidden, self.group
+        panels, groups = -(-hidden // PANEL), -(-hidden // group)
+        shape = (self.directions, panels, groups, gates, PANEL, group)
+
+        def pack() -> Array:
+            full = np.zeros((self.directions, groups * group, gates, panels * PANEL), np.int8)
+            given = np.asarray(lowering.constant(self.r))
+            full[:, :hidden, :, :hidden] = given.reshape(self.directions, hidden, gates, hidden)
+            parts = full.reshape(self.directions, groups, group, gates, panels, PANEL)
+            return np.ascontiguousarray(parts.transpose(0, 4, 1, 3, 5, 2))
+
+        def add_up() -> Array:
+            sums: Array = np.asarray(lowering.constant(self.r)).sum(1, np.int32)
+            return sums
+
+        each = (self.directions, gates, hidden)
+        weights = lowering.packed((self.r,), f"gates in panels of {PANEL} by groups of {group}", shape, "int8", pack)
+        sums = lowering.packed((self.r,), "sums along K", (self.directions, gates * hidden), "int32", add_up)
+        return [weights, dense_as(lowering.dense(self.scales), each), dense_as(sums, each)]
 
 
 def _expression(activation: Activation, clip: float) -> Expression:

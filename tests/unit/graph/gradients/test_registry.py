@@ -38,6 +38,7 @@ WITHOUT_RULES = {
     ("", "ConvInteger"): "of integers",
     ("opbuild", "InRange"): "of integers",
     ("opbuild", "IntegerMatMul"): "of integers",
+    ("opbuild", "IntegerLSTM"): "its states become integers",
     ("opbuild", "TreeEnsemble"): STEP,
     ("com.microsoft", "MatMulNBits"): "its weights are integers of few bits, for networks that do not train",
     ("opbuild", "Attention"): "passes write it behind the gradients",
