@@ -5,6 +5,8 @@ drawn by hashes of their names from what ``make structures`` exported. Answers a
 
     python benchmarks/first_answer.py [NAME ...] [--structures FOLDER] [--each 10] [--forbidden] [--without-halide]
 
+With ``--quantised`` they are networks of 8 bits that the pack was made for, as deep as they are known.
+
 Columns about what is built behind the calls are empty where all is built before the first answer.
 """
 
@@ -27,12 +29,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import numpy as np
+import onnx
 from measure import THREADS, ort_session, parser, write_results
 from rich.console import Console
 from rich.table import Table
 
 from generated.mutated_models import difference
 from kernels.drawn import FAMILIES, architecture, exported, family, held_out, name_hash
+from kernels.quantised import Quantised, random_inputs, with_weights
+from kernels.transformer import FORMS, Sizes, bert, gpt2
+from kernels.vision import resnet
 
 Arrays = Sequence[np.ndarray]
 
@@ -46,6 +52,30 @@ FARTHER = 1.1
 FADED = 1e-30
 LIMIT = 120
 """Seconds of a process."""
+
+_IMAGE, _TEXT = ({"batch": 1, "height": 224, "width": 224},), ({"batch": 1, "seq": 128},)
+_RESNET = partial(resnet, ("batch", "height", "width"), wide=False)
+_BERT, _GPT = (partial(write, Sizes("batch", "seq"), FORMS[2], layers=12) for write in (bert, gpt2))
+QUANTISED = {
+    "vision/ResNet-18/int8-QDQ": Quantised(_RESNET, "QDQ", _IMAGE),
+    "vision/ResNet-18/int8-QDQ-signed": Quantised(_RESNET, "QDQ signed", _IMAGE),
+    "encoders/BERT-base/int8-dynamic": Quantised(_BERT, "dynamic", _TEXT),
+    "encoders/BERT-base/int8-QDQ-signed": Quantised(_BERT, "QDQ signed", _TEXT),
+    "decoders/GPT-2-small/int8-dynamic": Quantised(_GPT, "dynamic", _TEXT),
+}
+"""Networks of 8 bits by their family, name and form."""
+
+
+def write_quantised(folder: Path) -> None:
+    """Write the networks of 8 bits as ``make structures`` writes drawn ones."""
+    for name, network in QUANTISED.items():
+        path = folder / f"{name}.onnx"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        onnx.save(network.model(), path)
+        whole = with_weights(network.write())
+        onnx.save(whole, path.with_name("float32.onnx"))
+        np.savez(path.with_suffix(".npz"), **random_inputs(whole, network.sizes[0]))
+        path.with_suffix(".json").write_text(json.dumps({"family": name.partition("/")[0]}))
 
 
 def drawn(models: Mapping[str, Path], each: int) -> dict[str, Path]:
@@ -217,11 +247,16 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=0.2, help="length of a measurement of latency")
     arguments.add_argument("--forbidden", action="store_true", help="also with OPBUILD_FORBID_COMPILE=1")
     arguments.add_argument("--without-halide", action="store_true", help="also where it cannot be imported")
+    arguments.add_argument("--quantised", action="store_true", help="networks of 8 bits that the pack was made for")
     given = arguments.parse_args()
-    models = exported(given.structures)
-    chosen = {name: models[name] for name in given.names} if given.names else drawn(models, given.each)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary, Console(stderr=True).status("") as status:
+        structures = Path(temporary) / "quantised" if given.quantised else given.structures
+        if given.quantised:
+            write_quantised(structures)
+        models = exported(structures)
+        names = given.names or (QUANTISED if given.quantised else drawn(models, given.each))
+        chosen = {name: models[name] for name in names}
         ways = Ways(Path(temporary), forbidden=given.forbidden, without_halide=given.without_halide)
         for number, (name, path) in enumerate(chosen.items()):
             status.update(f"{number} of {len(chosen)}: {name}")

@@ -16,6 +16,7 @@ import onnx
 
 from kernels.generation import decoder
 from kernels.operators import single_operators
+from kernels.quantised import Quantised
 from kernels.training import trainings
 from kernels.transformer import FORMER, FORMS, Sizes, bert, gpt2, llama, vit
 from kernels.vision import convnext, efficientnet, mobilenet_v2, mobilenet_v3, resnet, unet
@@ -47,6 +48,29 @@ CHATS = (Sizes(1, 128), Sizes(1, 16), Sizes(1, 512), Sizes(4, 64))
 NEXT_TOKENS = (Sizes(1, 1, 127), Sizes(4, 1, 63), Sizes(1, 1, 511))
 
 TOKENS = (Sizes(1, 128, 0), Sizes(1, 16, 0), Sizes(1, 512, 0), Sizes(1, 1, 128), Sizes(1, 2, 128), Sizes(4, 1, 64))
+
+_IMAGE, _TEXT = ("batch", "height", "width"), Sizes("batch", "seq")
+_IMAGES = tuple(dict(zip(_IMAGE, size, strict=True)) for size in IMAGES[:3])
+_TEXTS = tuple({"batch": size.batch, "seq": size.seq} for size in TEXTS[:4])
+QUANTISED = {
+    "ResNet-18": (partial(resnet, _IMAGE, wide=False), _IMAGES, ("QDQ", "QDQ signed", "dynamic")),
+    "ResNet-50": (partial(resnet, _IMAGE), _IMAGES, ("QDQ", "QDQ signed")),
+    "MobileNet-v2": (partial(mobilenet_v2, _IMAGE), _IMAGES, ("QDQ", "QDQ signed")),
+    "BERT 0": (partial(bert, _TEXT, FORMS[0]), _TEXTS, ("QDQ signed", "dynamic")),
+    "BERT 2": (partial(bert, _TEXT, FORMS[2]), _TEXTS, ("QDQ signed", "dynamic")),
+    "GPT-2 0": (partial(gpt2, _TEXT, FORMS[0]), _TEXTS, ("dynamic",)),
+    "GPT-2 2": (partial(gpt2, _TEXT, FORMS[2]), _TEXTS, ("dynamic",)),
+}
+"""Networks that ONNX Runtime's tools quantise, their sizes, and in which forms."""
+
+
+def quantised() -> dict[str, Quantised]:
+    """Return the quantised networks by name."""
+    return {
+        f"{name}, {form}": Quantised(write, form, sizes)
+        for name, (write, sizes, forms) in QUANTISED.items()
+        for form in forms
+    }
 
 
 def _light(name: str) -> Iterator[onnx.ModelProto]:
@@ -98,6 +122,7 @@ def structures() -> dict[str, Structure]:
             f"BERT {number}, scores divided": _at(bert, TEXTS, form, masked="cast last"),
             f"MiniLM {number}, scores divided": _at(bert, TEXTS, form, 384, masked="cast last"),
         }
+    found |= {name: each.at_sizes for name, each in quantised().items()}
     return found | single_operators() | trainings()
 
 
@@ -148,4 +173,5 @@ def open_structures() -> dict[str, OpenStructure]:
         found[f"decoder of {bits} bits in blocks of {block}, zero points {zeros}"] = at(
             TOKENS, decoder, Sizes("batch", "seq", "past"), bits, block, zeros, 4
         )
+    found |= {name: OpenStructure(each.model, each.sizes) for name, each in quantised().items()}
     return {f"{name}, open": each for name, each in found.items()}
