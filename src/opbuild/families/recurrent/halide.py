@@ -431,6 +431,7 @@ class _Schedule:
         update = peaks.update().reorder(lane, side, domains["whole"].x)
         update.vectorize(lane, self.lanes).unroll(lane).unroll(side)
         peak.update(0).atomic().vectorize(domains["lanes"].x)
+        peak.update(1).unroll(side)
         self._vectors(functions["bytes"])
 
     def _integer_sum(self, at: Any) -> None:
