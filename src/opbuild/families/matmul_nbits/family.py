@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
 
 from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_rows, without_multiples
 from opbuild.families.matmul.family import epilogue_work
@@ -22,6 +21,9 @@ _OTHERS = ((2, 2), (1, 4))
 
 RATE = 2
 """Products of a lane in a nanosecond with a tile of one row; weights become float32 once for all rows."""
+
+STAGED_RATE, STAGED = 5, 0.3
+"""Products of a lane in a nanosecond with weights that are float32 before, and weights that become so."""
 
 
 def choose(m: int, n: int, machine: Machine) -> Variant:
@@ -61,9 +63,11 @@ def operands(variant: Variant, zeros: str, machine: Machine) -> tuple[Operand, .
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     """Return the nanoseconds that a product takes on one core."""
-    k, elements = shapes[0][0][0], prod(extent for extent, _ in shapes[-1])
-    rows = int(desc.variant["rows"])
-    arithmetic = elements * k / (RATE * machine.lanes * (1 + rows / 2))
+    k, ((n, _), (m, _)) = shapes[0][0][0], shapes[-1]
+    if desc.variant.get("stage"):
+        arithmetic = n * k / machine.lanes * (m / STAGED_RATE + 1 / STAGED)
+    else:
+        arithmetic = m * n * k / machine.lanes / (RATE * (1 + int(desc.variant["rows"]) / 2))
     return max(arithmetic, moved_bytes(desc, shapes, machine)) + epilogue_work(desc, shapes, machine)
 
 

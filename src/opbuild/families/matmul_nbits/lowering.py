@@ -29,6 +29,7 @@ class FewBits(NamedTuple):
         weights: The weights, a row for each column of the product.
         scale: Their scales, one a block.
         zeros: Their zero points; empty: half of the range.
+        zeros_type: The type of these; empty: there are none.
         bias: What is added; empty: nothing.
         m: Rows of the product.
         n: Its columns.
@@ -41,12 +42,18 @@ class FewBits(NamedTuple):
     weights: str
     scale: str
     zeros: str
+    zeros_type: str
     bias: str
     m: Any
     n: int
     k: int
     bits: int
     block: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a column; the last one may not be full."""
+        return -(-self.k // self.block)
 
 
 def few_bits(lowering: Lowering, node: Node) -> FewBits:
@@ -62,7 +69,8 @@ def few_bits(lowering: Lowering, node: Node) -> FewBits:
     if {lowering.type(name).dtype for name in (x, scale, bias) if name} != {"float32"}:
         raise NotServedError("MatMulNBits has kernels for float32")
     m = prod(lowering.type(node.outputs[0]).shape[:-1])
-    return FewBits(x, weights, scale, zeros, bias, m, n, k, bits, block)
+    zeros_type = lowering.type(zeros).dtype if zeros else ""
+    return FewBits(x, weights, scale, zeros, zeros_type, bias, m, n, k, bits, block)
 
 
 @serves("com.microsoft.MatMulNBits")
@@ -72,11 +80,9 @@ def matmul_nbits(lowering: Lowering, node: Node) -> None:
     if 0 in lowering.type(node.outputs[0]).shape:
         lowering.new_plain(node.outputs[0])
         return
-    blocks = -(-product.k // product.block)
     variant = lowering.choose(family.FAMILY, product.m, product.n)
-    zeros = lowering.type(product.zeros).dtype if product.zeros else ""
-    own = family.operands(variant, zeros, lowering.machine)
-    shape = (product.n, blocks * product.block * product.bits // 8)
+    own = family.operands(variant, product.zeros_type, lowering.machine)
+    shape = (product.n, product.blocks * product.block * product.bits // 8)
     emit_few_bits(
         lowering, node, product, family.FAMILY, variant, own, _panels(lowering, product.weights, shape, "bytes")
     )
@@ -104,8 +110,7 @@ def emit_few_bits(
         rhs: The weights, packed.
         attributes: Further attributes of its descriptor.
     """
-    m, n, bits, blocks = product.m, product.n, product.bits, -(-product.k // product.block)
-    zeros = lowering.type(product.zeros).dtype if product.zeros else ""
+    m, n, bits, blocks, zeros = product.m, product.n, product.bits, product.blocks, product.zeros_type
     expression: Expression = ("add", ACC, arg(0)) if product.bias else ACC
     beside = (Operand("e0", "float32", (Dim(stride=1), Dim())),) if product.bias else ()
     lhs = with_inner_stride(viewed_as(lowering.dense(product.x), (m, product.k), (product.k, 1)), 1)

@@ -25,18 +25,15 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, computed, parameters, variables
-from opbuild.backend.halide.division import share
 from opbuild.backend.halide.epilogue import fused
 from opbuild.backend.halide.mathematics import FLOAT32
-from opbuild.families.matmul.halide import LEAST_CONVERTED, tile_output
+from opbuild.families.matmul.halide import LEAST_CONVERTED, divide_rows, tile_output
+from opbuild.families.matmul_integer.halide import PAIR, sum_in_halves
 from opbuild.families.matmul_nbits.halide import tile_sums
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 
 UINT8, INT8, INT16 = hl.UInt(8), hl.Int(8), hl.Int(16)
-
-PAIR = 2
-"""Neighbours along K whose products one instruction adds up, if it takes numbers of 16 bits."""
 
 MOST = 127
 """The steps that the greatest magnitude of a block has."""
@@ -136,18 +133,9 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     for stage in (total, update, weight):
         stage.never_partition_all()
     if "halves" in functions:
-        _schedule_halves(functions["halves"].compute_at(total, m), columns, lanes)
+        halves = functions["halves"].compute_at(total, m)
+        sum_in_halves(halves, halves.args(), columns, lanes)
     _schedule_left(definition, desc.attrs["block"], lanes)
-
-
-def _schedule_halves(halves: Any, columns: int, lanes: int) -> None:
-    """Keep sums of two products of a row in registers."""
-    pair, n, *outer = halves.args()
-    (near,) = halves.rvars(0)
-    halves.bound_extent(pair, PAIR).bound_extent(n, columns).vectorize(pair).vectorize(n, lanes).unroll(n)
-    # Sums that saturate have an order; these do not saturate.
-    update = halves.update().atomic(True).reorder(near, pair, n, *outer)
-    update.vectorize(near).vectorize(pair).vectorize(n, lanes).unroll(n)
 
 
 MOST_AT_ONCE = 64
@@ -157,12 +145,8 @@ MOST_AT_ONCE = 64
 def _schedule_left(definition: Definition, block: int, lanes: int) -> None:
     """Divide the rows of the left operand among tasks, which convert them."""
     functions, within = definition.functions, definition.domains["within"].x
-    rows = definition.outputs[0].output_buffer().dim(1).extent()
     for name in ("greatest", "step", "left", "beside"):
-        function, task = functions[name], hl.Var(f"{name}_task")
-        length = hl.max(LEAST_CONVERTED, share(rows, definition.tasks))
-        function.compute_root().split(hl.Var("m"), task, hl.Var("m"), length, hl.TailStrategy.GuardWithIf)
-        function.parallel(task).never_partition_all()
+        divide_rows(definition, name, LEAST_CONVERTED)
     e = functions["left"].args()[0]
     functions["left"].bound_extent(e, within.extent()).vectorize(e, lanes)
     for name, reader in (("peak", "greatest"), ("sum", "beside")):
