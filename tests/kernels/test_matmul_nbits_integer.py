@@ -84,6 +84,16 @@ def test_blocks_of_a_left_operand_are_rounded_as_onnx_runtime_rounds_them() -> N
     assert 1e-5 < np.abs(found - expected).max() / np.abs(expected).max() < 2e-2
 
 
+@pytest.mark.parametrize("level", LEVELS_HERE, ids=str)
+def test_the_place_of_a_row_in_its_tile_changes_no_bit(level: Level) -> None:
+    """A row that two tiles share may be computed by either, and tasks have other tiles: ``of_bytes`` compares them."""
+    known = weights(4, 1024, 128, 32, "")
+    x = np.random.default_rng(1).standard_normal((8, 1024)).astype(np.float32)
+    whole = of_bytes(x, known, 4, 32, level)
+    for first in range(1, 4):
+        np.testing.assert_array_equal(of_bytes(x[first:], known, 4, 32, level), whole[first:])
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_block_that_int8_cannot_hold_makes_its_row_nan_and_no_other(bad: float) -> None:
     """A wrong number is never an answer."""

@@ -85,7 +85,8 @@ def define(desc: OpDesc) -> Definition:
         summed -= hl.f32(zeros[place]) * hl.f32(beside[own])
     functions["acc"] = acc = hl.Func("acc")
     acc[n, m] = hl.f32(0)
-    acc[n, m] += summed * step[own] * scale[place]
+    # Else the compiler groups the three factors otherwise for other rows of a tile, and bits depend on the tasks.
+    acc[n, m] += summed * hl.strict_float(step[own] * scale[place])
     domains = {"k": k, "blocks": blocks, "within": within}
     return computed(desc, inputs, (n, m), fused(desc, others, (n, m), acc[n, m]), functions, domains, dots=True)
 
