@@ -3,14 +3,14 @@
 ``out[n, m] = epilogue(sum over k of lhs[k, m] * scale[n, k / block] * (w[n, k] - zero[n, k / block]))`` in float32. The
 weights stay as they are stored: what is summed up in a block is multiplied by its scale once. Attributes:
 
-* ``bits``: 4 or 8, of a weight, which is unsigned.
+* ``bits``: 2, 4 or 8, of a weight, which is unsigned.
 * ``block``: neighbours along K that share a scale and a zero point.
 * ``zeros``: the type of the zero points; none: they are half of the range.
 * ``epilogue``: an expression over the sum and the operands after these, each of the output's rank; a stride of 0
   repeats.
 
-``rhs`` lies as ``(panel, bytes of K, N/panel)``: with 4 bits a byte holds two neighbours along K, the first one in its
-low half. ``scale`` and ``zero`` lie as ``(panel, blocks, N/panel)``. What lies beyond K and N is never looked at.
+``rhs`` lies as ``(panel, bytes of K, N/panel)``: a byte holds one, two or four neighbours along K, the first one in its
+lowest bits. ``scale`` and ``zero`` lie as ``(panel, blocks, N/panel)``. What lies beyond K and N is never looked at.
 
 Schedule: a tile of sums of a block, then of blocks.
 
@@ -63,6 +63,11 @@ class _Right:
         place = (self.n % panel, number, self.n // panel)
         half = hl.f32(2 ** (self.desc.attrs["bits"] - 1))
         return self.scale[place], half if self.zeros is None else hl.f32(self.zeros[place])
+
+
+MOST_AT_ONCE = 2
+"""Weights of a byte whose products are added up in one step. Those of four the compiler adds up in another order for
+other rows of a tile, so that bits depend on the tasks."""
 
 
 def define(desc: OpDesc) -> Definition:
@@ -141,7 +146,10 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     k, number = domains["k"], domains["blocks"].x
     functions["total"].compute_at(acc, number)
     tile_sums(functions["total"], tile, lanes, [k.x, k.y])
-    functions["total"].update().unroll(k.x)
+    if 8 // desc.attrs["bits"] > MOST_AT_ONCE:
+        functions["total"].update().reorder(*functions["total"].args()[:2], k.x, k.y)
+    else:
+        functions["total"].update().unroll(k.x)
     functions["last"].compute_at(acc, domains["ends"].x)
     tile_sums(functions["last"], tile, lanes, [domains["rest"].x])
     for name, at in (("beside", number), ("last_beside", domains["ends"].x)):

@@ -1,4 +1,4 @@
-"""Lowering of com.microsoft's MatMulNBits: weights of 4 or 8 bits in blocks of one scale."""
+"""Lowering of com.microsoft's MatMulNBits: weights of 2, 4 or 8 bits in blocks of one scale."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import viewed_as, with_inner_stride
 from opbuild.operations.expression import ACC, Expression, arg, operations
 from opbuild.platform.records import NamedTuple
+
+SERVED = (2, 4, 8)
+"""Bits of weights that kernels take."""
 
 
 class FewBits(NamedTuple):
@@ -64,8 +67,8 @@ def few_bits(lowering: Lowering, node: Node) -> FewBits:
     """
     x, weights, scale, zeros, order, bias = (*node.inputs, "", "", "")[:6]
     k, n, bits, block = (int(node.attrs.get(name, 4)) for name in ("K", "N", "bits", "block_size"))
-    if order or bits not in (4, 8) or any(not lowering.is_constant(name) for name in (weights, scale, zeros) if name):
-        raise NotServedError("MatMulNBits has kernels for known weights of 4 or 8 bits in the order of K")
+    if order or bits not in SERVED or any(not lowering.is_constant(name) for name in (weights, scale, zeros) if name):
+        raise NotServedError("MatMulNBits has kernels for known weights of 2, 4 or 8 bits in the order of K")
     if {lowering.type(name).dtype for name in (x, scale, bias) if name} != {"float32"}:
         raise NotServedError("MatMulNBits has kernels for float32")
     m = prod(lowering.type(node.outputs[0]).shape[:-1])

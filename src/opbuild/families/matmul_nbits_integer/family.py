@@ -28,7 +28,7 @@ GROUP = 4
 """Neighbours along K whose products one instruction adds up, if it takes bytes."""
 
 FEW = 4
-"""Bits of weights of which sums of two products with int8 fit 16 bits, as do those of eight."""
+"""Bits at most of weights of which sums of two products with int8 fit 16 bits, as do those of eight."""
 
 MOST_BLOCK = 256
 """Elements of the greatest block whose sums float32 holds exactly, with 8 bits."""
@@ -53,7 +53,7 @@ def candidates(m: int, n: int, machine: Machine) -> list[Variant]:
 
 def in_halves(bits: int, machine: Machine) -> bool:
     """Return whether products of two neighbours are added up in 16 bits, where they fit."""
-    return machine.halves and machine.dot != GROUP and bits == FEW
+    return machine.halves and machine.dot != GROUP and bits <= FEW
 
 
 def group(bits: int, machine: Machine) -> int:

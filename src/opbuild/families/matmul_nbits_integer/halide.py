@@ -7,12 +7,13 @@ has the step NaN. Attributes are those of ``matmul_nbits``; K is whole blocks, o
 
 ``rhs`` lies as ``(group, panel, bytes of K/group, N/panel)``: a group of neighbours along K is adjacent, as the
 instructions take them. With 4 bits the low half of a byte is of the first half of its block, the high half of the
-other. ``scale`` and ``zeros`` lie as ``(panel, blocks, N/panel)``. What lies beyond N is never looked at.
+other; with 2 bits the lowest two are of the first quarter, and so on. ``scale`` and ``zeros`` lie as
+``(panel, blocks, N/panel)``. What lies beyond N is never looked at.
 
 Schedule: the left operand is converted once, before all tiles. A tile of sums of a block, and of blocks, stays in
 registers, or nearly, while weights are taken apart once for its rows. Four products are added up by one instruction
-(VPDPBUSD) where the level has it, else two, widened to 16 bits (VPMADDWD). With ``halves``, for 4 bits, bytes are
-multiplied (VPMADDUBSW) and the sums of two added up (VPMADDWD).
+(VPDPBUSD) where the level has it, else two, widened to 16 bits (VPMADDWD). With ``halves``, for 2 and 4 bits, bytes
+are multiplied (VPMADDUBSW) and the sums of two added up (VPMADDWD).
 
 Limits: ``rows`` <= M; N/panel is a multiple of ``panels``.
 """
