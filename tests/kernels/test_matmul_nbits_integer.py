@@ -85,6 +85,36 @@ def test_blocks_of_a_left_operand_are_rounded_as_onnx_runtime_rounds_them() -> N
 
 
 @pytest.mark.parametrize("level", LEVELS_HERE, ids=str)
+@pytest.mark.parametrize("accuracy", [0, BYTES])
+def test_scales_that_float16_holds_lie_so_where_vectors_are_long(accuracy: int, level: Level) -> None:
+    """They are a tenth of what a token reads, and the product is the same."""
+    known = weights(4, 192, 128, 32, "uint8")
+    known["s"] = known["s"].astype(np.float16).astype(np.float32)
+    known["s"][0, :3] = 0, 65504, -(2**-14)
+    attrs = {"K": 192, "N": 128, "bits": 4, "block_size": 32, "accuracy_level": accuracy}
+    node = helper.make_node("MatMulNBits", ["x", *known], ["y"], domain=MICROSOFT, **attrs)
+    for rows in (1, 3, 7, 30):
+        x = np.sign(np.random.default_rng(rows).standard_normal((rows, 192))).astype(np.float32)
+        model = model_of([node], {"x": x}, {"y": "float32"}, known)
+        (call,) = program_of(model, level).calls
+        assert call.desc.inputs[2].dtype == ("float32" if level.name == "x86-64-v2" else "float16")
+        expected = x @ dequantized(known, 4, 192)
+        found = run_model(model, {"x": x}, level)["y"]
+        assert (np.abs(found - expected) <= 2e-6 * np.abs(expected).max(0)).all()
+
+
+@pytest.mark.parametrize("scale", [0.01, 65536, 2**-15, np.inf, np.nan])
+def test_scales_stay_float32_where_float16_does_not_hold_one(scale: float) -> None:
+    """One more digit, one too large or too small, one that is no number."""
+    known = weights(4, 64, 40, 32, "")
+    known["s"][:], known["s"][7, 1] = 0.5, scale
+    attrs = {"K": 64, "N": 40, "bits": 4, "block_size": 32, "accuracy_level": BYTES}
+    node = helper.make_node("MatMulNBits", ["x", *known], ["y"], domain=MICROSOFT, **attrs)
+    (call,) = program_of(model_of([node], {"x": np.zeros((2, 64), np.float32)}, {"y": "float32"}, known)).calls
+    assert call.desc.inputs[2].dtype == "float32"
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE, ids=str)
 def test_the_place_of_a_row_in_its_tile_changes_no_bit(level: Level) -> None:
     """A row that two tiles share may be computed by either, and tasks have other tiles: ``of_bytes`` compares them."""
     known = weights(4, 1024, 128, 32, "")

@@ -52,12 +52,12 @@ def _variants(tiles: Sequence[tuple[int, int]], m: int, n: int, machine: Machine
             yield {"rows": rows, "panels": side}
 
 
-def operands(variant: Variant, zeros: str, machine: Machine) -> tuple[Operand, ...]:
-    """Return the operands lhs, rhs, scale and, if their type is not empty, zeros."""
+def operands(variant: Variant, scale: str, zeros: str, machine: Machine) -> tuple[Operand, ...]:
+    """Return the operands lhs, rhs, scale, of a type, and zeros, if theirs is not empty."""
     width = panel(machine)
     dims = (Dim(width, 1), Dim(stride=width), Dim(multiple=variant["panels"]))
     lhs = Operand("lhs", "float32", (Dim(stride=1), Dim(min=variant["rows"])))
-    packed = (Operand("rhs", "uint8", dims, "FRACTAL_Z"), Operand("scale", "float32", dims, "FRACTAL_Z"))
+    packed = (Operand("rhs", "uint8", dims, "FRACTAL_Z"), Operand("scale", scale, dims, "FRACTAL_Z"))
     return lhs, *packed, *((Operand("zeros", zeros, dims, "FRACTAL_Z"),) if zeros else ())
 
 

@@ -10,7 +10,8 @@ weights stay as they are stored: what is summed up in a block is multiplied by i
   repeats.
 
 ``rhs`` lies as ``(panel, bytes of K, N/panel)``: a byte holds one, two or four neighbours along K, the first one in its
-lowest bits. ``scale`` and ``zero`` lie as ``(panel, blocks, N/panel)``. What lies beyond K and N is never looked at.
+lowest bits. ``scale``, float32 or float16, and ``zero`` lie as ``(panel, blocks, N/panel)``. What lies beyond K and N
+is never looked at.
 
 Schedule: a tile of sums of a block, then of blocks.
 
@@ -62,7 +63,7 @@ class _Right:
         panel = self.desc.inputs[1].dims[0].extent
         place = (self.n % panel, number, self.n // panel)
         half = hl.f32(2 ** (self.desc.attrs["bits"] - 1))
-        return self.scale[place], half if self.zeros is None else hl.f32(self.zeros[place])
+        return hl.cast(hl.Float(32), self.scale[place]), half if self.zeros is None else hl.f32(self.zeros[place])
 
 
 MOST_AT_ONCE = 2

@@ -7,8 +7,8 @@ has the step NaN. Attributes are those of ``matmul_nbits``; K is whole blocks, o
 
 ``rhs`` lies as ``(group, panel, bytes of K/group, N/panel)``: a group of neighbours along K is adjacent, as the
 instructions take them. With 4 bits the low half of a byte is of the first half of its block, the high half of the
-other; with 2 bits the lowest two are of the first quarter, and so on. ``scale`` and ``zeros`` lie as
-``(panel, blocks, N/panel)``. What lies beyond N is never looked at.
+other; with 2 bits the lowest two are of the first quarter, and so on. ``scale``, float32 or
+float16, and ``zeros`` lie as ``(panel, blocks, N/panel)``. What lies beyond N is never looked at.
 
 Schedule: the left operand is converted once, before all tiles. A tile of sums of a block, and of blocks, stays in
 registers, or nearly, while weights are taken apart once for its rows. Four products are added up by one instruction
@@ -85,9 +85,11 @@ def define(desc: OpDesc) -> Definition:
     if zeros is not None:
         summed -= hl.f32(zeros[place]) * hl.f32(beside[own])
     functions["acc"] = acc = hl.Func("acc")
+    functions["scales"] = scales = hl.Func("scales")
+    scales[n, b] = hl.cast(FLOAT32, scale[n % panel, b, n // panel])
     acc[n, m] = hl.f32(0)
     # Else the compiler groups the three factors otherwise for other rows of a tile, and bits depend on the tasks.
-    acc[n, m] += summed * hl.strict_float(step[own] * scale[place])
+    acc[n, m] += summed * hl.strict_float(step[own] * scales[n, blocks.x])
     domains = {"k": k, "blocks": blocks, "within": within}
     return computed(desc, inputs, (n, m), fused(desc, others, (n, m), acc[n, m]), functions, domains, dots=True)
 
@@ -118,7 +120,7 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     out, lanes, functions, domains = definition.outputs[0], machine.lanes, definition.functions, definition.domains
     (group, panel), parts = (dim.extent for dim in desc.inputs[1].dims[:2]), 8 // desc.attrs["bits"]
     rows, columns = tile = desc.variant["rows"], desc.variant["panels"] * panel
-    mo, _ = tile_output(definition, tile, lanes)
+    mo, unit = tile_output(definition, tile, lanes)
     acc, total, weight, k = functions["acc"], functions["total"], functions["weight"], domains["k"]
     acc.compute_at(out, mo)
     tile_sums(acc, tile, lanes, [domains["blocks"].x])
@@ -134,11 +136,17 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     weight.vectorize(byte).vectorize(n, lanes).unroll(n).unroll(part)
     for stage in (total, update, weight):
         stage.never_partition_all()
+    if desc.inputs[2].dtype == "float16" and rows >= LEAST_WIDENED:
+        scales = functions["scales"].compute_at(out, unit).bound_extent(n, columns)
+        scales.vectorize(n, lanes).unroll(n).never_partition_all()
     if "halves" in functions:
         halves = functions["halves"].compute_at(total, m)
         sum_in_halves(halves, halves.args(), columns, lanes)
     _schedule_left(definition, desc.attrs["block"], lanes)
 
+
+LEAST_WIDENED = 3
+"""Rows of tiles from which on scales of 16 bits become float32 before all tiles of a panel: there are several."""
 
 MOST_AT_ONCE = 64
 """Numbers of a block that are reduced at once: a vector at a time, 128 rows of 2048 take 1.4 of the time to convert."""

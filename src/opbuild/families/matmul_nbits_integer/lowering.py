@@ -29,7 +29,7 @@ def matmul_nbits(lowering: Lowering, node: Node) -> None:
     if product.k % product.block or product.block > family.MOST_BLOCK or 0 in lowering.type(node.outputs[0]).shape:
         raise NotServedError("a kernel for activations of int8 takes whole blocks of at most 256")
     variant, machine = lowering.choose(family.FAMILY, product.m, product.n), lowering.machine
-    own = family.operands(variant, product.bits, product.zeros_type, machine)
+    own = family.operands(variant, product.bits, product.scale_type, product.zeros_type, machine)
     halves = {"halves": True} if family.in_halves(product.bits, machine) else {}
     emit_few_bits(lowering, node, product, family.FAMILY, variant, own, _groups(lowering, product), **halves)
 
