@@ -19,6 +19,7 @@ def decoder(
     block: int,
     zeros: bool,
     accuracy: int,
+    scale: float = 0.01,
     width: int = 2048,
     heads: int = 32,
     groups: int = 4,
@@ -33,6 +34,7 @@ def decoder(
         block: Weights that share a scale.
         zeros: Whether blocks have zero points.
         accuracy: The ``accuracy_level`` of products.
+        scale: Of all blocks: kernels differ where float16 holds it.
         width: Of a token.
         heads: Of queries.
         groups: Heads of keys.
@@ -46,7 +48,7 @@ def decoder(
         blocks = depth // block
         inputs = [
             to.numbers(np.zeros((columns, blocks, block * bits // 8)), "uint8"),
-            to.numbers(np.full((columns, blocks), 0.01), "float32"),
+            to.numbers(np.full((columns, blocks), scale), "float32"),
         ]
         if zeros:
             inputs.append(to.numbers(np.zeros((columns, -(-blocks * bits // 8))), "uint8"))

@@ -169,9 +169,10 @@ def open_structures() -> dict[str, OpenStructure]:
         found[f"BERT {number}, {masked}, {width}"] = at(TEXTS, bert, texts, FORMS[number], width, masked=masked)
     for number, (form, width) in enumerate(product(FORMER, (768, 384))):
         found[f"BERT {number}, scores divided"] = at(TEXTS, bert, texts, form, width, masked="cast last")
-    for bits, block, zeros in ((4, 32, False), (4, 32, True), (4, 128, False), (4, 128, True), (8, 32, False)):
-        found[f"decoder of {bits} bits in blocks of {block}, zero points {zeros}"] = at(
-            TOKENS, decoder, Sizes("batch", "seq", "past"), bits, block, zeros, 4
+    weights = ((4, 32, False), (4, 32, True), (4, 128, False), (4, 128, True), (8, 32, False))
+    for (bits, block, zeros), scale in product(weights, (0.01, 2**-7)):
+        found[f"decoder of {bits} bits in blocks of {block}, zero points {zeros}, scales {scale}"] = at(
+            TOKENS, decoder, Sizes("batch", "seq", "past"), bits, block, zeros, 4, scale
         )
     found |= {name: OpenStructure(each.model, each.sizes) for name, each in quantised().items()}
     return {f"{name}, open": each for name, each in found.items()}

@@ -24,6 +24,8 @@ from opbuild.target.level import BY_NAME
         ("x86-64-v4-bf16", 8, "vpdpbusd"),
         ("x86-64-v4", 4, "vpmaddwd"),
         ("x86-64-v3", 4, "vpmaddubsw"),
+        ("x86-64-v4-bf16", 2, "vpdpbusd"),
+        ("x86-64-v3", 2, "vpmaddubsw"),
         ("x86-64-v3", 8, "vpmaddwd"),
     ],
 )

@@ -1,4 +1,4 @@
-"""MatMulNBits where the model allows activations of int8: exact sums of blocks of weights of 4 and 8 bits."""
+"""MatMulNBits where the model allows activations of int8: exact sums of blocks of weights of 2, 4 and 8 bits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnx import helper
 from kernels.combinations import crossed
 from kernels.hostile import Case
 from kernels.small_models import model_of, program_of, run_model
-from kernels.test_matmul_nbits import MICROSOFT, dequantized, weights
+from kernels.test_matmul_nbits import BLOCKS, MICROSOFT, ZEROS, dequantized, weights
 from opbuild.target.host import host_level
 from opbuild.target.level import LEVELS, Level
 
@@ -59,7 +59,7 @@ def quantized(x: np.ndarray, block: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("level", LEVELS_HERE, ids=str)
-@pytest.mark.parametrize(("bits", "block", "zeros"), crossed(2, (4, 8), (16, 32, 128, 256), ("", "uint8", "float32")))
+@pytest.mark.parametrize(("bits", "block", "zeros"), crossed(2, (2, 4, 8), BLOCKS, ZEROS))
 def test_a_left_operand_of_int8_is_multiplied_exactly(bits: int, block: int, zeros: str, level: Level) -> None:
     """Numbers that int8 holds, with the scale of their block, give the product as it is; one row to seven."""
     k, draw = 3 * block, np.random.default_rng(block)
@@ -82,6 +82,46 @@ def test_blocks_of_a_left_operand_are_rounded_as_onnx_runtime_rounds_them() -> N
     like = quantized(x, 32) @ dequantized(known, 4, 256)
     assert np.abs(found - like).max() < 1e-5 * np.abs(expected).max()
     assert 1e-5 < np.abs(found - expected).max() / np.abs(expected).max() < 2e-2
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE, ids=str)
+@pytest.mark.parametrize("accuracy", [0, BYTES])
+def test_scales_that_float16_holds_lie_so_where_vectors_are_long(accuracy: int, level: Level) -> None:
+    """They are a tenth of what a token reads, and the product is the same."""
+    known = weights(4, 192, 128, 32, "uint8")
+    known["s"] = known["s"].astype(np.float16).astype(np.float32)
+    known["s"][0, :3] = 0, 65504, -(2**-14)
+    attrs = {"K": 192, "N": 128, "bits": 4, "block_size": 32, "accuracy_level": accuracy}
+    node = helper.make_node("MatMulNBits", ["x", *known], ["y"], domain=MICROSOFT, **attrs)
+    for rows in (1, 3, 7, 30):
+        x = np.sign(np.random.default_rng(rows).standard_normal((rows, 192))).astype(np.float32)
+        model = model_of([node], {"x": x}, {"y": "float32"}, known)
+        (call,) = program_of(model, level).calls
+        assert call.desc.inputs[2].dtype == ("float32" if level.name == "x86-64-v2" else "float16")
+        expected = x @ dequantized(known, 4, 192)
+        found = run_model(model, {"x": x}, level)["y"]
+        assert (np.abs(found - expected) <= 2e-6 * np.abs(expected).max(0)).all()
+
+
+@pytest.mark.parametrize("scale", [0.01, 65536, 2**-15, np.inf, np.nan])
+def test_scales_stay_float32_where_float16_does_not_hold_one(scale: float) -> None:
+    """One more digit, one too large or too small, one that is no number."""
+    known = weights(4, 64, 40, 32, "")
+    known["s"][:], known["s"][7, 1] = 0.5, scale
+    attrs = {"K": 64, "N": 40, "bits": 4, "block_size": 32, "accuracy_level": BYTES}
+    node = helper.make_node("MatMulNBits", ["x", *known], ["y"], domain=MICROSOFT, **attrs)
+    (call,) = program_of(model_of([node], {"x": np.zeros((2, 64), np.float32)}, {"y": "float32"}, known)).calls
+    assert call.desc.inputs[2].dtype == "float32"
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE, ids=str)
+def test_the_place_of_a_row_in_its_tile_changes_no_bit(level: Level) -> None:
+    """A row that two tiles share may be computed by either, and tasks have other tiles: ``of_bytes`` compares them."""
+    known = weights(4, 1024, 128, 32, "")
+    x = np.random.default_rng(1).standard_normal((8, 1024)).astype(np.float32)
+    whole = of_bytes(x, known, 4, 32, level)
+    for first in range(1, 4):
+        np.testing.assert_array_equal(of_bytes(x[first:], known, 4, 32, level), whole[first:])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import MICROSOFT, NCHWC, REWRITES
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.indices import DOMAIN
-from opbuild.graph.types import Node
+from opbuild.graph.types import Array, Node
 from opbuild.target.host import host_flags
 from opbuild.text.plural import counted
 
@@ -426,7 +426,8 @@ NF4 = (
 )
 """Bitsandbytes' sixteen numbers whose places are those of a normal distribution."""
 
-SERVED, WITH_KERNELS = (2, 4, 8), (4, 8)
+SERVED = (2, 4, 8)
+"""Bits of weights of few bits."""
 
 
 def unpacked(of: Rewriting, value: str, shape: Sequence[int], bits: int, *, high_first: bool = False) -> str:
@@ -442,7 +443,7 @@ def unpacked(of: Rewriting, value: str, shape: Sequence[int], bits: int, *, high
 
 @writes("MatMulNBits")
 def _matmul_nbits(of: Rewriting) -> Sequence[Node]:
-    """Keep forms that have a kernel: known weights whose blocks lie in order; write the weights out otherwise."""
+    """Keep forms that have a kernel: known weights whose blocks have an order; write the weights out otherwise."""
     k, n, bits, block = (int(of.attr(name, 4)) for name in ("K", "N", "bits", "block_size"))
     of.refuse_if(bits not in SERVED, f"weights of {bits} bits are not served, those of 2, 4 and 8 are")
     of.refuse_if(of.attr("weight_prepacked", 0), "its weights are arranged for a GPU")
@@ -450,8 +451,11 @@ def _matmul_nbits(of: Rewriting) -> Sequence[Node]:
         row = of.input(5) if of.has(5) else of.constant(np.zeros(n, of.dtype(0)))
         return of.finish(of("Expand", row, of.ints(*of.shape(0)[:-1], n)))
     known = [of.is_known(index) for index in (1, 2, 3) if of.has(index)]
-    if bits in WITH_KERNELS and all(known) and not of.has(4):
+    if all(known) and not of.has(4):
         return of.itself()
+    order = _order(of, k, block) if all(known) else None
+    if order is not None:
+        return _together(of, order, n, bits)
     blocks, kind = -(-k // block), of.dtype(0)
     codes = unpacked(of, of.input(1), (n, blocks, block * bits // 8), bits)
     scale, zero = of.reshape(of.input(2), (n, blocks)), _zero_points(of, n, blocks, bits)
@@ -465,6 +469,27 @@ def _matmul_nbits(of: Rewriting) -> Sequence[Node]:
         weights = of.slice(of.reshape(weights, (n, blocks * block)), 1, 0, k)
     product = of("MatMul", of.input(0), of("Transpose", weights, perm=(1, 0)))
     return of.finish(of.plus(product, 5))
+
+
+def _order(of: Rewriting, k: int, block: int) -> Array | None:
+    """Return the order along K in which weights that share a scale lie together, if they are as many as in a block."""
+    groups = of.known(of.input(4))
+    if groups is None or not np.array_equal(np.bincount(groups), np.bincount(np.arange(k) // block)):
+        return None
+    return np.argsort(groups, kind="stable")
+
+
+def _together(of: Rewriting, order: Array, n: int, bits: int) -> Sequence[Node]:
+    """Write a product whose operands are both put in another order along K, in which blocks lie together."""
+    packed, k = cast("Array", of.known(of.input(1))), len(order)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    moved = np.zeros((n, packed.size // n * len(shifts)), np.uint8)
+    moved[:, :k] = (packed.reshape(n, -1, 1) >> shifts & (1 << bits) - 1).reshape(n, -1)[:, order]
+    together = np.bitwise_or.reduce(moved.reshape(n, -1, len(shifts)) << shifts, -1)
+    x = of("Gather", of.input(0), of.constant(order), axis=-1)
+    zeros, bias = (of.input(index) if of.has(index) else "" for index in (3, 5))
+    inputs = (x, of.constant(together.reshape(packed.shape)), of.input(2), zeros, "", bias)
+    return of.finish(of("MatMulNBits", *inputs, domain=MICROSOFT, **of.node.attrs))
 
 
 def _zero_points(of: Rewriting, n: int, blocks: int, bits: int) -> Value:

@@ -19,7 +19,6 @@ from opbuild.graph.types import Array, Node
 from opbuild.platform.records import NamedTuple
 
 DOMAIN = "com.microsoft"
-KERNEL_BITS = (4, 8)
 LEAST_BLOCK = 16
 
 
@@ -77,10 +76,10 @@ def _bits(of: Rewriting, layer: int) -> int:
 
 
 def _has_kernels(of: Rewriting, index: int, zeros: int, bits: int) -> bool:
-    """Return whether kernels read a layer as it is: known numbers of 4 or 8 bits in blocks of a power of 2."""
+    """Return whether kernels read a layer as it is: known numbers in blocks of a power of 2."""
     size = _block(of, index, bits)
     are_known = all(not of.has(each) or of.known(of.input(each)) is not None for each in (index, index + 1, zeros))
-    return are_known and bits in KERNEL_BITS and size >= LEAST_BLOCK and not size & (size - 1)
+    return are_known and size >= LEAST_BLOCK and not size & (size - 1)
 
 
 def _block(of: Rewriting, index: int, bits: int) -> int:
@@ -132,10 +131,12 @@ def _points(of: Rewriting, index: int, zeros: int, bits: int) -> Array | None:
 
 
 def _packed(points: Array, rows: int, blocks: int, bits: int) -> Array:
-    """Return an expert's zero points as MatMulNBits has them, one to a byte or two."""
-    full = np.zeros((rows, blocks + blocks % 2), np.uint8)
+    """Return an expert's zero points as MatMulNBits has them, one, two or four to a byte."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    full = np.zeros((rows, -(-blocks // len(shifts)) * len(shifts)), np.uint8)
     full[:, :blocks] = points
-    return full[:, :blocks].reshape(-1) if bits == 8 else (full[:, ::2] | full[:, 1::2] << 4).reshape(-1)
+    packed: Array = np.bitwise_or.reduce(full.reshape(-1, len(shifts)) << shifts, -1)
+    return packed
 
 
 def _dequantized(of: Rewriting, index: int, zeros: int, bits: int) -> Value:

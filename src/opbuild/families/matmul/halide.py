@@ -336,13 +336,16 @@ def tile_groups(definition: Definition, rows: int, columns: int, lanes: int) -> 
 
 def convert_left(definition: Definition, lanes: int, least: int) -> None:
     """Convert the left operand once, before all tiles: each task some of its rows, ``least`` of them at least."""
-    left, tasks = definition.functions["left"], definition.tasks
-    rows = definition.outputs[0].output_buffer().dim(1).extent()
-    j, m, *_ = left.args()
-    task = hl.Var("left_task")
-    left.compute_root().vectorize(j, lanes, hl.TailStrategy.GuardWithIf)
-    left.split(m, task, m, hl.max(least, share(rows, tasks)), hl.TailStrategy.GuardWithIf).parallel(task)
-    left.never_partition_all()
+    left = definition.functions["left"]
+    left.vectorize(left.args()[0], lanes, hl.TailStrategy.GuardWithIf)
+    divide_rows(definition, "left", least)
+
+
+def divide_rows(definition: Definition, name: str, least: int) -> None:
+    """Compute what a function has for rows of the output before all tiles: each task some rows, ``least`` at least."""
+    function, m, task = definition.functions[name], definition.variables["m"], hl.Var(f"{name}_task")
+    length = hl.max(least, share(definition.outputs[0].output_buffer().dim(1).extent(), definition.tasks))
+    function.compute_root().split(m, task, m, length, hl.TailStrategy.GuardWithIf).parallel(task).never_partition_all()
 
 
 def _schedule_stage(functions: dict[str, Any], out: Any, panel: Any, columns: int, lanes: int) -> None:

@@ -21,6 +21,7 @@ Limits: ``rows`` <= M.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import halide as hl
@@ -32,7 +33,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 
 PAIR = 2
-"""A group of numbers of 16 bits, to which the left operand is widened first; bytes are in groups of four."""
+"""Neighbours along K whose products one instruction adds up, if it takes numbers of 16 bits. Of bytes it takes four."""
 
 
 def define(desc: OpDesc) -> Definition:
@@ -92,17 +93,17 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     if "left" in definition.functions:
         convert_left(definition, 2 * lanes, LEAST_WIDENED)
     if "halves" in definition.functions:
-        _halves(definition, columns, lanes)
+        acc, halves = definition.functions["acc"], definition.functions["halves"]
+        pair, number, n, m, *batch = halves.args()
+        halves.compute_at(acc, m).reorder_storage(pair, n, number, m, *batch)
+        sum_in_halves(halves, (pair, n, number, m, *batch), columns, lanes)
 
 
-def _halves(definition: Definition, columns: int, lanes: int) -> None:
-    """Keep sums of two products of a row in registers."""
-    acc, halves = definition.functions["acc"], definition.functions["halves"]
-    pair, number, n, m, *batch = halves.args()
+def sum_in_halves(halves: Any, loops: Sequence[Any], columns: int, lanes: int) -> None:
+    """Keep sums of two products of a row in registers; the first two of the loops are those over sums and columns."""
+    pair, n, *_ = loops
     (byte,) = halves.rvars(0)
-    halves.compute_at(acc, m).reorder_storage(pair, n, number, m, *batch)
-    halves.bound_extent(pair, 2).bound_extent(n, columns)
-    halves.vectorize(pair).vectorize(n, lanes).unroll(n)
+    halves.bound_extent(pair, PAIR).bound_extent(n, columns).vectorize(pair).vectorize(n, lanes).unroll(n)
     # Sums that saturate have an order; these do not saturate.
-    update = halves.update().atomic(True).reorder(byte, pair, n, number, m, *batch)
+    update = halves.update().atomic(True).reorder(byte, *loops)
     update.vectorize(byte).vectorize(pair).vectorize(n, lanes).unroll(n)

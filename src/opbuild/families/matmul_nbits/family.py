@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
 
 from opbuild.families.family import Dims, Family, Variant, VariantPart, moved_bytes, products_of_rows, without_multiples
 from opbuild.families.matmul.family import epilogue_work
@@ -22,6 +21,9 @@ _OTHERS = ((2, 2), (1, 4))
 
 RATE = 2
 """Products of a lane in a nanosecond with a tile of one row; weights become float32 once for all rows."""
+
+STAGED_RATE, STAGED = 5, 0.3
+"""Products of a lane in a nanosecond with weights that are float32 before, and weights that become so."""
 
 
 def choose(m: int, n: int, machine: Machine) -> Variant:
@@ -50,20 +52,22 @@ def _variants(tiles: Sequence[tuple[int, int]], m: int, n: int, machine: Machine
             yield {"rows": rows, "panels": side}
 
 
-def operands(variant: Variant, zeros: str, machine: Machine) -> tuple[Operand, ...]:
-    """Return the operands lhs, rhs, scale and, if their type is not empty, zeros."""
+def operands(variant: Variant, scale: str, zeros: str, machine: Machine) -> tuple[Operand, ...]:
+    """Return the operands lhs, rhs, scale, of a type, and zeros, if theirs is not empty."""
     width = panel(machine)
     dims = (Dim(width, 1), Dim(stride=width), Dim(multiple=variant["panels"]))
     lhs = Operand("lhs", "float32", (Dim(stride=1), Dim(min=variant["rows"])))
-    packed = (Operand("rhs", "uint8", dims, "FRACTAL_Z"), Operand("scale", "float32", dims, "FRACTAL_Z"))
+    packed = (Operand("rhs", "uint8", dims, "FRACTAL_Z"), Operand("scale", scale, dims, "FRACTAL_Z"))
     return lhs, *packed, *((Operand("zeros", zeros, dims, "FRACTAL_Z"),) if zeros else ())
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     """Return the nanoseconds that a product takes on one core."""
-    k, elements = shapes[0][0][0], prod(extent for extent, _ in shapes[-1])
-    rows = int(desc.variant["rows"])
-    arithmetic = elements * k / (RATE * machine.lanes * (1 + rows / 2))
+    k, ((n, _), (m, _)) = shapes[0][0][0], shapes[-1]
+    if desc.variant.get("stage"):
+        arithmetic = n * k / machine.lanes * (m / STAGED_RATE + 1 / STAGED)
+    else:
+        arithmetic = m * n * k / machine.lanes / (RATE * (1 + int(desc.variant["rows"]) / 2))
     return max(arithmetic, moved_bytes(desc, shapes, machine)) + epilogue_work(desc, shapes, machine)
 
 

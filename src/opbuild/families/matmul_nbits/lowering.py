@@ -1,4 +1,4 @@
-"""Lowering of com.microsoft's MatMulNBits: weights of 4 or 8 bits in blocks of one scale."""
+"""Lowering of com.microsoft's MatMulNBits: weights of 2, 4 or 8 bits in blocks of one scale."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from opbuild.lowering.strided import viewed_as, with_inner_stride
 from opbuild.operations.expression import ACC, Expression, arg, operations
 from opbuild.platform.records import NamedTuple
 
+SERVED = (2, 4, 8)
+"""Bits of weights that kernels take."""
+
 
 class FewBits(NamedTuple):
     """A product with weights of few bits.
@@ -28,7 +31,9 @@ class FewBits(NamedTuple):
         x: The left operand.
         weights: The weights, a row for each column of the product.
         scale: Their scales, one a block.
+        scale_type: The type in which kernels read these.
         zeros: Their zero points; empty: half of the range.
+        zeros_type: The type of these; empty: there are none.
         bias: What is added; empty: nothing.
         m: Rows of the product.
         n: Its columns.
@@ -40,13 +45,20 @@ class FewBits(NamedTuple):
     x: str
     weights: str
     scale: str
+    scale_type: str
     zeros: str
+    zeros_type: str
     bias: str
     m: Any
     n: int
     k: int
     bits: int
     block: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a column; the last one may not be full."""
+        return -(-self.k // self.block)
 
 
 def few_bits(lowering: Lowering, node: Node) -> FewBits:
@@ -57,12 +69,29 @@ def few_bits(lowering: Lowering, node: Node) -> FewBits:
     """
     x, weights, scale, zeros, order, bias = (*node.inputs, "", "", "")[:6]
     k, n, bits, block = (int(node.attrs.get(name, 4)) for name in ("K", "N", "bits", "block_size"))
-    if order or bits not in (4, 8) or any(not lowering.is_constant(name) for name in (weights, scale, zeros) if name):
-        raise NotServedError("MatMulNBits has kernels for known weights of 4 or 8 bits in the order of K")
+    if order or bits not in SERVED or any(not lowering.is_constant(name) for name in (weights, scale, zeros) if name):
+        raise NotServedError("MatMulNBits has kernels for known weights of 2, 4 or 8 bits in the order of K")
     if {lowering.type(name).dtype for name in (x, scale, bias) if name} != {"float32"}:
         raise NotServedError("MatMulNBits has kernels for float32")
     m = prod(lowering.type(node.outputs[0]).shape[:-1])
-    return FewBits(x, weights, scale, zeros, bias, m, n, k, bits, block)
+    zeros_type = lowering.type(zeros).dtype if zeros else ""
+    return FewBits(x, weights, scale, _scale_type(lowering, scale), zeros, zeros_type, bias, m, n, k, bits, block)
+
+
+LEAST_LANES = 8
+"""Lanes of the vectors of levels that have an instruction that makes float16 float32."""
+
+
+def _scale_type(lowering: Lowering, scale: str) -> str:
+    """Return the type in which kernels read scales: float16 where that holds all of them exactly, else float32.
+
+    The next token waits for memory, and float32 scales are a fifth of what blocks of 32 with 4 bits read.
+    """
+    known = np.abs(np.asarray(lowering.constant(scale)))
+    if lowering.machine.lanes < LEAST_LANES or np.bitwise_or.reduce(known.view(np.uint32), None) % 2**13:
+        return "float32"  # of its 23 digits float16 has 10
+    is_held = known.max(initial=0) <= 65504 and not known[known < 2**-14].any()
+    return "float16" if is_held else "float32"
 
 
 @serves("com.microsoft.MatMulNBits")
@@ -72,13 +101,17 @@ def matmul_nbits(lowering: Lowering, node: Node) -> None:
     if 0 in lowering.type(node.outputs[0]).shape:
         lowering.new_plain(node.outputs[0])
         return
-    blocks = -(-product.k // product.block)
     variant = lowering.choose(family.FAMILY, product.m, product.n)
-    zeros = lowering.type(product.zeros).dtype if product.zeros else ""
-    own = family.operands(variant, zeros, lowering.machine)
-    shape = (product.n, blocks * product.block * product.bits // 8)
+    own = family.operands(variant, product.scale_type, product.zeros_type, lowering.machine)
+    shape = (product.n, product.blocks * product.block * product.bits // 8)
     emit_few_bits(
-        lowering, node, product, family.FAMILY, variant, own, _panels(lowering, product.weights, shape, "bytes")
+        lowering,
+        node,
+        product,
+        family.FAMILY,
+        variant,
+        own,
+        _panels(lowering, product.weights, "uint8", shape, "bytes"),
     )
 
 
@@ -104,14 +137,14 @@ def emit_few_bits(
         rhs: The weights, packed.
         attributes: Further attributes of its descriptor.
     """
-    m, n, bits, blocks = product.m, product.n, product.bits, -(-product.k // product.block)
-    zeros = lowering.type(product.zeros).dtype if product.zeros else ""
+    m, n, bits, blocks, zeros = product.m, product.n, product.bits, product.blocks, product.zeros_type
     expression: Expression = ("add", ACC, arg(0)) if product.bias else ACC
     beside = (Operand("e0", "float32", (Dim(stride=1), Dim())),) if product.bias else ()
     lhs = with_inner_stride(viewed_as(lowering.dense(product.x), (m, product.k), (product.k, 1)), 1)
-    references = [lhs, rhs, _panels(lowering, product.scale, (n, blocks), "blocks")]
+    references = [lhs, rhs, _panels(lowering, product.scale, product.scale_type, (n, blocks), "blocks")]
     if zeros:
-        references.append(_panels(lowering, product.zeros, (n, blocks), "blocks", bits if zeros == "uint8" else 8))
+        each = bits if zeros == "uint8" else 8
+        references.append(_panels(lowering, product.zeros, zeros, (n, blocks), "blocks", each))
     if product.bias:
         references.append(viewed_as(lowering.dense(product.bias), (m, n), (0, 1)))
     desc = record.desc(
@@ -126,13 +159,13 @@ def emit_few_bits(
     lowering.emit(desc, (*references, with_inner_stride(viewed_as(out, (m, n), (n, 1)), 1)), node)
 
 
-def _panels(lowering: Lowering, name: str, shape: tuple[int, int], what: str, bits: int = 8) -> Plain:
-    """Return a constant with a row for each column of the product in panels: ``(N/panel, shape[1], panel)``.
+def _panels(lowering: Lowering, name: str, dtype: str, shape: tuple[int, int], what: str, bits: int = 8) -> Plain:
+    """Return a constant with a row for each column of the product in panels of a type: ``(N/panel, shape[1], panel)``.
 
     Of numbers of less than 8 bits several lie in each byte of a row, the first one in its lowest bits.
     """
     width, (n, count) = panel(lowering.machine), shape
-    panels, dtype = -(-n // width), lowering.type(name).dtype
+    panels = -(-n // width)
 
     def pack() -> Array:
         rows = np.asarray(lowering.constant(name)).reshape(n, -1)

@@ -28,7 +28,7 @@ GROUP = 4
 """Neighbours along K whose products one instruction adds up, if it takes bytes."""
 
 FEW = 4
-"""Bits of weights of which sums of two products with int8 fit 16 bits, as do those of eight."""
+"""Bits at most of weights of which sums of two products with int8 fit 16 bits, as do those of eight."""
 
 MOST_BLOCK = 256
 """Elements of the greatest block whose sums float32 holds exactly, with 8 bits."""
@@ -53,7 +53,7 @@ def candidates(m: int, n: int, machine: Machine) -> list[Variant]:
 
 def in_halves(bits: int, machine: Machine) -> bool:
     """Return whether products of two neighbours are added up in 16 bits, where they fit."""
-    return machine.halves and machine.dot != GROUP and bits == FEW
+    return machine.halves and machine.dot != GROUP and bits <= FEW
 
 
 def group(bits: int, machine: Machine) -> int:
@@ -61,13 +61,13 @@ def group(bits: int, machine: Machine) -> int:
     return GROUP if in_halves(bits, machine) else machine.dot
 
 
-def operands(variant: Variant, bits: int, zeros: str, machine: Machine) -> tuple[Operand, ...]:
-    """Return the operands lhs, rhs, scale and, if their type is not empty, zeros."""
+def operands(variant: Variant, bits: int, scale: str, zeros: str, machine: Machine) -> tuple[Operand, ...]:
+    """Return the operands lhs, rhs, scale, of a type, and zeros, if theirs is not empty."""
     width, near, panels = panel(machine), group(bits, machine), Dim(multiple=variant["panels"])
     lhs = Operand("lhs", "float32", (Dim(stride=1), Dim(min=variant["rows"])))
     dims = (Dim(near, 1), Dim(width, near), Dim(stride=width * near), panels)
     of_blocks = (Dim(width, 1), Dim(stride=width), panels)
-    packed = (Operand("rhs", "uint8", dims, "FRACTAL_Z"), Operand("scale", "float32", of_blocks, "FRACTAL_Z"))
+    packed = (Operand("rhs", "uint8", dims, "FRACTAL_Z"), Operand("scale", scale, of_blocks, "FRACTAL_Z"))
     return lhs, *packed, *((Operand("zeros", zeros, of_blocks, "FRACTAL_Z"),) if zeros else ())
 
 

@@ -7,12 +7,13 @@ has the step NaN. Attributes are those of ``matmul_nbits``; K is whole blocks, o
 
 ``rhs`` lies as ``(group, panel, bytes of K/group, N/panel)``: a group of neighbours along K is adjacent, as the
 instructions take them. With 4 bits the low half of a byte is of the first half of its block, the high half of the
-other. ``scale`` and ``zeros`` lie as ``(panel, blocks, N/panel)``. What lies beyond N is never looked at.
+other; with 2 bits the lowest two are of the first quarter, and so on. ``scale``, float32 or
+float16, and ``zeros`` lie as ``(panel, blocks, N/panel)``. What lies beyond N is never looked at.
 
 Schedule: the left operand is converted once, before all tiles. A tile of sums of a block, and of blocks, stays in
 registers, or nearly, while weights are taken apart once for its rows. Four products are added up by one instruction
-(VPDPBUSD) where the level has it, else two, widened to 16 bits (VPMADDWD). With ``halves``, for 4 bits, bytes are
-multiplied (VPMADDUBSW) and the sums of two added up (VPMADDWD).
+(VPDPBUSD) where the level has it, else two, widened to 16 bits (VPMADDWD). With ``halves``, for 2 and 4 bits, bytes
+are multiplied (VPMADDUBSW) and the sums of two added up (VPMADDWD).
 
 Limits: ``rows`` <= M; N/panel is a multiple of ``panels``.
 """
@@ -25,18 +26,15 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, computed, parameters, variables
-from opbuild.backend.halide.division import share
 from opbuild.backend.halide.epilogue import fused
 from opbuild.backend.halide.mathematics import FLOAT32
-from opbuild.families.matmul.halide import LEAST_CONVERTED, tile_output
+from opbuild.families.matmul.halide import LEAST_CONVERTED, divide_rows, tile_output
+from opbuild.families.matmul_integer.halide import PAIR, sum_in_halves
 from opbuild.families.matmul_nbits.halide import tile_sums
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.machine import Machine
 
 UINT8, INT8, INT16 = hl.UInt(8), hl.Int(8), hl.Int(16)
-
-PAIR = 2
-"""Neighbours along K whose products one instruction adds up, if it takes numbers of 16 bits."""
 
 MOST = 127
 """The steps that the greatest magnitude of a block has."""
@@ -87,8 +85,11 @@ def define(desc: OpDesc) -> Definition:
     if zeros is not None:
         summed -= hl.f32(zeros[place]) * hl.f32(beside[own])
     functions["acc"] = acc = hl.Func("acc")
+    functions["scales"] = scales = hl.Func("scales")
+    scales[n, b] = hl.cast(FLOAT32, scale[n % panel, b, n // panel])
     acc[n, m] = hl.f32(0)
-    acc[n, m] += summed * step[own] * scale[place]
+    # Else the compiler groups the three factors otherwise for other rows of a tile, and bits depend on the tasks.
+    acc[n, m] += summed * hl.strict_float(step[own] * scales[n, blocks.x])
     domains = {"k": k, "blocks": blocks, "within": within}
     return computed(desc, inputs, (n, m), fused(desc, others, (n, m), acc[n, m]), functions, domains, dots=True)
 
@@ -119,7 +120,7 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     out, lanes, functions, domains = definition.outputs[0], machine.lanes, definition.functions, definition.domains
     (group, panel), parts = (dim.extent for dim in desc.inputs[1].dims[:2]), 8 // desc.attrs["bits"]
     rows, columns = tile = desc.variant["rows"], desc.variant["panels"] * panel
-    mo, _ = tile_output(definition, tile, lanes)
+    mo, unit = tile_output(definition, tile, lanes)
     acc, total, weight, k = functions["acc"], functions["total"], functions["weight"], domains["k"]
     acc.compute_at(out, mo)
     tile_sums(acc, tile, lanes, [domains["blocks"].x])
@@ -135,20 +136,17 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     weight.vectorize(byte).vectorize(n, lanes).unroll(n).unroll(part)
     for stage in (total, update, weight):
         stage.never_partition_all()
+    if desc.inputs[2].dtype == "float16" and rows >= LEAST_WIDENED:
+        scales = functions["scales"].compute_at(out, unit).bound_extent(n, columns)
+        scales.vectorize(n, lanes).unroll(n).never_partition_all()
     if "halves" in functions:
-        _schedule_halves(functions["halves"].compute_at(total, m), columns, lanes)
+        halves = functions["halves"].compute_at(total, m)
+        sum_in_halves(halves, halves.args(), columns, lanes)
     _schedule_left(definition, desc.attrs["block"], lanes)
 
 
-def _schedule_halves(halves: Any, columns: int, lanes: int) -> None:
-    """Keep sums of two products of a row in registers."""
-    pair, n, *outer = halves.args()
-    (near,) = halves.rvars(0)
-    halves.bound_extent(pair, PAIR).bound_extent(n, columns).vectorize(pair).vectorize(n, lanes).unroll(n)
-    # Sums that saturate have an order; these do not saturate.
-    update = halves.update().atomic(True).reorder(near, pair, n, *outer)
-    update.vectorize(near).vectorize(pair).vectorize(n, lanes).unroll(n)
-
+LEAST_WIDENED = 3
+"""Rows of tiles from which on scales of 16 bits become float32 before all tiles of a panel: there are several."""
 
 MOST_AT_ONCE = 64
 """Numbers of a block that are reduced at once: a vector at a time, 128 rows of 2048 take 1.4 of the time to convert."""
@@ -157,12 +155,8 @@ MOST_AT_ONCE = 64
 def _schedule_left(definition: Definition, block: int, lanes: int) -> None:
     """Divide the rows of the left operand among tasks, which convert them."""
     functions, within = definition.functions, definition.domains["within"].x
-    rows = definition.outputs[0].output_buffer().dim(1).extent()
     for name in ("greatest", "step", "left", "beside"):
-        function, task = functions[name], hl.Var(f"{name}_task")
-        length = hl.max(LEAST_CONVERTED, share(rows, definition.tasks))
-        function.compute_root().split(hl.Var("m"), task, hl.Var("m"), length, hl.TailStrategy.GuardWithIf)
-        function.parallel(task).never_partition_all()
+        divide_rows(definition, name, LEAST_CONVERTED)
     e = functions["left"].args()[0]
     functions["left"].bound_extent(e, within.extent()).vectorize(e, lanes)
     for name, reader in (("peak", "greatest"), ("sum", "beside")):

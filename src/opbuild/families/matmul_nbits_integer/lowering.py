@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 import numpy as np
 
 from opbuild.families.matmul_integer.family import panel
@@ -26,8 +29,7 @@ def matmul_nbits(lowering: Lowering, node: Node) -> None:
     if product.k % product.block or product.block > family.MOST_BLOCK or 0 in lowering.type(node.outputs[0]).shape:
         raise NotServedError("a kernel for activations of int8 takes whole blocks of at most 256")
     variant, machine = lowering.choose(family.FAMILY, product.m, product.n), lowering.machine
-    zeros = lowering.type(product.zeros).dtype if product.zeros else ""
-    own = family.operands(variant, product.bits, zeros, machine)
+    own = family.operands(variant, product.bits, product.scale_type, product.zeros_type, machine)
     halves = {"halves": True} if family.in_halves(product.bits, machine) else {}
     emit_few_bits(lowering, node, product, family.FAMILY, variant, own, _groups(lowering, product), **halves)
 
@@ -35,7 +37,7 @@ def matmul_nbits(lowering: Lowering, node: Node) -> None:
 def _groups(lowering: Lowering, product: FewBits) -> Plain:
     """Return weights ``(N, K)`` in panels of groups along K: ``(N/panel, bytes of K/group, panel, group)``.
 
-    Where a byte holds two, its low half is of the first half of a block, its high half of the other.
+    Where a byte holds several, the one in its lowest bits is of the first part of a block, and so on.
     """
     name, n, k, bits, block = product.weights, product.n, product.k, product.bits, product.block
     width, near, parts = panel(lowering.machine), family.group(bits, lowering.machine), 8 // bits
@@ -44,9 +46,8 @@ def _groups(lowering: Lowering, product: FewBits) -> Plain:
     def pack() -> Array:
         rows = np.asarray(lowering.constant(name)).reshape(n, -1)
         if parts > 1:  # neighbours lie in one byte
-            halves = rows.reshape(n, k // block, parts, block // 4)
-            first, second = halves[:, :, 0], halves[:, :, 1]
-            rows = np.stack(((first & 15) | (second << 4), (first >> 4) | (second & 240)), axis=-1).reshape(n, -1)
+            of_parts = rows.reshape(n, k // block, parts, block // parts**2)
+            rows = np.stack([_together(of_parts, place, bits) for place in range(parts)], -1).reshape(n, -1)
         full = np.zeros((panels * width, groups), f"u{near}")  # a group is moved as one number
         full[:n] = np.ascontiguousarray(rows).view(full.dtype)
         moved = np.ascontiguousarray(full.reshape(panels, width, groups).transpose(0, 2, 1))
@@ -54,3 +55,16 @@ def _groups(lowering: Lowering, product: FewBits) -> Plain:
 
     recipe = f"panels of {width} rows of groups of {near} of {bits} bits in blocks of {block}"
     return lowering.packed((name,), recipe, (panels, groups, width, near), "uint8", pack)
+
+
+def _together(of_parts: Array, place: int, bits: int) -> Array:
+    """Return bytes with the numbers that lie at one place of bytes of each part of a block, which are along axis 2."""
+    return reduce(or_, (_moved(of_parts[:, :, part], place, part, bits) for part in range(of_parts.shape[2])))
+
+
+def _moved(packed: Array, place: int, to: int, bits: int) -> Array:
+    """Return bytes that have the number at one place of given bytes at another place, and zeros beside it."""
+    steps, wanted = (to - place) * bits, ((1 << bits) - 1) << to * bits
+    moved = packed << steps if steps > 0 else packed >> -steps if steps else packed
+    kept = 255 << steps & 255 if steps >= 0 else 255 >> -steps
+    return moved if kept == wanted else moved & wanted
