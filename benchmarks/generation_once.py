@@ -32,7 +32,7 @@ Text = Callable[[Array, int], "list[float]"]
 
 
 def fed(run: Callable[[Mapping[str, Array]], Mapping[str, Array]]) -> Text:
-    """Return what generates texts by calls that are given the cache, and return it longer."""
+    """Return a generator of texts by calls that are given the cache, and return it longer."""
 
     def text(prompt: Array, tokens: int) -> list[float]:
         cache = dict.fromkeys(CACHE, np.zeros((1, GROUPS, 0, SIZE), np.float32))
