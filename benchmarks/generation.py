@@ -1,13 +1,19 @@
-"""A decoder with weights of few bits and a growing cache, against ONNX Runtime: a prompt, and tokens after it.
+"""A decoder with weights of few bits and a growing cache, beside other programs: a prompt, and tokens after it.
 
-The decoder has 8 layers, 368 million random weights in blocks of 32. Each runtime is a fresh process with an empty
-store, one after the other; opbuild also says which operators it had to compile.
+    python benchmarks/generation.py [--bits 4 8] [--threads 2 1] [--prompt 128] [--tokens 64] [--target x86-64-v3]
+        [--peers PYTHON] [--llama LLAMA_BENCH] [--rounds 3] [--models FOLDER]
 
-    python benchmarks/generation.py [--bits 4 8] [--threads 2] [--prompt 128] [--tokens 64] [--target x86-64-v3]
+The decoder has 8 layers, 368 million random weights in blocks of 32, as ONNX Runtime's model builder writes it. Each
+runtime is a fresh process with an empty store; they take turns, and medians of the rounds count. First answers are
+seconds from the start of the process. ``--peers`` is a Python where those of ``onnxruntime-genai``, ``openvino`` and
+``gguf`` are installed that are to be measured; OpenVINO reads the same file and keeps the cache as its state.
+``--llama`` is llama.cpp's own benchmark, whose decoder has the same sizes in its own format (``Q4_0``, ``Q8_0``).
+``--target`` is measured beside this machine's level.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -15,22 +21,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import measure
-import numpy as np
-import onnx
-from onnx import numpy_helper
+from generation_models import onnx_folder
 
-from kernels.generation import decoder
-from kernels.transformer import Sizes
+ONCE, MODELS = (Path(__file__).with_name(f"generation_{name}.py") for name in ("once", "models"))
+PACKAGES = {"genai": "onnxruntime_genai", "openvino": "openvino"}
 
-WORDS, LAYERS, GROUPS, SIZE = 8000, 8, 4, 64
-Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
+Figures = dict[str, Any]
 
 
 def main() -> int:
@@ -40,101 +43,122 @@ def main() -> int:
     parser.add_argument("--threads", type=int, nargs="*", default=[2, 1])
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--target", default="", help="what opbuild makes code for; default: this machine")
-    parser.add_argument("--once", nargs=2, metavar=("RUNTIME", "MODEL"), help="measure here")
+    parser.add_argument("--rounds", type=int, default=3, help="processes of each runtime; medians count")
+    parser.add_argument("--target", help="make opbuild's code for this level, too")
+    parser.add_argument("--peers", type=Path, help="a Python that has other runtimes")
+    parser.add_argument("--llama", type=Path, help="llama.cpp's llama-bench; needs gguf in the Python of --peers")
+    parser.add_argument("--models", type=Path, help="where the decoders are, or are written to")
     given = parser.parse_args()
-    if given.once:
-        print(json.dumps(measured(*given.once, given.threads[0], given.prompt, given.tokens, given.target)))
-        return 0
     results = []
-    for bits in given.bits:
-        with tempfile.TemporaryDirectory() as folder:
-            model = Path(folder) / "decoder.onnx"
-            structure = decoder(Sizes(1, "seq", "past"), bits, 32, False, 4, layers=LAYERS, words=WORDS)
-            onnx.save(with_random_weights(structure, bits), model)
+    with tempfile.TemporaryDirectory() as folder:
+        for bits in given.bits:
+            model = written(bits, given.models or Path(folder), given.peers if given.llama else None)
             for threads in given.threads:
-                for runtime in ("onnxruntime", "opbuild"):
-                    sizes = ["--threads", threads, "--prompt", given.prompt, "--tokens", given.tokens]
-                    command = [__file__, *sizes, "--target", given.target, "--once", runtime, model]
-                    store = {"MS_COMPILER_CACHE_PATH": f"{folder}/{threads}", "OPBUILD_FIRST": "answer"}
-                    done = subprocess.run(
-                        [sys.executable, *map(str, command)], env=os.environ | store, stdout=subprocess.PIPE, check=True
-                    )
-                    results.append({"bits": bits, "threads": threads, "runtime": runtime, **json.loads(done.stdout)})
-                    print(*(f"{key} {value}" for key, value in results[-1].items()), flush=True)
+                sizes = threads, given.prompt, given.tokens
+                rounds = [measured(given, model, bits, sizes) for _ in range(given.rounds)]
+                for name in rounds[0]:
+                    found = {key: statistics.median(each[name][key] for each in rounds) for key in rounds[0][name]}
+                    results.append({"bits": bits, "threads": threads, "runtime": name, **found})
+                    print(*(f"{key} {value:.5g}" if isinstance(value, float) else f"{key} {value}"
+                            for key, value in results[-1].items()), flush=True)  # fmt: skip
     measure.write_results(given.json, "generation", results)
     return 0
 
 
-def measured(runtime: str, model: str, threads: int, prompt: int, tokens: int, target: str) -> dict[str, Any]:
-    """Return seconds of the first answer, and tokens a second of later prompts and of tokens after them."""
-    started = time.perf_counter()
-    run, built = RUNTIMES[runtime](model, threads, target)
-    list(generation(run, prompt, 0))
-    found = {"first_answer_s": round(time.perf_counter() - started, 3)}
-    list(generation(run, prompt, 8))
-    turns = [list(generation(run, prompt, tokens)) for _ in range(3)]
-    prompts, following = [turn[0] for turn in turns], [seconds for turn in turns for seconds in turn[1:]]
-    return found | {
-        "prompt_tokens_a_second": round(prompt / statistics.median(prompts)),
-        "next_tokens_a_second": round(1 / statistics.median(following), 1),
-        "slowest_token_ms": round(max(following) * 1e3, 1),
-        "compiled": built(),
+def written(bits: int, folder: Path, writer: Path | None) -> Path:
+    """Return the decoder's ONNX file, which is written unless it is there, with GGUF beside it if there is a writer."""
+    place = folder / str(bits)
+    place.mkdir(parents=True, exist_ok=True)
+    path = place / "model.onnx"
+    if not path.exists():
+        onnx_folder(bits, place)
+    if writer is not None and not (place / "model.gguf").exists():
+        subprocess.run([writer, MODELS, f"Q{bits}_0", place / "model.gguf"], check=True)
+    return path
+
+
+def measured(given: Any, model: Path, bits: int, sizes: tuple[int, int, int]) -> dict[str, Figures]:
+    """Return the figures of each runtime, one process after the other."""
+    found = {"opbuild": once(sys.executable, "opbuild", model, sizes)}
+    if given.target:
+        found[f"opbuild {given.target}"] = once(sys.executable, "opbuild", model, sizes, given.target)
+    found["onnxruntime"] = once(sys.executable, "onnxruntime", model, sizes)
+    for name, package in PACKAGES.items():
+        if given.peers and has(given.peers, package):
+            found[name] = once(given.peers, name, model, sizes)
+    if given.llama:
+        found["llama.cpp"] = llama(given.llama, model.with_suffix(".gguf"), sizes)
+    return found
+
+
+def has(python: Path, package: str) -> bool:
+    """Return whether a Python has a package."""
+    command = [python, "-c", f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({package!r}))"]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def once(python: str | Path, name: str, model: Path, sizes: tuple[int, int, int], target: str = "") -> Figures:
+    """Return the figures of a runtime in a process with an empty store; of opbuild also those of the next start."""
+    with tempfile.TemporaryDirectory() as store:
+        found = process(python, [name, model, *sizes, *filter(None, [target])], store)
+        if name == "opbuild":
+            again = process(python, [name, model, *sizes, *filter(None, [target])], store)
+            found |= {f"{key}_again": again[key] for key in ("first_answer_s", "megabytes")}
+    return found
+
+
+def process(python: str | Path, words: Sequence[object], store: str) -> Figures:
+    """Return the figures of a runtime in a process."""
+    variables = {"MS_COMPILER_CACHE_PATH": store, "OPBUILD_FIRST": "answer"}
+    started = time.time()
+    done = subprocess.run(
+        list(map(str, [python, ONCE, *words])),
+        env=os.environ | variables,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {
+        "first_answer_s": found["answered"] - started,
+        "prompt_tokens_a_second": found["prompt_tokens"] / found["prompt_s"],
+        "next_tokens_a_second": 1 / found["next_s"],
+        "slowest_token_ms": found["slowest_s"] * 1e3,
+        "megabytes": found["memory"] / 1e6,
+        **({"compiled": found["compiled"]} if "compiled" in found else {}),
     }
 
 
-def generation(run: Run, prompt: int, tokens: int) -> Iterator[float]:
-    """Yield the seconds of a prompt, and of each of some tokens after it, the likeliest ones."""
-    words = np.random.default_rng(1).integers(0, WORDS, (1, prompt))
-    cache = [np.zeros((1, GROUPS, 0, SIZE), np.float32)] * (2 * LAYERS)
-    names = [f"past_{number}_{part}" for number in range(LAYERS) for part in ("key", "value")]
-    for _ in range(tokens + 1):
-        length = cache[0].shape[2] + words.shape[1]
-        feeds = dict(zip(names, cache, strict=True))
-        feeds |= {"input_ids": words, "seqlens_k": np.array([length - 1], np.int32)}
-        started = time.perf_counter()
-        scores, *cache = run(feeds)
-        yield time.perf_counter() - started
-        words = scores[:, -1:].argmax(-1)
+def llama(bench: Path, model: Path, sizes: tuple[int, int, int]) -> Figures:
+    """Return llama.cpp's figures: tokens are generated behind as many as the prompt has."""
+    threads, prompt, tokens = sizes
+    command = [bench, "-m", model, "-t", threads, "-o", "json"]
+    started = time.perf_counter()
+    peak([*command, "-p", prompt, "-n", 0, "-r", 1, "--no-warmup"])
+    first = time.perf_counter() - started
+    whole, _ = peak([*command, "-p", prompt, "-n", 0, "-r", 3])
+    following, memory = peak([*command, "-p", 0, "-n", tokens, "-d", prompt, "-r", 3])
+    return {
+        "first_answer_s": first,
+        "prompt_tokens_a_second": statistics.median(whole["samples_ts"]),
+        "next_tokens_a_second": statistics.median(following["samples_ts"]),
+        "megabytes": memory / 1e6,
+    }
 
 
-def with_random_weights(model: onnx.ModelProto, bits: int) -> onnx.ModelProto:
-    """Return a structure with random numbers in place of its constants of one number."""
-    draw, graph = np.random.default_rng(0), model.graph
-    known = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
-    made = {}
-    for name, value in known.items():
-        if value.dtype == np.uint8:
-            made[name] = draw.integers(0, 256, value.shape, np.uint8)
-        elif value.dtype == np.float32 and value.ndim == 2:
-            made[name] = (draw.random(value.shape) * 0.01 / 2 ** (bits - 4)).astype(np.float32)
-    nodes = []
-    for node in graph.node:
-        if node.op_type == "ConstantOfShape" and node.input[0] in known:
-            shape = tuple(known[node.input[0]])
-            value = np.ones(shape) if len(shape) == 1 else draw.standard_normal(shape) * 0.02
-            made[node.output[0]] = value.astype(np.float32)
-        else:
-            nodes.append(node)
-    del graph.node[:], graph.initializer[:]
-    graph.node.extend(nodes)
-    graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in (known | made).items())
-    return model
-
-
-def _opbuild(model: str, threads: int, target: str) -> tuple[Run, Callable[[], int]]:
-    import opbuild
-
-    net = opbuild.compile(model, num_threads=threads, **({"target": target} if target else {}))
-    return lambda feeds: list(net.run(feeds).values()), lambda: net.built
-
-
-def _onnxruntime(model: str, threads: int, _target: str) -> tuple[Run, Callable[[], int]]:
-    session = measure.ort_session(model, threads)
-    return lambda feeds: session.run(None, feeds), lambda: 0
-
-
-RUNTIMES = {"opbuild": _opbuild, "onnxruntime": _onnxruntime}
+def peak(command: list[Any]) -> tuple[Figures, int]:
+    """Return the figures that a program prints, and the most memory that it had while it was looked at."""
+    memory = 0
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            with contextlib.suppress(OSError, StopIteration):
+                lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                memory = max(memory, next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")))
+            time.sleep(0.005)
+        output = process.stdout.read() if process.stdout else b""
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return json.loads(output)[0], memory
 
 
 if __name__ == "__main__":

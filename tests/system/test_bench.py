@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from opbuild.cli.main import main
+from support.decoders import optimum
 from support.small_network import SmallNetwork
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
@@ -88,3 +89,46 @@ def test_a_runtime_that_is_not_installed_is_refused_by_name(
     (folder / "x.onnx").touch()
     assert main(["bench", "x.onnx", "--runtime", "openvino"]) == 2
     assert "install it: pip install openvino" in " ".join(capfd.readouterr().err.split())
+
+
+@pytest.mark.slow
+def test_texts_of_a_decoder_are_measured_beside_onnx_runtime(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Both generate the same tokens; what is told is of prompts and of tokens behind them."""
+    path = optimum(folder)
+    words = ["--generate", "--prompt", "9", "--tokens", "5", "--rounds", "2", "--num_threads", "1"]
+    assert main(["bench", path.name, *BOTH, *words, "--json", "figures.json"]) == 0
+    record = json.loads((folder / "figures.json").read_text())
+    own, other = record["figures"]
+    assert (record["prompt"], record["tokens"], own["same"], other["same"]) == (9, 5, 6, None)
+    for each in (own, other):
+        assert len(each["seconds"]) == len(each["prompts"]) == 2
+        assert 0 < each["first"] < each["text"]
+        assert min(each["again"], each["memory"], *each["seconds"], *each["prompts"]) > 0
+    said = capfd.readouterr().out
+    assert "next tokens/s" in said
+    assert "1 thread: opbuild takes" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--generate", "--gap", "5"], "--gap is for calls, not texts"),
+        (["--tokens", "5"], "--tokens is for texts, with --generate"),
+        (["--generate", "--runtime", "mnn"], "--runtime is 'mnn'"),
+        (["--generate"], "'small.onnx' has 1 input that no exporter of decoders gives: x: float32"),
+    ],
+    ids=["gap", "tokens", "runtime", "model"],
+)
+def test_what_generates_no_text_is_refused(
+    words: list[str],
+    message: str,
+    folder: Path,
+    small_network: SmallNetwork,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before anything is measured."""
+    monkeypatch.setattr("opbuild.tuning.bench.runtimes.find_spec", lambda name: "there")
+    (folder / "small.onnx").write_bytes(small_network.path.read_bytes())
+    assert main(["bench", "small.onnx", *words]) == 2
+    assert message in " ".join(capfd.readouterr().err.split())

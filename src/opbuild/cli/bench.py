@@ -8,14 +8,17 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from opbuild.cli.bench_texts import Measurement, texts
 from opbuild.cli.options import (
     TO_WRITE,
     Whole,
     WordValue,
+    given_options,
     input_option,
     model_arguments,
     new_file,
@@ -24,7 +27,7 @@ from opbuild.cli.options import (
     shapes_option,
     value_option,
 )
-from opbuild.cli.tables import Terminal
+from opbuild.cli.tables import Terminal, output_console, say
 from opbuild.errors import OptionError
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted
@@ -34,6 +37,8 @@ from opbuild.version import __version__
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from opbuild.frontend.models.declaration import Declared
+    from opbuild.runtime.endpoint import Endpoint
     from opbuild.tuning.bench.measure import Figures
 
 WRONG = 1.0
@@ -48,6 +53,9 @@ bench_options = option_group(
     value_option("--gap gaps", "MS",
                  "Measure calls with this time between them too, as a server sees them.  [repeatable]",
                  Whole(1, 60000), multiple=True),
+    click.option("--generate", is_flag=True, help="Generate texts with a decoder that has its cache as inputs."),
+    value_option("--prompt", "N", "Tokens of a prompt, with --generate.", Whole(1), default=128, show_default=True),
+    value_option("--tokens", "N", "Tokens that follow it.", Whole(1), default=64, show_default=True),
     value_option("--rounds", "N", "Turns of each runtime; medians count.", Whole(1), default=7, show_default=True),
     value_option("--seconds", "N", "Length of a turn.", Whole(1, 3600), default=1, show_default=True),
     input_option,
@@ -69,6 +77,9 @@ def bench(
     runtimes: tuple[str, ...],
     threads: tuple[int, ...],
     gaps: tuple[int, ...],
+    generate: bool,
+    prompt: int,
+    tokens: int,
     rounds: int,
     seconds: int,
     inputs: tuple[str, ...],
@@ -84,50 +95,77 @@ def bench(
 
     Each runs in a process of its own, started with an empty cache and then once more, and takes turns with the others:
     a machine that slows down slows all. The store of the user is neither read nor written.
-    """
-    from opbuild.cli.tables import output_console, say
-    from opbuild.tuning.bench.measure import measure
 
+    With --generate a turn is a text of a decoder, the likeliest tokens behind a random prompt, in opbuild and ONNX
+    Runtime: tokens a second of the prompt and behind it.
+    """
+    others = ("gaps", "seconds", "inputs", "seed") if generate else ("prompt", "tokens")
+    if given := given_options(others):
+        raise OptionError(
+            f"{given[0]} is for {'calls, not texts' if generate else 'texts, with --generate'}", "leave it out"
+        )
     if results is not None:
         new_file("json", str(results), "the file to write")
-    chosen = _installed(runtimes)
-    data = _data(model, inputs, input_shapes, seed)
+    chosen = _installed(runtimes, generate)
+    counts = tuple(dict.fromkeys(threads or (1, os.cpu_count() or 1)))
+    if generate:
+        measure, shown, about = texts(model, _ends(model, input_shapes), prompt, tokens)
+    else:
+        measure, shown, about = _calls(model, _data(model, inputs, input_shapes, seed), seconds, gaps)
     figures: list[Figures] = []
     with Terminal(stderr=True).status("") as status:
-        for count in dict.fromkeys(threads or (1, os.cpu_count() or 1)):
+        for count in counts:
             titles = ", ".join(RUNTIMES[name].title for name in chosen)
             status.update(f"{model.name}: {titles}, {counted(count, 'thread')} ...")
-            figures += measure(
-                model, data, chosen, count, rounds=rounds, seconds=seconds, gaps=gaps, level=soc_version or ""
-            )
-    output_console().print(_table(figures, gaps))
-    for line in _verdicts(figures):
+            figures += measure(chosen, count, rounds=rounds, level=soc_version or "")
+    table, verdicts = shown(figures)
+    output_console().print(table)
+    for line in verdicts:
         say(line)
     if results is not None:
-        _write(results, model, data, figures)
+        _write(results, model, about, figures)
 
 
-def _installed(wanted: Sequence[str]) -> list[str]:
+def _calls(model: Path, data: dict[str, Array], seconds: float, gaps: Sequence[int]) -> Measurement:
+    """Return the way to measure calls with some data."""
+    from opbuild.tuning.bench.measure import measure
+
+    about = {"inputs": {name: f"{array.dtype}[{','.join(map(str, array.shape))}]" for name, array in data.items()}}
+    measured = partial(measure, model, data, seconds=seconds, gaps=gaps)
+    return Measurement(measured, lambda figures: (_table(figures, gaps), _verdicts(figures)), about)
+
+
+def _installed(wanted: Sequence[str], generate: bool) -> list[str]:
     """Return the runtimes to measure: opbuild first, and those named, or all that are there."""
     for name in wanted:
         if not RUNTIMES[name].is_installed:
             package = RUNTIMES[name].package
             raise OptionError(f"--runtime is {name!r}, and it is not installed", f"install it: pip install {package}")
-    return [name for name in RUNTIMES if (name in wanted if wanted else RUNTIMES[name].is_installed)]
+        if generate and RUNTIMES[name].open is None:
+            raise OptionError(f"--runtime is {name!r}, which --generate does not measure", "leave it out")
+    known = [name for name, each in RUNTIMES.items() if not generate or each.open is not None]
+    return [name for name in known if (name in wanted if wanted else RUNTIMES[name].is_installed)]
 
 
-def _data(model: Path, inputs: tuple[str, ...], shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Array]:
-    """Return data for all inputs of a model, as its declaration and the options ask for it."""
-    from opbuild.cli.run_model import check_inputs, complete_inputs, read_inputs
+def _ends(model: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[Sequence[Endpoint], Sequence[Declared]]:
+    """Return the inputs and outputs of a model, as its declaration and the options have them."""
     from opbuild.config import Config
     from opbuild.frontend.models.declaration import inputs_of
     from opbuild.frontend.models.source import open_model
     from opbuild.pipeline.setup import set_up
     from opbuild.pipeline.stores import Stores
 
-    given = read_inputs(inputs)
     stores = Stores(set_up(Config.from_environment(op_compiler_cache_mode="disable"), None, None))
-    ports, _ = inputs_of(open_model(model, stores.models).declaration, shapes)
+    declaration = open_model(model, stores.models).declaration
+    return inputs_of(declaration, shapes, open_ranks=True)[0], declaration.outputs
+
+
+def _data(model: Path, inputs: tuple[str, ...], shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Array]:
+    """Return data for all inputs of a model, as its declaration and the options ask for it."""
+    from opbuild.cli.run_model import check_inputs, complete_inputs, read_inputs
+
+    given = read_inputs(inputs)
+    ports, _ = _ends(model, shapes)
     check_inputs(ports, given, shapes)
     return complete_inputs(ports, given, seed, shapes)
 
@@ -172,12 +210,12 @@ def _verdicts(figures: Sequence[Figures]) -> list[str]:
     return lines
 
 
-def _write(path: Path, model: Path, data: Mapping[str, Array], figures: Sequence[Figures]) -> None:
+def _write(path: Path, model: Path, about: Mapping[str, Any], figures: Sequence[Figures]) -> None:
     from opbuild.platform.processor import processor_name
 
     record: dict[str, Any] = {
         "model": model.name,
-        "inputs": {name: f"{array.dtype}[{','.join(map(str, array.shape))}]" for name, array in data.items()},
+        **about,
         "machine": processor_name(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),

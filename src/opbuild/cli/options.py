@@ -6,12 +6,13 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from opbuild.cli.streams import echo, name_of
 from opbuild.errors import OptionError
@@ -424,3 +425,11 @@ def span(seconds: float) -> str:
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
     echo(json.dumps(value, indent=2))
+
+
+def given_options(names: Iterable[str]) -> list[str]:
+    """Return the options that stand on the command line, of those with some arguments, as they are spelled there."""
+    context = click.get_current_context()
+    spelled = {each.name: each.opts[0] for each in context.command.params}
+    given = (name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE)
+    return [spelled[name] for name in given]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from opbuild.cli.options import (
     FOLDER,
     OnePath,
     Whole,
+    given_options,
     input_option,
     model_arguments,
     model_options,
@@ -67,7 +67,7 @@ def run(path: Path, arguments: tuple[str, ...], serve: tuple[str, ...], **option
         raise click.UsageError(f"Got unexpected extra argument{'s' * (len(arguments) > 1)} ({' '.join(arguments)}).")
     kind = _kind(path)
     if kind == SCRIPT:
-        if given := _given_options(options):
+        if given := given_options(options):
             raise OptionError(
                 f"{given[0]} is for models, and {str(path)!r} is a script",
                 "leave it out, or put what is the script's own behind its name",
@@ -81,7 +81,7 @@ def run(path: Path, arguments: tuple[str, ...], serve: tuple[str, ...], **option
 
     if kind == OFFLINE:
         build = {name: options.pop(name) for name in BUILD_OPTIONS}
-        if given := _given_options(build):
+        if given := given_options(build):
             raise OptionError(f"{given[0]} is for models to build, and {str(path)!r} is built", "leave it out")
     run_model(path, is_built=kind == OFFLINE, **options)
     return 0
@@ -93,13 +93,6 @@ def _kind(path: Path) -> str:
     wanted = kinds.get(path.suffix, ONNX)
     require_kind(path, wanted, SCRIPT, OFFLINE, ONNX)
     return kind_of(path) or wanted if wanted == ONNX else wanted
-
-
-def _given_options(options: dict[str, Any]) -> list[str]:
-    """Return the options that stand on the command line, as they are spelled there."""
-    context = click.get_current_context()
-    given = [name for name in options if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    return ["--" + name.replace("inputs", "input").replace("shapes", "shape") for name in given]
 
 
 MOST_RANKS = 1024

@@ -3,6 +3,9 @@
 It reads a line of JSON with the job, makes the first call, and answers with a line: the seconds that took from before
 the runtime was imported, and its version. Each further line asks for a turn, ``[seconds, gap]``, and is answered with
 the median seconds of a call. The end of the input ends it; its last line is the most memory that it had.
+
+A job with a decoder generates a text in place of each call: the seconds of the first text are told, too, and a turn is
+answered with those of a prompt and the median of those of a token behind it.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ import signal
 import statistics
 import sys
 import time
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
 from opbuild.platform.paths import Path
-from opbuild.tuning.bench.runtimes import COLUMNS, RUNTIMES, BenchJob, Call
+from opbuild.tuning.bench.decoder import DecoderLayout
+from opbuild.tuning.bench.runtimes import COLUMNS, RUNTIMES, BenchJob, Call, Run, Runtime
 
 LEAST_CALLS = 3
 """Calls in a turn, however long one takes."""
@@ -33,9 +38,17 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a runtime prints is no answer
     job = json.loads(sys.stdin.readline())
+    runtime = (RUNTIMES | COLUMNS)[job["runtime"]]
+    if "decoder" in job and runtime.open is not None:
+        _texts(job, runtime, runtime.open, answers)
+    else:
+        _calls(job, runtime, answers)
+    _send(answers, most_memory())
+
+
+def _calls(job: Mapping[str, Any], runtime: Runtime, answers: TextIO) -> None:
     with np.load(job["data"]) as file:
         data = {name: file[f"arr_{number}"] for number, name in enumerate(job["names"])}
-    runtime = (RUNTIMES | COLUMNS)[job["runtime"]]
     started = time.perf_counter()
     call = runtime.load(BenchJob(job["model"], data, job["threads"], job["cache"], job["level"]))
     outputs = call()
@@ -44,7 +57,22 @@ def main() -> None:
     _send(answers, {"seconds": seconds, "version": _version(runtime.package)})
     for line in sys.stdin:
         _send(answers, turn(call, *json.loads(line)))
-    _send(answers, most_memory())
+
+
+def _texts(job: Mapping[str, Any], runtime: Runtime, open_: Callable[[BenchJob], Run], answers: TextIO) -> None:
+    decoder, sizes = DecoderLayout(**job["decoder"]), (job["prompt"], job["tokens"])
+    started = time.perf_counter()
+    run = open_(BenchJob(job["model"], {}, job["threads"], job["cache"], job["level"]))
+    text = decoder.generate(run, *sizes)
+    tokens = [next(text)[0]]
+    seconds = time.perf_counter() - started
+    tokens += [token for token, _ in text]
+    whole = time.perf_counter() - started
+    np.savez(job["outputs"], tokens)
+    _send(answers, {"seconds": seconds, "text": whole, "version": _version(runtime.package)})
+    for _ in sys.stdin:
+        prompt, *others = (each for _, each in decoder.generate(run, *sizes))
+        _send(answers, [prompt, statistics.median(others)])
 
 
 def turn(call: Call, seconds: float, gap: float) -> float:

@@ -10,7 +10,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import IO, Any, cast
+from types import MappingProxyType
+from typing import IO, Any, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from opbuild.errors import RunError
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field
 from opbuild.runtime.accuracy import relative_error
+from opbuild.tuning.bench.decoder import DecoderLayout
 from opbuild.tuning.bench.runtimes import COLUMNS, RUNTIMES, Array
 
 SETTLE = 0.05
@@ -73,6 +75,30 @@ class Figures:
         return (high - low) / self.median
 
 
+@dataclass
+class TextFigures(Figures):
+    """The measurements of a runtime that generates texts; ``seconds`` are medians of a token behind the prompt.
+
+    Attributes:
+        text: Seconds from before its import to the end of the first text, nothing being there but what the package
+            brings.
+        prompts: The seconds of the prompt, of each round.
+        same: Tokens that are the reference's, until one is not; None if it is the reference.
+    """
+
+    text: float = 0.0
+    prompts: list[float] = field(default_factory=list)
+    same: int | None = None
+
+    @property
+    def prompt(self) -> float:
+        """The median seconds of a prompt."""
+        return statistics.median(self.prompts)
+
+
+AnyFigures = TypeVar("AnyFigures", bound=Figures)
+
+
 class _EndedError(Exception):
     """A runtime's process ended; says why."""
 
@@ -97,6 +123,11 @@ class _Process:
     def turn(self, seconds: float, gap: float) -> float:
         """Return the median seconds of a call in one turn."""
         return float(self._request([seconds, gap]))
+
+    def text(self) -> tuple[float, float]:
+        """Return the seconds of a prompt, and the median of those of a token behind it."""
+        prompt, token = self._request([])
+        return prompt, token
 
     def close(self) -> int:
         """End it and return the most memory that it had, in bytes."""
@@ -160,21 +191,77 @@ def measure(
         RunError: If none of them can run the model.
     """
     figures = {name: Figures(name, threads) for name in runtimes}
+    with _running(figures, model, data, level, environments or {}) as (running, folder):
+        _compare(figures, list(running), folder)
+        _take_turns(figures, running, rounds, seconds, gaps)
+    return list(figures.values())
+
+
+def measure_texts(
+    model: Path,
+    decoder: DecoderLayout,
+    runtimes: Sequence[str],
+    threads: int,
+    *,
+    prompt: int,
+    tokens: int,
+    rounds: int,
+    level: str = "",
+) -> list[TextFigures]:
+    """Measure the generation of texts by a decoder in several runtimes with a number of threads.
+
+    Args:
+        model: Its file.
+        decoder: Its inputs and outputs.
+        runtimes: Names in ``RUNTIMES``, of those that run a model on any inputs.
+        threads: Threads that run the network.
+        prompt: Tokens of a prompt.
+        tokens: Tokens that follow it.
+        rounds: How many texts each generates, in turn.
+        level: As of ``measure``.
+
+    Returns:
+        The figures of each runtime, in the order given.
+
+    Raises:
+        RunError: If none of them can run the model.
+    """
+    figures = {name: TextFigures(name, threads) for name in runtimes}
+    more = {"decoder": decoder._asdict(), "prompt": prompt, "tokens": tokens}
+    with _running(figures, model, {}, level, {}, more) as (running, folder):
+        _compare_texts(figures, list(running), folder)
+        for _ in range(rounds):
+            for name, process in running.items():
+                time.sleep(SETTLE)
+                seconds, token = process.text()
+                figures[name].prompts.append(seconds)
+                figures[name].seconds.append(token)
+    return list(figures.values())
+
+
+@contextmanager
+def _running(
+    figures: Mapping[str, AnyFigures],
+    model: Path,
+    data: Mapping[str, Array],
+    level: str,
+    environments: Mapping[str, Mapping[str, str]],
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Iterator[tuple[dict[str, _Process], Path]]:
+    """Start the runtimes that can run a model; yield them, and the folder where each leaves its outputs."""
     with tempfile.TemporaryDirectory(prefix="opbuild-bench-") as folder, ExitStack() as stack:
         running: dict[str, _Process] = {}
         for name, each in figures.items():
             try:
-                variables = {**limits(name, level), **(environments or {}).get(name, {})}
-                job = _job(each, model, data, Path(folder), variables, level)
+                variables = {**limits(name, level), **environments.get(name, {})}
+                job = {**_job(each, model, data, Path(folder), variables, level), **more}
                 running[name] = stack.enter_context(_measure_two_starts(each, data, job))
             except _EndedError as error:
                 each.failure = str(error)
         if not running:
             reasons = "; ".join(f"{name}: {each.failure}" for name, each in figures.items())
             raise RunError(f"no runtime can run {str(model)!r}: {reasons}")
-        _compare(figures, list(running), Path(folder))
-        _take_turns(figures, running, rounds, seconds, gaps)
-    return list(figures.values())
+        yield running, Path(folder)
 
 
 def limits(runtime: str, level: str) -> Mapping[str, str]:
@@ -218,6 +305,8 @@ def _measure_two_starts(figures: Figures, data: Mapping[str, Array], job: Mappin
         process = _Process(job, log)
         figures.first, figures.again = first.started["seconds"], process.started["seconds"]
         figures.version = process.started["version"]
+        if isinstance(figures, TextFigures):
+            figures.text = first.started["text"]
         try:
             yield process
             figures.memory = process.close()
@@ -243,12 +332,26 @@ def _take_turns(
 
 def _compare(figures: Mapping[str, Figures], running: Sequence[str], folder: Path) -> None:
     """Compare the results of each with those of the first one that is not opbuild."""
-    reference = next((name for name in running if not name.startswith("opbuild")), running[0])
+    reference = _reference(running)
     expected = _outputs(folder / reference)
     for name in running:
         if name != reference:
             pairs = zip(_outputs(folder / name), expected, strict=True)
             figures[name].error = max((relative_error(*pair) for pair in pairs), default=0.0)
+
+
+def _compare_texts(figures: Mapping[str, TextFigures], running: Sequence[str], folder: Path) -> None:
+    """Count the tokens of each that are those of the first one that is not opbuild."""
+    reference = _reference(running)
+    (expected,) = _outputs(folder / reference)
+    for name in running:
+        if name != reference:
+            (tokens,) = _outputs(folder / name)
+            figures[name].same = int((tokens == expected).cumprod().sum())
+
+
+def _reference(running: Sequence[str]) -> str:
+    return next((name for name in running if not name.startswith("opbuild")), running[0])
 
 
 def _outputs(place: Path) -> list[Array]:

@@ -17,6 +17,7 @@ from opbuild.platform.records import dataclass, field
 
 Array = npt.NDArray[Any]
 Call = Callable[[], "list[Array]"]
+Run = Callable[[Mapping[str, Array]], "list[Array]"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class BenchJob:
     """The task of a runtime in a comparison.
 
     Attributes:
-        data: Its inputs by name; their shapes are the ones to build for.
+        data: Its inputs by name; their shapes are the ones to build for; none: any that come.
         cache: A folder for what the runtime keeps for its next start.
         level: The level whose code opbuild runs; empty: this machine's.
     """
@@ -171,6 +172,7 @@ class Runtime:
         load: Makes a job ready to be called; the result is a function without arguments.
         needs: Another package, with what converts models for it.
         limits: By level, the variables of its process that keep it from instructions beyond that level.
+        open: Makes a model ready to be called with any inputs; None: none is made so.
     """
 
     title: str
@@ -178,6 +180,7 @@ class Runtime:
     load: Callable[[BenchJob], Call]
     needs: str = ""
     limits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    open: Callable[[BenchJob], Run] | None = None
 
     @property
     def is_installed(self) -> bool:
@@ -185,7 +188,17 @@ class Runtime:
         return all(find_spec(package) is not None for package in (self.package, self.needs) if package)
 
 
-def _opbuild(job: BenchJob) -> Call:
+def _on_data(open_: Callable[[BenchJob], Run]) -> Callable[[BenchJob], Call]:
+    """Return the ``load`` of a runtime, given its ``open``."""
+
+    def load(job: BenchJob) -> Call:
+        run, data = open_(job), dict(job.data)
+        return lambda: run(data)
+
+    return load
+
+
+def _opbuild(job: BenchJob) -> Run:
     from opbuild import api
 
     shapes = {name: array.shape for name, array in job.data.items()}
@@ -194,10 +207,10 @@ def _opbuild(job: BenchJob) -> Call:
         job.model, input_shapes=shapes, cache_path=job.cache, num_threads=threads, target=level, wait=True
     )
     network.wait_until_stored()  # else that would go on beside the first calls
-    return lambda: list(network.run(dict(job.data)).values())
+    return lambda data: list(network.run(data).values())
 
 
-def _onnxruntime(job: BenchJob) -> Call:
+def _onnxruntime(job: BenchJob) -> Run:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -205,8 +218,7 @@ def _onnxruntime(job: BenchJob) -> Call:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(job.model, options, providers=["CPUExecutionProvider"])
-    data = dict(job.data)
-    return lambda: list(map(np.asarray, session.run(None, data)))
+    return lambda data: list(map(np.asarray, session.run(None, data)))
 
 
 def _openvino(job: BenchJob) -> Call:
@@ -241,8 +253,8 @@ _ATEN = {"x86-64-v3": "avx2", "x86-64-v4": "avx512"}
 _TORCH = {level: {**_ONEDNN[level], "ATEN_CPU_CAPABILITY": name} for level, name in _ATEN.items()}
 
 RUNTIMES = {
-    "opbuild": Runtime("opbuild", "opbuild", _opbuild),
-    "onnxruntime": Runtime("ONNX Runtime", "onnxruntime", _onnxruntime),
+    "opbuild": Runtime("opbuild", "opbuild", _on_data(_opbuild), open=_opbuild),
+    "onnxruntime": Runtime("ONNX Runtime", "onnxruntime", _on_data(_onnxruntime), open=_onnxruntime),
     "openvino": Runtime("OpenVINO", "openvino", _openvino, limits=_ONEDNN),
     "mnn": Runtime("MNN", "MNN", mnn),
     "ncnn": Runtime("ncnn", "ncnn", ncnn, needs="pnnx"),
@@ -251,7 +263,7 @@ RUNTIMES = {
 """Those that can be compared, by the name that options and results have."""
 
 COLUMNS = {
-    "opbuild untuned": Runtime("opbuild, untuned", "opbuild", _opbuild),
-    "opbuild tuned": Runtime("opbuild, own tuning", "opbuild", _opbuild),
+    "opbuild untuned": Runtime("opbuild, untuned", "opbuild", _on_data(_opbuild)),
+    "opbuild tuned": Runtime("opbuild, own tuning", "opbuild", _on_data(_opbuild)),
 }
 """opbuild with other databases than the release's: whoever measures sets the variables that say so."""

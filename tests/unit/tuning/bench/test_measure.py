@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.cli import bench
+from opbuild.cli import bench, bench_texts
 from opbuild.platform.processor import processor_name
 from opbuild.runtime.accuracy import relative_error
 from opbuild.tuning.bench import runtimes as converted
 from opbuild.tuning.bench.child import LEAST_CALLS, turn
-from opbuild.tuning.bench.measure import Figures
+from opbuild.tuning.bench.measure import Figures, TextFigures
 from opbuild.tuning.bench.runtimes import RUNTIMES, BenchJob, Runtime
 
 
@@ -79,6 +79,18 @@ def test_the_verdict_is_relative_to_the_best_other_runtime_for_each_number_of_th
     assert bench._verdicts(figures) == ["1 thread: opbuild takes 0.50 of the time of ONNX Runtime"]
 
 
+def test_the_verdict_on_texts_is_of_prompts_and_of_tokens_behind_them() -> None:
+    """What only one runtime measured is compared with nothing."""
+    figures = [
+        TextFigures("opbuild", 1, seconds=[2.0, 1.0, 3.0], prompts=[1.0]),
+        TextFigures("onnxruntime", 1, seconds=[4.0], prompts=[4.0]),
+        TextFigures("opbuild", 2, seconds=[1.0], prompts=[1.0]),
+        TextFigures("onnxruntime", 2, failure="it ended"),
+    ]
+    said = "1 thread: opbuild takes 0.25 of the time of ONNX Runtime for the prompt, 0.50 for a token behind it"
+    assert bench_texts._verdicts(figures) == [said]
+
+
 def test_a_processor_has_a_name_or_at_least_an_architecture(tmp_path: Path) -> None:
     """Arm's ``/proc/cpuinfo`` names no model."""
     (tmp_path / "cpuinfo").write_text("processor : 0\nmodel name\t: Some CPU @ 2 GHz\n")
@@ -89,7 +101,7 @@ def test_a_processor_has_a_name_or_at_least_an_architecture(tmp_path: Path) -> N
 def test_written_figures_are_json_that_anybody_reads(tmp_path: Path) -> None:
     """Infinity is no number of JSON."""
     figures = [Figures("opbuild", 1, seconds=[1.0], error=np.inf)]
-    bench._write(tmp_path / "r.json", Path("m.onnx"), {"x": np.zeros((1, 2), np.float32)}, figures)
+    bench._write(tmp_path / "r.json", Path("m.onnx"), {"inputs": {"x": "float32[1,2]"}}, figures)
     read = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
     assert (read["inputs"], read["figures"][0]["error"]) == ({"x": "float32[1,2]"}, None)
 
