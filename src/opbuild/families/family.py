@@ -170,6 +170,7 @@ class Family:
         is_certain: Whether its kernels take no memory, so that no call can fail.
         overwrites: Whether a call may write where it reads, if no vector (``width`` of its variant) of a row overlaps
             another one: each element is read before it is written, and once.
+        updates: Whether a call changes a part of what its output holds, so that this must be there before.
     """
 
     name: str
@@ -188,6 +189,7 @@ class Family:
     products: Count | None = None
     is_certain: bool = False
     overwrites: bool = False
+    updates: bool = False
 
     def desc(
         self,

@@ -1,4 +1,4 @@
-"""A tensor with some elements replaced, or combined with others, at places that another tensor names."""
+"""Elements of a tensor replaced, or combined with others, at places that another tensor names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opbuild.families.dims import inner_dim, storage_type, vector_width
-from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart, elements, moved_bytes
+from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Variant, VariantPart, elements
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
 
@@ -19,22 +19,23 @@ def choose(row: int, itemsize: int, _machine: Machine) -> Variant:
     return {"width": vector_width(row, itemsize)}
 
 
-def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
-    """Return the nanoseconds on one core: of copying the tensor, and 1 for each update that is no row."""
-    single = elements(shapes[2]) * (1.0 if desc.attrs["kind"] == "elements" or desc.variant["width"] == 1 else 0.1)
-    return moved_bytes(desc, shapes, machine) + single
+def work(desc: OpDesc, shapes: Sequence[Dims], _machine: Machine) -> float:
+    """Return the nanoseconds on one core: 1 for each update that is no row, and a tenth for each element of one."""
+    return elements(shapes[1]) * (1.0 if desc.attrs["kind"] == "elements" or desc.variant["width"] == 1 else 0.1)
 
 
 def describe(
     op_type: str, attrs: Mapping[str, Any], types: tuple[str, str], views: Sequence[Dims], variant: Variant
 ) -> OpDesc:
-    """Return the descriptor; operands x, indices, updates and out, ``types`` those of the first two."""
-    x, indices, updates, out = views
+    """Return the descriptor; operands indices, updates and out, ``types`` those of out and of the indices.
+
+    What ``out`` holds before is read: it is written in part.
+    """
+    indices, updates, out = views
     moved = storage_type(types[0]) if attrs["reduction"] == "none" else types[0]
     width = variant["width"]
     rows = width if attrs["kind"] == "rows" else 1
     inputs = (
-        Operand("x", moved, _dims(x, width)),
         Operand("indices", types[1], _dims(indices, 1)),
         Operand("updates", moved, _dims(updates, rows)),
     )
@@ -54,4 +55,5 @@ FAMILY = Family(
     least_extent=1,
     work=work,
     any_stride=True,
+    updates=True,
 )

@@ -1,6 +1,7 @@
-"""scatter: a tensor with some elements replaced, or combined with others, at places that another tensor names.
+"""scatter: elements of a tensor replaced, or combined with others, at places that another tensor names.
 
-Schedule: the tensor is copied as rows of vectors, then updates are written in their order.
+Schedule: updates are written in their order, where the tensor lies. What is not written is not touched, so a call takes
+as long as its updates, however large the tensor is.
 
 Dimensions that every update covers are independent of each other: they are divided among the tasks.
 """
@@ -12,7 +13,6 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide import rows
 from opbuild.backend.halide.definition import Definition, constrain_output, output_indices, parameters
 from opbuild.backend.halide.division import share
 from opbuild.backend.halide.mathematics import maximum, minimum
@@ -27,12 +27,12 @@ Update = tuple[Any, list[Any], list[Any], Any]
 
 
 def define(desc: OpDesc) -> Definition:
-    """Define ``out``, which is ``x`` but for the ``updates`` at the places in ``indices``.
+    """Define ``out``, which is what it was but for the ``updates`` at the places in ``indices``.
 
     Operands' dimensions are innermost first. ``attrs["kind"]`` is one of:
 
     * ``elements``: all of one rank; ``updates[p]`` goes to p with ``p[axis] = indices[p]``; ``attrs["axis"]`` counts
-      from the innermost. With ``attrs["covers"]``, the updates are as long as ``x`` in all other dimensions.
+      from the innermost. With ``attrs["covers"]``, the updates are as long as ``out`` in all other dimensions.
     * ``rows``: ``updates[:, k]`` goes to ``out[:, indices[m-1, k], ..., indices[0, k]]``; x is (inner, m axes innermost
       first), indices (m, k), updates (inner, k).
 
@@ -40,36 +40,36 @@ def define(desc: OpDesc) -> Definition:
     counts, in their order; the last one is what stays without a reduction. A negative index counts from the end; one
     that is out of range changes nothing.
     """
-    x, indices, updates = parameters(desc)
+    indices, updates = parameters(desc)
     out = hl.Func("out")
     index = output_indices(desc)
-    out[index] = x[index]
+    out[index] = hl.undef(updates.type())
     domain, place, source, valid = (_rows if desc.attrs["kind"] == "rows" else _elements)(
-        desc, x, indices, updates, index
+        desc, out, indices, updates, index
     )
     # Not Halide's own predicate: it may not depend on the variables of dimensions that are written as a whole.
     old = hl.Expr(out[place])
     out[place] = hl.select(valid, _combined(desc, old, updates[source]), old)
     constrain_output(out, desc.outputs[0])
     variables = {f"i{number}": name for number, name in enumerate(index)}
-    return Definition([x, indices, updates], [out], variables, {}, {KEY: domain})
+    return Definition([indices, updates], [out], variables, {}, {KEY: domain})
 
 
-def _elements(desc: OpDesc, x: Any, indices: Any, updates: Any, index: Sequence[Any]) -> Update:
+def _elements(desc: OpDesc, out: Any, indices: Any, updates: Any, index: Sequence[Any]) -> Update:
     axis = int(desc.attrs["axis"])
     walked = [axis] if desc.attrs["covers"] else list(range(len(index)))
     domain = hl.RDom([(0, updates.dim(number).extent()) for number in walked], KEY)
     source = [domain[walked.index(number)] if number in walked else each for number, each in enumerate(index)]
-    place, valid = _inside(indices[source], x.dim(axis).extent())
+    place, valid = _inside(indices[source], out.output_buffer().dim(axis).extent())
     return domain, [*source[:axis], place, *source[axis + 1 :]], source, valid
 
 
-def _rows(desc: OpDesc, x: Any, indices: Any, updates: Any, index: Sequence[Any]) -> Update:
+def _rows(desc: OpDesc, out: Any, indices: Any, updates: Any, index: Sequence[Any]) -> Update:
     domain = hl.RDom([(0, updates.dim(1).extent())], KEY)
     count = len(index) - 1
     places, valid = [], hl.cast(hl.Bool(), True)
     for number in range(count):
-        place, inside = _inside(indices[count - 1 - number, domain.x], x.dim(number + 1).extent())
+        place, inside = _inside(indices[count - 1 - number, domain.x], out.output_buffer().dim(number + 1).extent())
         places.append(place)
         valid = valid & inside
     return domain, [index[0], *places], [index[0], domain.x], valid
@@ -102,9 +102,8 @@ LEAST_COLUMNS = 64
 """Elements of a row that one task updates at least: what lies side by side is one core's."""
 
 
-def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
+def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
     """Schedule a scatter."""
-    rows.schedule(definition, desc, machine)
     (out,) = definition.outputs
     stage, index = out.update(0), list(definition.variables.values())
     steps = definition.domains["steps"]

@@ -1,7 +1,7 @@
 """Lowering of ScatterElements and ScatterND.
 
-Indices may be negative. Kernels have no way to fail: an update whose index is out of range changes nothing. Whether one
-is, is looked at before (``rules.movement``).
+The data is copied, and the updates are written into the copy. Indices may be negative. Kernels have no way to fail: an
+update whose index is out of range changes nothing. Whether one is, is looked at before (``rules.movement``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.strided import broadcast, dense_as, viewed_as
+from opbuild.lowering.strided import dense_as, viewed_as
 from opbuild.program import View
 
 
@@ -30,10 +30,10 @@ def scatter_elements(lowering: Lowering, node: Node) -> None:
     if not data:
         raise NotServedError("ScatterElements of a scalar")
     out = lowering.new_plain(node.outputs[0])
-    x, places = _data(lowering, node.inputs[0]), lowering.plain(node.inputs[1])
+    lowering.copy(lowering.plain(node.inputs[0]), out, node.name)
     if not prod(updates):
-        lowering.copy(broadcast(x, data), out, node.name)
         return
+    places = lowering.plain(node.inputs[1])
     covers = same_shape(index[:axis] + index[axis + 1 :], data[:axis] + data[axis + 1 :])
     others = [number for number in range(len(data)) if number != axis]
     is_row = all(always_equal(places.strides[i], 0) or is_one(places.shape[i]) for i in others)
@@ -41,7 +41,6 @@ def scatter_elements(lowering: Lowering, node: Node) -> None:
         inner = prod(data[axis + 1 :])
         rows = viewed_as(places, (index[axis], 1), (places.strides[axis], 1))
         operands = (
-            _shaped(x, (data[axis], inner)),
             rows,
             dense_as(lowering.dense(node.inputs[2]), (index[axis], inner)),
             dense_as(out, (data[axis], inner)),
@@ -50,7 +49,6 @@ def scatter_elements(lowering: Lowering, node: Node) -> None:
         return
     whole, part, place = _merged(data, index, axis)
     operands = (
-        _shaped(x, whole),
         dense_as(lowering.dense(node.inputs[1]), part),
         dense_as(lowering.dense(node.inputs[2]), part),
         dense_as(out, whole),
@@ -68,13 +66,12 @@ def scatter_nd(lowering: Lowering, node: Node) -> None:
     if not count:
         raise NotServedError("ScatterND by indices of no axes")
     out = lowering.new_plain(node.outputs[0])
-    x, inner = _data(lowering, node.inputs[0]), prod(data[count:])
+    inner = prod(data[count:])
+    lowering.copy(lowering.plain(node.inputs[0]), out, node.name)
     if not rows * inner:
-        lowering.copy(broadcast(x, data), out, node.name)
         return
     shape = (*data[:count], inner)
     operands = (
-        _shaped(x, shape),
         dense_as(lowering.dense(node.inputs[1]), (rows, count)),
         dense_as(lowering.dense(node.inputs[2]), (rows, inner)),
         dense_as(out, shape),
@@ -96,19 +93,6 @@ def _reduction(lowering: Lowering, node: Node) -> str:
     if 0 in lowering.type(node.inputs[0]).shape:
         raise NotServedError(f"{node.op_type} of an empty tensor")
     return reduction
-
-
-def _data(lowering: Lowering, name: str) -> Plain:
-    """Return the tensor that is changed: dense, or one element where all of a constant are equal."""
-    value = lowering.constant(name)
-    if value is None or any(value.strides) or not value.size:
-        return lowering.dense(name)
-    dtype = lowering.type(name).dtype
-    return lowering.packed((name,), "one of all", (), dtype, lambda: np.asarray(value).reshape(-1)[0])
-
-
-def _shaped(value: Plain, shape: tuple[int, ...]) -> Plain:
-    return dense_as(value, shape) if value.shape else broadcast(value, shape)
 
 
 def _merged(data: tuple[int, ...], index: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
