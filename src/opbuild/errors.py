@@ -112,6 +112,10 @@ class InputError(OpbuildError):
     exit_code = 4
 
 
+class OutputError(InputError):
+    """An array given to a call for an output does not fit it."""
+
+
 class BuildError(OpbuildError):
     """An operator or a network could not be built."""
 

@@ -15,12 +15,16 @@ from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.platform.files.trust import PRIVATE, Trust
-from opbuild.program import Buffer, KernelCall, Port, Program, View
+from opbuild.program import Buffer, BufferKind, KernelCall, Port, Program, View
+from opbuild.report import Report
 from opbuild.runtime.assembly import make_record
+from opbuild.runtime.binding import Binding
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
+from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Evaluate, Executor
 from opbuild.runtime.memory_plan import plan
+from opbuild.runtime.network import Network
 from opbuild.runtime.record import Record
 from opbuild.runtime.stored_network import StoredNetworks
 from opbuild.runtime.weights import PackedConstants, Packer, pack_constants
@@ -177,3 +181,18 @@ def counting(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[Any
         return function(*args)
 
     return counted, calls
+
+
+def two_in_two_out() -> Network:
+    """``sum = a + b`` and ``again = sum + b`` on 8 elements."""
+    kinds: tuple[BufferKind, ...] = ("input", "input", "output", "output")
+    buffers = tuple(Buffer(kind, "float32", 8) for kind in kinds)
+    type_ = TensorType("float32", (2, 4))
+    calls = (
+        KernelCall(ADD, (dense(0, 8), dense(1, 8), dense(2, 8)), ("one",)),
+        KernelCall(ADD, (dense(2, 8), dense(1, 8), dense(3, 8)), ("two",)),
+    )
+    ports = [Port(name, type_, index) for index, name in enumerate(("a", "b", "sum", "again"))]
+    executor = build(Program("two", buffers, calls, tuple(ports[:2]), tuple(ports[2:]))).executor
+    inputs, binding = [Endpoint("a", type_), Endpoint("b", type_)], Binding(executor, Report("two"))
+    return Network("two", inputs, ["sum", "again"], lambda _: binding, first=binding)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 from unittest.mock import patch
@@ -100,6 +100,6 @@ class HostExecutor:
             tuple(Port(name, graph.types[name], 0) for name in names) for names in (graph.inputs, graph.outputs)
         )
 
-    def run(self, inputs: list[Any]) -> list[Any]:
+    def run(self, inputs: list[Any], given: Sequence[Any] = ()) -> list[Any]:
         """Return the graph's outputs, fresh."""
         return [each.copy() for each in run_graph(self._graph, dict(zip(self._graph.inputs, inputs, strict=True)))]

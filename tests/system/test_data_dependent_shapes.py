@@ -85,6 +85,17 @@ def nothing_lowered(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return forbid
 
 
+def test_kernels_of_all_segments_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a call met, too: as many as the store holds then; none in a network that finds them there."""
+    monkeypatch.setenv("OPBUILD_PACK", "0")
+    for again in (False, True):
+        network = opbuild.compile(growing(), cache_path=tmp_path)
+        Decoder(growing(), 3).token(network)
+        stored = len([*tmp_path.rglob("*.o")])
+        assert network.built == (0 if again else stored)
+        assert stored > 0
+
+
 @pytest.mark.slow
 def test_tokens_with_a_growing_cache_are_bound_by_numbers(tmp_path: Path, nothing_lowered: Callable[[], None]) -> None:
     """The number of all keys is an extent: two tokens are built, then one program serves; another process finds it."""

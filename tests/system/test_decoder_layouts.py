@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,22 @@ def test_a_folder_of_an_exporter_runs_token_by_token(
     assert tokens(decoder, network) == expected
     assert tokens(decoder, InferenceSession(path)) == expected
     assert not network.report.host or layout == "optimum merged"
+
+
+@pytest.mark.usefixtures("with_pack")
+def test_kernels_are_made_behind_tokens_though_no_length_comes_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a cache that grows each call has another size: the second one has what the first lacked compiled."""
+    monkeypatch.setenv("OPBUILD_FIRST", "answer")
+    path = LAYOUTS["optimum"](tmp_path)
+    network = opbuild.compile(path, cache_path=tmp_path / "cache")
+    layout, pending = layout_of(path.name, network.inputs, network.outputs), []
+    for _ in layout.generate(lambda feeds: network.run(None, feeds), PROMPT, 4 * TOKENS - 2 * PROMPT):
+        pending.append(network.report.pending)
+        time.sleep(0.1 if pending[-1] else 0)
+    assert pending[0] > 0
+    assert pending[-1] == 0
 
 
 def ends(*named: tuple[str, str, tuple[int, ...]]) -> list[Endpoint]:

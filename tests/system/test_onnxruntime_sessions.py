@@ -247,7 +247,7 @@ def test_bindings_read_and_write_where_they_are_told(session: ort.InferenceSessi
     assert binding.get_outputs()[0] is value
     np.testing.assert_array_equal(value.numpy(), X * W)
     binding.bind_ortvalue_output("Y", ort.OrtValue(np.zeros(3, np.float32)))
-    with pytest.raises(RuntimeError, match="cannot be updated"):
+    with pytest.raises(RuntimeError, match=r"out has float32\[3\] for output 'Y', which is float32\[3, 2\]"):
         session.run_with_iobinding(binding)
     with pytest.raises(ValueError, match="session that created it"):
         ort.InferenceSession(_model().SerializeToString()).run_with_iobinding(binding)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.errors import OutputError
 from opbuild.onnxruntime.environment import registered
 from opbuild.onnxruntime.metadata import Feeds, ModelMetadata, NodeArg, argument_of_endpoint, arguments_of, metadata_of
 from opbuild.onnxruntime.model import Model, read_model
@@ -132,6 +133,12 @@ class IOBinding:
         """Write an output to a value."""
         self.outputs[name] = ortvalue
 
+    @property
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The memory that outputs are bound to, by their names."""
+        bound = {name: each.value for name, each in self.outputs.items() if each is not None}
+        return {name: value for name, value in bound.items() if type(value) is np.ndarray and value.flags.writeable}
+
     def store(self, results: Sequence[Any]) -> None:
         """Put the results of a call where they belong.
 
@@ -140,7 +147,7 @@ class IOBinding:
         """
         self.results = {}
         for (name, bound), result in zip(self.outputs.items(), results, strict=True):
-            if bound is not None and isinstance(result, np.ndarray):
+            if bound is not None and isinstance(result, np.ndarray) and bound.value is not result:
                 bound.update_inplace(result)
             self.results[name] = OrtValue(result) if bound is None else bound
 
@@ -342,7 +349,14 @@ class InferenceSession:
             raise ValueError("IOBinding must be used with the session that created it.")
         if not iobinding.outputs:
             raise RuntimeError("Error in execution: At least one output should be requested.")
-        iobinding.store(self.run(list(iobinding.outputs), iobinding.inputs, run_options))
+        feeds = self._read(iobinding.inputs, run_options)
+        try:
+            results = self._run(list(iobinding.outputs), feeds, iobinding.arrays)
+        except InvalidArgument as error:
+            if isinstance(error.__cause__, OutputError):
+                raise RuntimeError(error.message) from error
+            raise
+        iobinding.store(results)
 
     # -- profiles ------------------------------------------------------------------------------------------------------
 
@@ -378,12 +392,15 @@ class InferenceSession:
             run_options.check()
         return self.feeds.read(input_feed)
 
-    def _run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+    def _run(
+        self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], out: Mapping[str, Any] | None = None
+    ) -> list[Any]:
         for name in output_names or ():
             if name not in self._model.declared.outputs:
                 raise failure(InvalidArgument, f"Invalid output name:{name}")
         with self._timed("model_run"), as_status():
-            return self._model.network.run(list(output_names or ()) or None, feeds)
+            names = list(output_names or ()) or None
+            return self._model.network.run(names, feeds, out=out) if out else self._model.network.run(names, feeds)
 
     def _timed(self, name: str) -> AbstractContextManager[None]:
         return self._profile.event(name) if self._profile else nullcontext()

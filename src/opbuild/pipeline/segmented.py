@@ -126,7 +126,12 @@ class BoundSegment:
 
 
 class Segments:
-    """The segments of one model. Any number of threads may use it."""
+    """The segments of one model. Any number of threads may use it.
+
+    Attributes:
+        built: Operators that were compiled for those behind the first one.
+        is_outdated: Whether all are to be bound anew.
+    """
 
     def __init__(self, model: ModelSource, first: FirstSegment, session: MakesPrograms) -> None:
         self._model, self._first, self._session = model, first, session
@@ -135,7 +140,7 @@ class Segments:
         self._values: Counter[Hashable] = Counter()  # how many different ones decided what follows a break
         self._lock, self._binding = Lock(), Lock()
         self._first_tier: list[BoundSegment] = []
-        self.is_outdated = False
+        self.is_outdated, self.built = False, 0
 
     def bind(self, first: Binding, shapes: Shapes, forget: Callable[[], None] = lambda: None) -> Bound:
         """Return the network whose first segment was bound; or that, if nothing comes behind it.
@@ -182,12 +187,13 @@ class Segments:
         with self._lock:
             return list(self._bound.values())
 
-    def run(self, segment: BoundSegment, values: dict[str, Any]) -> list[Any]:
+    def run(self, segment: BoundSegment, values: dict[str, Any], given: Sequence[Array | None] = ()) -> list[Any]:
         """Run a network from its first segment.
 
         Args:
             segment: The first one.
             values: Its inputs by name, arrays dense. It is changed.
+            given: As in ``Executor.run``; what the last segment writes can be written to them directly.
 
         Returns:
             The results in order; they may be inputs, or views of them.
@@ -197,10 +203,12 @@ class Segments:
             ModelError, BuildError: If a segment cannot be bound.
         """
         while True:
-            if segment.outputs:
-                given = segment.executor.run([values[name] for name in segment.inputs])
-                values.update(zip(segment.outputs, given, strict=True))
             follows = segment.follows
+            if segment.outputs:
+                own = dict(zip(follows.reads, given, strict=True)) if given and follows.kind == "end" else {}
+                arrays = [own.get(name) for name in segment.outputs] if own else ()
+                results = segment.executor.run([values[name] for name in segment.inputs], arrays)
+                values.update(zip(segment.outputs, results, strict=True))
             symbols = follows.symbols_of(values, segment.numbers)
             values.update(follows.constants)
             values.update((name, each.value(symbols)) for name, each in follows.derived.items())
@@ -326,6 +334,7 @@ class Segments:
             if isinstance(found, BoundSegment):
                 self._keep(key, found.checked(values))
                 self._note(found)
+                self.built += found.report.built
             return found
 
     def _bind_next(
@@ -451,10 +460,25 @@ class SegmentedNetwork:
         return merged(self._bound_segments)
 
     @property
+    def is_first_tier(self) -> bool:
+        """Whether kernels of others compute a part of a segment that was met."""
+        return bool(self._first.report.pending) or self._segments.is_first_tier
+
+    @property
+    def built(self) -> int:
+        """Operators that were compiled for the first segment."""
+        return self._first.report.built
+
+    @property
+    def built_later(self) -> int:
+        """Operators that were compiled for the others."""
+        return self._segments.built
+
+    @property
     def _bound_segments(self) -> list[BoundSegment]:
         return [self._first, *self._segments.known]
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
+    def run(self, inputs: Sequence[Any], given: Sequence[Array | None] = ()) -> list[Any]:
         """Run the network; see ``Executor.run``.
 
         Raises:
@@ -462,8 +486,9 @@ class SegmentedNetwork:
             ModelError, BuildError: If a segment that is new cannot be bound.
         """
         values = dict(zip(self._inputs, inputs, strict=True))
-        taken = {id(each) for value in inputs for each in _arrays(value)}
-        results = [_own_copy(value, taken) for value in self._segments.run(self._first, values)]
+        taken, own = {id(each) for value in inputs for each in _arrays(value)}, {id(each) for each in given}
+        found = self._segments.run(self._first, values, given)
+        results = [value if id(value) in own else _own_copy(value, taken) for value in found]
         if len(results) != len(self._results):
             raise BuildError(f"a segment of the network ends with {len(results)} results, not {len(self._results)}",
                              "remove its cache folder and build it again")  # fmt: skip

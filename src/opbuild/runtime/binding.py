@@ -31,6 +31,21 @@ class Binding(NamedTuple):
     better: Improvement | None = None
     is_new: bool = False
 
+    @property
+    def is_first_tier(self) -> bool:
+        """Whether kernels of others compute a part of it."""
+        return bool(self.report.pending)
+
+    @property
+    def built(self) -> int:
+        """Operators that were compiled for it."""
+        return self.report.built
+
+    @property
+    def built_later(self) -> int:
+        """Operators that its calls compiled: none."""
+        return 0
+
     def improving(self) -> Binding:
         """Return it as it is while a faster one is made."""
         return self._replace(better=None)
@@ -83,7 +98,7 @@ class Runs(Protocol):
     def runners(self) -> Sequence[Executor]:
         """The executors: of the network, or of each of its segments."""
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
+    def run(self, inputs: Sequence[Array], given: Sequence[Array | None] = ()) -> list[Array]:
         """Run the network; see ``Executor.run``."""
 
 
@@ -97,6 +112,18 @@ class Bound(Protocol):
     @property
     def report(self) -> Report:
         """The report of its build."""
+
+    @property
+    def is_first_tier(self) -> bool:
+        """Whether kernels of others compute a part of it, as far as is known."""
+
+    @property
+    def built(self) -> int:
+        """Operators that were compiled for it."""
+
+    @property
+    def built_later(self) -> int:
+        """Operators that were compiled for what its calls met, and those of others in the same segments."""
 
     @property
     def better(self) -> Improvement | None:

@@ -40,8 +40,11 @@ from opbuild.target.level import CPU
 if TYPE_CHECKING:
     from opbuild.graph.breaks import GraphBreak
     from opbuild.runtime.calls import NetworkCall
+    from opbuild.runtime.given import Continued
 
 __all__ = ["Arena", "Evaluate", "Executor"]
+
+NO_STEPS: frozenset[int] = frozenset()
 
 
 class Executor:
@@ -144,15 +147,24 @@ class Executor:
         pairs = zip(self.outputs, self.calls.replaced, strict=True)
         return [memory_request(port.type.shape, numpy_dtype(port.type.dtype)) for port, place in pairs if place is None]
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
+    @lazy_property
+    def _continued(self) -> dict[int, Continued]:
+        """The outputs that continue inputs."""
+        from opbuild.runtime.given import continued
+
+        return continued(self.record)
+
+    def run(self, inputs: Sequence[Array], given: Sequence[Array | None] = ()) -> list[Array]:
         """Run the network.
 
         Args:
             inputs: Dense arrays of exactly the types of ``inputs``, in order; read in place. One that an output
                 replaces is written to by the last calls, unless it is read-only: then a copy of it is.
+            given: Arrays of the caller's for outputs, in order, None for others; default: all are others.
 
         Returns:
-            Arrays of the types of ``outputs``, in order: fresh, but for those that replace inputs.
+            Arrays of the types of ``outputs``, in order: fresh, but for those that replace inputs, and for those of
+            ``given`` that can be written to directly.
 
         Raises:
             RunError: If a kernel or the host backend fails, or there is no memory.
@@ -160,7 +172,11 @@ class Executor:
         replaced, first_change = self.calls.replaced, self.calls.first_change
         block = self.blocks.take()
         arena = block.enter(self)
-        outputs = self.blocks.outputs.take(self._requests)
+        left_out = NO_STEPS
+        if given and first_change is None:
+            outputs, left_out = self._given_outputs(inputs, given)
+        else:
+            outputs = self.blocks.outputs.take(self._requests)
         if len(outputs) < len(replaced):
             inputs = writeable(inputs, [place for place in replaced if place is not None])
             fresh = iter(outputs)
@@ -168,6 +184,8 @@ class Executor:
         arena.attach(inputs, outputs)
         timer = TIMER.get()
         steps = arena.steps if timer is None else timer.wrapped(self, self._awaiting_steps(arena.steps))
+        if left_out:
+            steps = [step for number, step in enumerate(steps) if number not in left_out]
         for function, arguments in steps[:first_change]:
             if function(*arguments):
                 raise self._failure(block, arguments)
@@ -178,6 +196,17 @@ class Executor:
         arena.detach()
         self.blocks.give(block)
         return outputs
+
+    def _given_outputs(
+        self, inputs: Sequence[Array], given: Sequence[Array | None]
+    ) -> tuple[list[Array], frozenset[int]]:
+        """Return the arrays of the outputs, the caller's where they serve, and the steps that need not run."""
+        from opbuild.runtime.given import taken  # most calls give none
+
+        own, left_out = taken(self.outputs, given, inputs, self._continued)
+        requests = [request for request, array in zip(self._requests, own, strict=True) if array is None]
+        fresh = iter(self.blocks.outputs.take(requests))
+        return [next(fresh) if array is None else array for array in own], left_out
 
     def _awaiting_steps(self, steps: Sequence[Step]) -> Sequence[Step]:
         """Return steps that end when they are done, also on devices that return before."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 import numpy as np
 
 from opbuild.dtypes import numpy_dtype
-from opbuild.errors import BuildError, InputError, RunError
+from opbuild.errors import BuildError, InputError, OutputError, RunError
 from opbuild.graph.types import Array
 from opbuild.kernel.free import FREE
 from opbuild.platform.background import BACKGROUND_WRITER, begin, yielding
@@ -91,7 +91,7 @@ class Network:
         if first is not None:
             self._keep(tuple(port.type.shape for port in first.executor.inputs), first)
             self._latest = first
-            self._built = first.report.built
+            self._built = first.built
         self._first_outputs = self.bound_outputs
 
     @property
@@ -122,7 +122,9 @@ class Network:
     @property
     def built(self) -> int:
         """Operators that were compiled for all signatures together, also for faster bindings behind calls."""
-        return self._built
+        with self._lock:
+            bound = [*self._bindings.values()]
+        return self._built + max((each.built_later for each in bound), default=0)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Array | Any:
         """Run the network.
@@ -146,14 +148,20 @@ class Network:
         return results[0] if len(results) == 1 else tuple(results)
 
     @overload
-    def run(self, feeds: Mapping[str, Any], /) -> dict[str, Array]: ...
+    def run(self, feeds: Mapping[str, Any], /, *, out: Mapping[str, Array] | None = None) -> dict[str, Array]: ...
 
     @overload
-    def run(self, /, *, feeds: Mapping[str, Any]) -> dict[str, Array]: ...
+    def run(self, /, *, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> dict[str, Array]: ...
 
     @overload
     def run(
-        self, /, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: None = None
+        self,
+        /,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: None = None,
+        *,
+        out: Mapping[str, Array] | None = None,
     ) -> list[Array]: ...
 
     @overload
@@ -168,13 +176,18 @@ class Network:
         ``run(feeds)`` and ``run(x=array)`` return all outputs by name. ``run(names, feeds)`` returns a list of the
         outputs that are named, ``run(None, feeds)`` of all, as ONNX Runtime's sessions do.
 
+        With ``out={"name": array}`` an output is written to an array of the caller's, and that is its result. It may
+        be an input's array: where the output is the input but for some elements, such as a cache of a decoder with
+        the keys of new tokens, only those are written. A call that fails leaves such arrays as it had written them.
+
         Args:
             args: ``feeds``; or ``output_names`` and ``input_feed``.
-            kwargs: Arrays by the input's name; or ``feeds``, ``output_names`` and ``input_feed`` where no input has
-                such a name.
+            kwargs: Arrays by the input's name; or ``feeds``, ``output_names``, ``input_feed`` and ``out`` where no
+                input has such a name.
 
         Raises:
             InputError: If there is no such output, or as a call does.
+            OutputError: If an array of ``out`` does not fit its output.
             RunError, ModelError, BuildError: As a call does.
         """
         try:
@@ -255,12 +268,28 @@ class Network:
 
         request = read_request(args, kwargs, self._positions)
         chosen = [self._output(name) for name in request.names or ()]
-        results = self._run(self._collect((), request.feeds))
+        results = self._run_into(request.out, self._collect((), request.feeds))
         if not request.as_list:
             return dict(zip(self._outputs, results, strict=True))
         return [results[index] for index in chosen] if chosen else results
 
-    def _run(self, values: Sequence[Any]) -> list[Array]:
+    def _run_into(self, out: Mapping[str, Any], values: Sequence[Any]) -> list[Array]:
+        """Return the results of a call, some of them in arrays of the caller's."""
+        if not out:
+            return self._run(values)
+        given: list[Array | None] = [None] * len(self._outputs)
+        for name, array in out.items():
+            if type(array) is not np.ndarray or not array.flags.writeable:
+                what = "a read-only array" if isinstance(array, np.ndarray) else f"a value of {type(array).__name__}"
+                raise OutputError(f"out has {what} for output {name!r}", "give a numpy array that can be written to")
+            given[self._output(name)] = array
+        results = self._run(values, given)
+        for place, (array, result) in enumerate(zip(given, results, strict=True)):
+            if array is not None and array is not result:
+                results[place] = _copied(self._outputs[place], result, array)
+        return results
+
+    def _run(self, values: Sequence[Any], given: Sequence[Array | None] = ()) -> list[Array]:
         dtypes = self._dtypes
         for place, value in enumerate(values):
             if type(value) is not np.ndarray or value.dtype is not dtypes[place] or not value.flags.carray:
@@ -270,11 +299,14 @@ class Network:
         binding = self._bindings.get(shapes)
         if binding is None:
             (self._check or self._check_shapes)(shapes)
+            was_called = self._latest is not None
             binding = self._binding(shapes)
+            if was_called and binding.is_first_tier:  # a cache that grows: no size comes twice
+                self._ask_for_better(shapes)
         elif binding.better is not None:
             self._ask_for_better(shapes)
         try:
-            return binding.executor.run(values)
+            return binding.executor.run(values, given)
         except MemoryError as error:
             raise RunError(f"the network {self.name} cannot run: {error}", hint_for(error)) from error
 
@@ -346,7 +378,7 @@ class Network:
             if binding is None:
                 with named(BuildError, "the network cannot be built"):
                     binding = self._bind(shapes)
-                self._built += binding.report.built
+                self._built += binding.built
                 self._keep(shapes, binding)
             self._latest = binding
             return binding
@@ -376,7 +408,7 @@ class Network:
                     self._bindings.pop(shapes, None)
                     self._own.pop(shapes, None)
                     continue
-                self._built += found.report.built if found is not None else 0
+                self._built += found.built if found is not None else 0
                 if found is not None and (before := self._bindings.get(shapes)) is not None:
                     self._keep(shapes, found)
                     if self._latest is not None and self._latest.executor is before.executor:
@@ -402,6 +434,16 @@ class Network:
             return ()
         ports = getattr(self._latest.executor, side)
         return tuple(Endpoint(port.name, port.type) for port in ports)
+
+
+def _copied(name: str, result: Any, array: Array) -> Array:
+    """Return the caller's array with an output's value in it."""
+    own = f"{result.dtype}{list(result.shape)}" if isinstance(result, np.ndarray) else f"a {type(result).__name__}"
+    if own != f"{array.dtype}{list(array.shape)}":
+        message = f"out has {array.dtype}{list(array.shape)} for output {name!r}, which is {own}"
+        raise OutputError(message, "give an array of the output's shape and type")
+    array[...] = result
+    return array
 
 
 def _has_channels_last(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:

@@ -20,11 +20,13 @@ class RunRequest(NamedTuple):
         names: The outputs that are wanted; None or empty for all.
         feeds: Arrays by the input's name.
         as_list: Whether the results are wanted as a list; else they come by name.
+        out: Arrays by the output's name that take its value.
     """
 
     names: Sequence[str] | None
     feeds: Mapping[str, Any]
     as_list: bool
+    out: Mapping[str, Any]
 
 
 def read_request(args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: Collection[str]) -> RunRequest:
@@ -54,12 +56,15 @@ def read_request(args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: Colle
         raise InputError(f"run was given a value of type {type(feeds).__name__} for the inputs", BY_POSITION)
     if feeds is not None and arrays:
         raise InputError(f"input {next(iter(arrays))!r} was given beside a dictionary of inputs", FORMS)
+    out = options.get("out")
+    if out is not None and not isinstance(out, Mapping):
+        raise InputError(f"run was given a value of type {type(out).__name__} for out", "write out={'name': array}")
     return RunRequest(
-        _names(options.get("output_names")), arrays if feeds is None else feeds, "output_names" in options
+        _names(options.get("output_names")), arrays if feeds is None else feeds, "output_names" in options, out or {}
     )
 
 
-_OPTIONS = ("feeds", "output_names", "input_feed", "run_options")
+_OPTIONS = ("feeds", "output_names", "input_feed", "run_options", "out")
 
 
 def _take(options: dict[str, Any], option: str, value: Any) -> None:

@@ -16,7 +16,7 @@ import pytest
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InputError, RunError
 from opbuild.graph.types import Array, Node, TensorType
-from opbuild.program import Buffer, BufferKind, HostCall, KernelCall, Port, Program, View
+from opbuild.program import Buffer, HostCall, Port, Program, View
 from opbuild.report import Report
 from opbuild.runtime.binding import Binding, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input
@@ -24,7 +24,7 @@ from opbuild.runtime.executor import Executor
 from opbuild.runtime.network import Network
 from opbuild.runtime.reused import LEAST
 from support.forked import in_fork
-from support.handmade import ADD, build, chain, counting, dense, expected_chain, parallel_program
+from support.handmade import build, chain, counting, expected_chain, parallel_program, two_in_two_out
 from support.pools import tasks_of_process
 
 
@@ -37,21 +37,6 @@ def network(open_extent: bool = False) -> tuple[Network, list[Any]]:
     counted, bound = counting(bind)
     endpoint = Endpoint("x", TensorType("float32", (-1,) if open_extent else (32,)))
     return Network("chain", [endpoint], ["out"], counted, first=None if open_extent else counted(((32,),))), bound
-
-
-def two_in_two_out() -> Network:
-    """``sum = a + b`` and ``again = sum + b`` on 8 elements."""
-    kinds: tuple[BufferKind, ...] = ("input", "input", "output", "output")
-    buffers = tuple(Buffer(kind, "float32", 8) for kind in kinds)
-    type_ = TensorType("float32", (2, 4))
-    calls = (
-        KernelCall(ADD, (dense(0, 8), dense(1, 8), dense(2, 8)), ("one",)),
-        KernelCall(ADD, (dense(2, 8), dense(1, 8), dense(3, 8)), ("two",)),
-    )
-    ports = [Port(name, type_, index) for index, name in enumerate(("a", "b", "sum", "again"))]
-    executor = build(Program("two", buffers, calls, tuple(ports[:2]), tuple(ports[2:]))).executor
-    inputs, binding = [Endpoint("a", type_), Endpoint("b", type_)], Binding(executor, Report("two"))
-    return Network("two", inputs, ["sum", "again"], lambda _: binding, first=binding)
 
 
 X = np.linspace(-1, 1, 32, dtype=np.float32)
