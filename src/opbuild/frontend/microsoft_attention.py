@@ -26,6 +26,7 @@ class Heads:
         added: What is added to the scores, of shapes that broadcast to ``(batch, heads, length, total)``.
         past: Keys of earlier calls among all.
         shown: Which keys a query sees, of such a shape; empty: all.
+        there: How many keys each batch has, ``(batch or 1, 1, 1, 1)``; what lies behind is not looked at. Empty: all.
         groups: Heads of keys and values, each of which as many heads of queries share; then what is added, and what is
             shown, is of shapes that broadcast to ``(batch, groups, heads / groups, length, total)``, without the
             fourth axis if there is one query: heads are rows of one product then.
@@ -46,6 +47,7 @@ class Heads:
     added: list[str] = field(default_factory=list)
     past: int = 0
     shown: str = ""
+    there: str = ""
     groups: int = 0
     sink: str = ""
     scores: str = ""
@@ -59,6 +61,10 @@ class Heads:
             query = of.reshape(query, (self.batch, groups, *rows, self.size))
         if groups and self.length != 1:
             key, value = (of("Unsqueeze", each, of.ints(2)) for each in (key, value))
+        if self.there:
+            places = of.reshape(of.steps(self.total), (self.total, 1))
+            there = of.reshape(self.there, (-1, *(1,) * (4 if groups and self.length != 1 else 3)))
+            value = of("Where", of("Less", places, there), value, of.floats(0.0))
         scores = of("MatMul", query, key)
         scores = of("Mul", scores, of.floats(scale or 1 / sqrt(self.size)))
         if softcap:
@@ -210,8 +216,10 @@ def _attend_to_itself(of: Rewriting, projected: str, mask: int, past: int, added
 def _multi_head_attention(of: Rewriting) -> Sequence[Node]:
     """MultiHeadAttention: queries, keys and values given, apart or packed."""
     heads = int(of.attr("num_heads", 0))
-    of.refuse_if(of.has(8) or of.has(9) or not heads, "shared buffers and beams are not served")
+    of.refuse_if(of.has(9) or not heads, "beams, and models without a number of heads, are not served")
     own = _packed_heads(of) if len(of.shape(0, 3, 5)) == 5 else _separate_heads(of, heads)
+    if of.has(6) and of.has(8):
+        return _attend_in_buffer(of, own)
     if of.has(6):
         own.append_to(of.input(6), of.input(7), of.shape(6, 4)[2])
     if of.has(4):
@@ -225,6 +233,21 @@ def _multi_head_attention(of: Rewriting) -> Sequence[Node]:
     least = np.finfo(np.float16 if of.dtype() == "float16" else np.float32).min
     value = own.attend(float(of.attr("scale", 0.0)), hidden=float(least))
     return of.finish(value, own.key, own.value, own.scores)
+
+
+def _attend_in_buffer(of: Rewriting, own: Heads) -> Sequence[Node]:
+    """Write the attention to a buffer of earlier keys, which takes the new ones, with room for more behind them."""
+    of.refuse_if(of.has(4) or any(of.node.outputs[3:]), "a mask with a shared buffer, or its scores, are not served")
+    before = of.cast(of.reshape(of.input(8), (1, 1)), "int64")
+    steps = of("Add", before, of.steps(own.length))
+    present = own.key, own.value = _written(of, 6, (own.key, own.value), steps, own.length)
+    own.total = of.shape(6, 4)[2]
+    own.there = of.reshape(of("Add", before, of.ints(own.length)), (1, 1, 1, 1))
+    counts = of("Add", of.reshape(steps, (own.length, 1)), of.ints(1)) if of.attr("unidirectional", 0) else own.there
+    own.shown = of("Less", of.steps(own.total), counts)
+    if of.has(5):
+        own.added.append(of("Pad", of.input(5), of.ints(0, 0, 0, 0, 0, 0, 0, own.total - of.shape(5, 4)[3])))
+    return of.finish(own.attend(float(of.attr("scale", 0.0))), *present)
 
 
 def _packed_heads(of: Rewriting) -> Heads:
@@ -311,12 +334,15 @@ def _grouped_query_attention(of: Rewriting) -> Sequence[Node]:
         own.sink = of.input(11)
     elif of.attr("smooth_softmax", 0):
         own.sink = of.floats(np.zeros(heads))
-    own.shown = _visible_keys(of, steps, total, (1, 1) if own.groups and length != 1 else (1,))
+    there = of("Add", of.reshape(of("Cast", of.input(5), to=7), (batch, 1, 1, 1)), of.ints(1))
+    own.shown = _visible_keys(of, steps, total, there, (1, 1) if own.groups and length != 1 else (1,))
+    if past and total == past:
+        own.there = there
     if of.has(10):
         own.added.append(_of_groups(of, 10, groups) if own.groups else of.input(10))
     # A query that sees no key, which its window may leave it, has the mean of all values.
     least = float(np.finfo(np.float32 if of.dtype() == "float32" else np.float16).min)
-    has_window = of.attr("local_window_size", -1) > 0
+    has_window = of.attr("local_window_size", -1) > 0 and length != 1
     filled: float = least if has_window else -np.inf
     return of.finish(own.attend(float(of.attr("scale", 0.0)), float(of.attr("softcap", 0.0)), filled), *present)
 
@@ -337,12 +363,8 @@ def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> 
     size, groups = of.shape(3)[3], of.shape(3)[1]
     total, room = of.at_least(6, 3, 2), past + length
     if total == past:
-        index = of("Min", of("Add", before, of.steps(length)), of.ints(past - 1))
-        index = of("Expand", of.reshape(index, (batch, 1, length, 1)), of.ints(batch, groups, length, size))
-        key, value = (
-            of("ScatterElements", of.input(3 + i), index, each, axis=2) for i, each in enumerate((key, value))
-        )
-        return total, key, value
+        places = of("Min", of("Add", before, of.steps(length)), of.ints(past - 1))
+        return total, *_written(of, 3, (key, value), places, length)
     joined = [of("Concat", of.input(3 + i), each, axis=2) for i, each in enumerate((key, value))]
     steps = of.steps(total)
     moved = of("Add", of("Sub", steps, before), of.ints(past))
@@ -359,6 +381,21 @@ def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> 
     return total, key, value
 
 
+def _written(of: Rewriting, cache: int, new: Sequence[str], places: str, length: int) -> tuple[Value, Value]:
+    """Write new keys and values into a cache with room for them, two inputs ``(batch, heads, room, size)``.
+
+    ``places``, ``(batch, length)`` or one row for all: where each goes; ``new``: each ``(batch, heads, length, size)``.
+    """
+    index, places = "", of.reshape(places, (-1, 1, length, 1))
+    found = list[Value]()
+    for number, each in enumerate(new, cache):
+        batch, heads, _, size = of.shape(number, 4)
+        if not found or size != of.shape(cache, 4)[3]:
+            index = of("Expand", places, of.ints(batch, heads, length, size))
+        found.append(of("ScatterElements", of.input(number), index, each, axis=2))
+    return found[0], found[1]
+
+
 def _of_groups(of: Rewriting, index: int, groups: int) -> Value:
     """Write an input ``(batch, heads, length, total)`` so that heads which share keys are an axis; 1 head is all."""
     batch, heads, length, total = of.shape(index, 4)
@@ -366,17 +403,18 @@ def _of_groups(of: Rewriting, index: int, groups: int) -> Value:
     return of.reshape(of.input(index), (batch, *split, *(() if length == 1 else (length,)), total))
 
 
-def _visible_keys(of: Rewriting, steps: str, total: int, heads: Sequence[int]) -> Value:
+def _visible_keys(of: Rewriting, steps: str, total: int, there: str, heads: Sequence[int]) -> Value:
     """Write which keys a query sees: none that there are not yet, none after it, and none before its window.
 
-    ``steps`` are the places of queries, ``(batch, length)``; ``heads`` the axes of heads, each of extent 1.
+    ``steps`` are the places of queries, ``(batch, length)``; ``there`` how many keys each batch has, ``(batch, 1, 1,
+    1)``; ``heads`` the axes of heads, each of extent 1.
     """
     batch, length, _ = of.shape(0)
-    last, keys = of.reshape(of("Cast", of.input(5), to=7), (batch, 1)), of.steps(total)
-    window = int(of.attr("local_window_size", -1))
-    if of.attr("causal", 1):
-        last = of("Min", steps, last)
-    count = of.reshape(of("Add", last, of.ints(1)), (batch, *heads, -1, 1))
+    keys, window, count = of.steps(total), int(of.attr("local_window_size", -1)), there
+    if length != 1:  # else the one query is the last key
+        count = of.reshape(there, (batch, *heads, -1, 1))
+        if of.attr("causal", 1):
+            count = of("Min", of.reshape(of("Add", steps, of.ints(1)), (batch, *heads, -1, 1)), count)
     shown = of("Less", keys, count)
     if window > 0:
         own = of.reshape(steps, (batch, *heads, length, 1))
@@ -400,18 +438,16 @@ def decoder_masked_attention(of: Rewriting) -> Sequence[Node]:
     query, key, value = (_one_row(of, part, index, heads) for index, part in enumerate(parts))
     size = (hidden if of.has(1) else hidden // 3) // heads
     room = of.shape(5, 4)[2]
-    place = of.cast(of.reshape(of.input(7), (1, 1, 1, 1)), "int64")
-    steps = of.reshape(of.steps(room), (1, 1, room, 1))
-    is_new, earlier = of("Equal", steps, place), of("Less", steps, place)
-    present = [of("Where", is_new, new, of.input(5 + index)) for index, new in enumerate((key, value))]
-    seen = present
+    place = of.cast(of.reshape(of.input(7), (1, 1)), "int64")
+    present = _written(of, 5, (key, value), place, 1)
+    seen: Sequence[Value] = present
     if of.has(9):
-        rows = _beam_rows(of, earlier)
-        found = (of("GatherElements", of.input(5 + index), rows, axis=0) for index in (0, 1))
-        seen = [of("Where", is_new, new, each) for new, each in zip((key, value), found, strict=True)]
+        rows = _beam_rows(of, of("Less", of.reshape(of.steps(room), (room, 1)), place))
+        seen = [of("GatherElements", each, rows, axis=0) for each in present]
     own = Heads(of, query, seen[0], seen[1], batch, heads, 1, room, size, size)
     _hide_keys(of, own)
-    own.shown = of("LessOrEqual", of.steps(own.total), of.reshape(place, (1, 1, 1, 1)))
+    own.there = of("Add", of.reshape(place, (1, 1, 1, 1)), of.ints(1))
+    own.shown = of("Less", of.steps(own.total), own.there)
     return of.finish(own.attend(float(of.attr("scale", 0.0))), *present)
 
 
@@ -447,11 +483,12 @@ def _hide_keys(of: Rewriting, own: Heads) -> None:
 
 
 def _beam_rows(of: Rewriting, earlier: str) -> Value:
-    """Write in which row of the buffer each earlier key of a beam is, for every element of it."""
+    """Write in which row of the buffer each earlier key of a beam is, for every element; others are in its own."""
     batches, beams, room = of.shape(9, 3)
+    own = of.reshape(of.steps(batches * beams), (batches * beams, 1, 1, 1))
     first = of.reshape(of("Mul", of.steps(batches), of.ints(beams)), (batches, 1, 1))
     rows = of("Add", of.cast(of.input(9), "int64"), first)
-    rows = of("Where", earlier, of.reshape(rows, (batches * beams, 1, room, 1)), of.ints(0))
+    rows = of("Where", earlier, of.reshape(rows, (batches * beams, 1, room, 1)), own)
     return of("Expand", rows, of.ints(*of.shape(5)))
 
 

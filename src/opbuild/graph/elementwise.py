@@ -315,6 +315,10 @@ def split_attention(node: Node) -> tuple[Node, ...] | None:
         parts = split_epilogue(product) or parts
     zeros = {"zeros": node.attrs["zeros"]} if "zeros" in node.attrs else {}
     rounded = [_rounding(node, place, own) for place, own in enumerate((1, 2))]
+    if "cleared" in node.attrs:
+        inputs, outputs, expression = node.attrs["cleared"]
+        choice = Node("Elementwise", inputs, outputs, {"expression": expression}, node.name, domain="opbuild")
+        parts, value = (choice, *parts), outputs[0]
     return (
         *parts,
         Node("Softmax", (scores,), (weights,), {"axis": -1, **zeros, **rounded[0]}, node.name),

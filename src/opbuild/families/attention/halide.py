@@ -11,6 +11,9 @@ sees. The epilogue, which has two more operands, j and this number, hides the ot
 keys that none of them sees, unless a query sees none at all, or something in keys or values is not finite: then what is
 hidden shows in the result.
 
+The attribute ``bound`` is such an expression, too: how many keys a batch has. What lies behind them, the room of a
+cache, is read by nobody and may be anything; where it is the same as ``seen``, nothing is hidden that could show.
+
 Special values come out as those of the two products and the softmax one by one: a row of scores that holds NaN or +inf,
 or -inf only, makes its output NaN, unless ``zeros`` says otherwise. The powers are a power of two smaller than the
 softmax has them, so that their sum is at most 1 and a sum of values overflows no earlier than with weights; dividing by
@@ -28,6 +31,7 @@ the output; ``chunk``: elements of keys and values that are looked at at once. L
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import mul
 from typing import Any
@@ -53,12 +57,13 @@ OF_SEEN = ("seen", "masked", "count", "largest", "partly")
 def define(desc: OpDesc) -> Definition:
     """Return the definition of an attention."""
     inputs, has_seen = parameters(desc), "seen" in desc.attrs
+    of_seen = OF_SEEN[: None if _may_show(desc) else -2] if has_seen else ()
     q, k, v, *others = inputs
     e, i, j, d, nth, *batch = variables("e i j d nth b0 b1 b2")
     rows, extent = q.dim(1).extent(), k.dim(0).extent()
     keys, sizes = hl.RDom([(0, extent)], "keys"), hl.RDom([(0, q.dim(0).extent())], "sizes")
     domains = {"keys": keys, "sizes": sizes}
-    functions = {name: hl.Func(name) for name in (*FUNCTIONS, *(OF_SEEN if has_seen else ()))}
+    functions = {name: hl.Func(name) for name in (*FUNCTIONS, *of_seen)}
     query, dot, score, greatest, power, total, factor, weighted = (functions[name] for name in FUNCTIONS)
     # A block has rows beyond the last one, which nobody stores: they are the last one once more.
     inside = hl.clamp(i, 0, rows - 1)
@@ -122,28 +127,45 @@ def _count(desc: OpDesc, functions: dict[str, Any], inputs: list[Any], variables
     (q, k, _, *others), (i, nth, *batch) = inputs, variables
     rows, keys = q.dim(1).extent(), k.dim(0).extent()
     block, together = int(desc.variant["block"]), int(desc.variant["keys"])
-    seen, count, largest = functions["seen"], functions["count"], functions["largest"]
-    operands = [other[(0, hl.clamp(i, 0, rows - 1), *batch)] for other in others]
-    number = compile_expression(from_json(desc.attrs["seen"]), operands, (i, nth, *batch))
-    seen[(i, nth, *batch)] = hl.cast(hl.Int(32), hl.clamp(number, 0, hl.cast(number.type(), keys)))
-    _find_largest(desc, functions, inputs, batch)
+    seen, count, is_bounded = functions["seen"], functions["count"], "bound" in desc.attrs
+    row = (i, nth, *batch)
+    seen[row] = _number(desc, "seen", others, keys, (hl.clamp(i, 0, rows - 1), *batch), row)
+    held = _number(desc, "bound", others, keys, (0, *batch), (nth, *batch)) if is_bounded else keys
     within = hl.RDom([(0, block)], "within")
     of_row = hl.Expr(seen[(nth * block + within.x, nth, *batch)])
-    leaves_out = (hl.Expr(largest[batch]) < hl.u32(INFINITE)) & (hl.minimum(of_row) > 0)
-    count[(nth, *batch)] = hl.select(leaves_out, hl.max(hl.maximum(of_row), together), keys)
+    leaves_out = hl.minimum(of_row) > 0
+    if "largest" in functions:
+        _find_largest(desc, functions, inputs, batch)
+        leaves_out = (hl.Expr(functions["largest"][batch]) < hl.u32(INFINITE)) & leaves_out
+    most = hl.maximum(of_row)
+    count[(nth, *batch)] = hl.select(leaves_out, most if is_bounded else hl.max(most, together), held)
     tiles = hl.RDom([(0, together), (0, (keys + (together - 1)) // together)], "tiles")
     tiles.where(tiles.y * together < hl.Expr(count[(nth, *batch)]))
     return tiles
 
 
+def _may_show(desc: OpDesc) -> bool:
+    """Return whether a hidden key may show in the result: not if every query sees all that there are."""
+    return desc.attrs.get("bound") != desc.attrs.get("seen")
+
+
+def _number(desc: OpDesc, name: str, others: Sequence[Any], keys: Any, row: Sequence[Any], place: Sequence[Any]) -> Any:
+    """Return a number of keys, of an attribute, for a row of the operands: at least none, at most all."""
+    operands = [other[(0, *row)] for other in others]
+    number = compile_expression(from_json(desc.attrs[name]), operands, tuple(place))
+    return hl.cast(hl.Int(32), hl.clamp(number, 0, hl.cast(number.type(), keys)))
+
+
 def _find_largest(desc: OpDesc, functions: dict[str, Any], inputs: list[Any], batch: list[Any]) -> None:
     """Define the greatest bits, but for the sign, of all keys and values of a batch."""
-    (_, k, v, *_), lane, chunk = inputs, hl.Var("lane"), int(desc.variant["chunk"])
+    (_, k, v, *others), lane, chunk = inputs, hl.Var("lane"), int(desc.variant["chunk"])
     partly, largest = functions["partly"], functions["largest"]
     partly[(lane, *batch)] = hl.u32(0)
     for operand, axis in ((k, 1), (v, 0)):
         extent = operand.dim(axis).extent()
         r = hl.RDom([(0, (extent + (chunk - 1)) // chunk), (0, k.dim(0).extent())])
+        if "bound" in desc.attrs:
+            r.where(r.y < _number(desc, "bound", others, k.dim(0).extent(), (0, *batch), (lane, *batch)))
         element = hl.min(r.x * chunk, extent - chunk) + lane
         bits = hl.reinterpret(hl.UInt(32), operand[(*((r.y, element) if axis else (element, r.y)), *batch)])
         partly[(lane, *batch)] = hl.max(partly[(lane, *batch)], bits & hl.u32(0x7FFFFFFF))
@@ -171,12 +193,13 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
         _over_lanes(function, block, lanes)
         if function.has_update_definition() and name != "score":
             function.update().reorder(function.args()[0], definition.domains["keys"].x)
-            function.update().vectorize(function.args()[0], lanes).unroll(function.args()[0])
+            function.update().vectorize(function.args()[0], min(block, lanes)).unroll(function.args()[0])
     _scores(definition, (keys, block), lanes)
     if "seen" in functions:
         _over_lanes(functions["seen"].compute_at(out, at), block, lanes)
         functions["count"].compute_at(out, at)
-        _look_through(definition, desc.variant["chunk"])
+        if "largest" in functions:
+            _look_through(definition, desc.variant["chunk"])
         for function in functions.values():
             for variable in function.args():
                 if variable.name() == "nth":
@@ -208,7 +231,7 @@ def _fused(function: Any, loops: list[Any]) -> Any:
 def _over_lanes(function: Any, block: int, lanes: int) -> None:
     """Compute a function of a block's rows, its first argument, in vectors of them."""
     lane = function.args()[0]
-    function.bound_extent(lane, block).vectorize(lane, lanes).unroll(lane).never_partition_all()
+    function.bound_extent(lane, block).vectorize(lane, min(block, lanes)).unroll(lane).never_partition_all()
 
 
 def _scores(definition: Definition, tile: tuple[int, int], lanes: int) -> None:
@@ -218,7 +241,7 @@ def _scores(definition: Definition, tile: tuple[int, int], lanes: int) -> None:
     made = [dot]
     if "tiles" in definition.domains:
         key, some = definition.domains["tiles"].x, definition.domains["tiles"].y
-        score.update().reorder(lane, key, some).vectorize(lane, lanes).unroll(lane).unroll(key)
+        score.update().reorder(lane, key, some).vectorize(lane, min(tile[1], lanes)).unroll(lane).unroll(key)
         # On its own it is computed where the score is; inside the score Halide computes the sums of hidden keys, too.
         made.append(definition.functions["masked"])
     else:
@@ -229,7 +252,7 @@ def _scores(definition: Definition, tile: tuple[int, int], lanes: int) -> None:
         function.compute_at(score, some).bound_extent(j, tile[0]).unroll(j)
         _over_lanes(function, tile[1], lanes)
     lane, j, *_ = dot.args()
-    dot.update().reorder(lane, j, size).vectorize(lane, lanes).unroll(lane).unroll(j)
+    dot.update().reorder(lane, j, size).vectorize(lane, min(tile[1], lanes)).unroll(lane).unroll(j)
 
 
 def _look_through(definition: Definition, chunk: int) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from opbuild.families.attention import family as attentions
 from opbuild.families.attention.family import BATCH_RANK
+from opbuild.families.family import Variant
 from opbuild.graph.elementwise import Hiding, split_attention
 from opbuild.graph.extents import always_equal, example_value, is_at_least, is_one, is_open, same_shape
 from opbuild.graph.types import Node, TensorType
@@ -14,7 +16,7 @@ from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, ask, serves
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import broadcast, merge, padded, transposed, viewed_as, with_inner_stride
-from opbuild.operations.expression import from_json
+from opbuild.operations.expression import Expression, from_json
 from opbuild.platform.records import dataclass, replace
 
 LONG = 1024
@@ -64,20 +66,26 @@ def attention(lowering: Lowering, node: Node) -> None:
     if 0 in (*batch, rows, columns, size, keys) or not (is_one(columns) or is_one(value.strides[-1])):
         raise NotServedError("attention to nothing, or to values that are not adjacent, has no kernel")
     fits, is_long = attentions.fits(rows, keys, columns, lowering.machine), is_at_least(keys, LONG)
+    few: Any = 0
+    if "bound" in node.attrs and is_one(key.strides[-2]):  # what lies behind the keys of a cache is not to be copied
+        few, is_long = attentions.fits_few(keys, columns, size, lowering.machine), 0
+        fits = fits * is_at_least(size, lowering.machine.lanes)
     if lowering.is_constant(node.inputs[2]):
         fits = example_value(fits)
-    if always_equal(fits, 0):
+    if always_equal(fits, 0) and always_equal(few, 0):
         raise NotServedError("small attention is computed one by one")
     own = int(node.attrs["own_inputs"])
     operands = tuple(lowering.plain(name) for name in node.inputs[own:])
     whole = _AttentionCall(query, key, value, operands, _output(lowering, node.outputs[0]))
     far, near = (partial(_emit, lowering, node, whole, is_gathered=each) for each in (True, False))
-    if not is_open((fits, is_long)):
-        if not (far if is_long else near)():
+    for_few = partial(_emit, lowering, node, whole, is_gathered=False, variant=attentions.of_few(lowering.machine))
+    ways = [(fits * is_long, far), (fits, near), (few, for_few)]
+    if not is_open((fits, is_long, few)):
+        if not next(emit for flag, emit in ways if flag)():
             raise NotServedError("attention in too many batches, or without a kernel, is computed one by one")
         return
     lowering.place(node.outputs[0], whole.out)
-    lowering.either([(fits * is_long, far), (fits, near), (1, partial(_emit_parts, lowering, node))])
+    lowering.either([*ways, (1, partial(_emit_parts, lowering, node))])
 
 
 def _emit_parts(lowering: Lowering, node: Node) -> None:
@@ -85,8 +93,10 @@ def _emit_parts(lowering: Lowering, node: Node) -> None:
         ask(lowering, (part.domain, part.op_type), part)
 
 
-def _emit(lowering: Lowering, node: Node, whole: _AttentionCall, *, is_gathered: bool) -> bool:
-    """Emit an attention as one kernel; return whether there is one."""
+def _emit(
+    lowering: Lowering, node: Node, whole: _AttentionCall, *, is_gathered: bool, variant: Variant | None = None
+) -> bool:
+    """Emit an attention as one kernel, of the variant that is chosen if none is given; return whether there is one."""
     copies = list[tuple[Plain, Plain]]()
     whole = whole.gathered(lowering, copies) if is_gathered else whole
     everything = whole.broadcast()
@@ -94,9 +104,11 @@ def _emit(lowering: Lowering, node: Node, whole: _AttentionCall, *, is_gathered:
     if len(extents) > BATCH_RANK:
         return False
     hiding: Hiding | None = node.attrs["hiding"] if is_one(whole.key.strides[-2]) else None
+    bound: Expression | None = node.attrs.get("bound")
     (rows, columns), (size, keys) = whole.out.shape[-2:], whole.key.shape[-2:]
-    variant = lowering.choose(attentions.FAMILY, rows, keys, columns, size if hiding else 0)
-    if variant is None:
+    hidden = size if hiding or bound else 0
+    variant = variant or lowering.choose(attentions.FAMILY, rows, keys, columns, hidden)
+    if variant is None or (bound and not (variant["chunk"] and is_one(whole.key.strides[-2]))):
         return False
     *views, out = (_with_batch(each, extents, steps) for each, steps in zip(everything, strides, strict=True))
     views[2] = with_inner_stride(views[2], 1)
@@ -105,11 +117,11 @@ def _emit(lowering: Lowering, node: Node, whole: _AttentionCall, *, is_gathered:
         for number, each in enumerate(views[3:])
     )
     expression, rounds = from_json(node.attrs["epilogue"]), str(node.attrs.get("rounds", ""))
-    number = None
+    number = bound
     if hiding is not None and variant["chunk"]:
         number = hiding.number
         expression = attentions.counted(expression, hiding.comparison, hiding.is_seen, len(operands))
-    desc = attentions.describe(expression, operands, rounds, str(node.attrs.get("zeros", "")), variant, number)
+    desc = attentions.describe(expression, operands, rounds, str(node.attrs.get("zeros", "")), variant, number, bound)
     for source, target in copies:
         lowering.copy(source, target, node.name)
     lowering.emit(desc, [*views, with_inner_stride(out, 1)], node)

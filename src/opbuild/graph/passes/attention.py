@@ -4,6 +4,9 @@ The pass runs after ``fuse``, which makes one expression of a scale, masks, and 
 that is found how many keys, the first ones, each query sees: a causal mask is a comparison of the places of queries and
 keys, or a constant made of one. Scores that it hides are -inf, or so far below all others that their power is 0:
 nothing has to be computed of them.
+
+Values of a cache that has room for more are chosen by such a comparison, zeros behind those that are there. The choice
+becomes a part of the attention, which then reads what is there.
 """
 
 from __future__ import annotations
@@ -16,10 +19,11 @@ import numpy as np
 
 from opbuild.graph.constants import ConstantValues
 from opbuild.graph.elementwise import Hiding, rounding_of
-from opbuild.graph.extents import is_open
+from opbuild.graph.extents import is_open, same_shape
 from opbuild.graph.passes.patterns import Pattern
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.operations.expression import ACC, Expression, arg, canonical, const, from_json, substitute, walk
+from opbuild.platform.records import NamedTuple
 
 FAR = -1e9
 """What hides a key: no sum of products that means anything is so far from others."""
@@ -85,6 +89,21 @@ class HiddenKeys:
                     return Hiding(each, is_seen, count)
         return None
 
+    def bound(self, node: Node) -> Expression | None:
+        """Return the number of rows, the first ones, of a matrix that a choice leaves as they are, zeros behind them.
+
+        It is an expression over the operands of the node; None: that does something else.
+        """
+        e, names = from_json(node.attrs["expression"]), node.inputs
+        if e[0] != "where" or e[1][0] != "less" or e[1][1][0] != "arg" or e[2][0] != "arg":
+            return None
+        place, number, rows = names[e[1][1][1]], e[1][2], names[e[2][1]]
+        shape = self.type_of(place).shape
+        are_rows = len(shape) >= 2 and not is_open(shape[-1:]) and shape[-1] == 1 and self._is_counted(place)
+        is_same = same_shape(self.type_of(rows).shape, self.type_of(node.outputs[0]).shape)
+        is_zero = self._number(e[3], names) == 0.0
+        return number if are_rows and is_same and is_zero and self._is_of_query(number, names, axes=2) else None
+
     def _count(self, e: Expression, is_seen: bool, operands: Sequence[str]) -> Expression | None:
         if e[0] not in _COUNTS:
             return None
@@ -121,7 +140,11 @@ class HiddenKeys:
         shape = self.type_of(operands[e[1]]).shape
         if any(is_open((extent,)) or extent != 1 for extent in shape[:-1]):
             return False
-        name = operands[e[1]]
+        return self._is_counted(operands[e[1]])
+
+    def _is_counted(self, name: str) -> bool:
+        """Return whether the elements of a value, along one axis, are 0, 1, 2, ..."""
+        shape = self.type_of(name).shape
         while (node := self._producers.get(name)) is not None and node.op_type in _MOVES:
             if node.op_type == "Slice" and not self._is_beginning(node):
                 return False
@@ -137,12 +160,12 @@ class HiddenKeys:
         numbers = [None if value is None else value.tolist() for value in known]
         return not is_open(chain(*filter(None, numbers))) and numbers in ([[0], [1]], [[0], None])
 
-    def _is_of_query(self, e: Expression, operands: Sequence[str]) -> bool:
-        """Return whether an expression is an integer that is the same for all keys."""
+    def _is_of_query(self, e: Expression, operands: Sequence[str], axes: int = 1) -> bool:
+        """Return whether an expression is an integer that is the same along the last axes, of keys and of queries."""
         names = [operands[part[1]] for part in walk(e) if part[0] == "arg"]
         types = [self.type_of(name) for name in names]
         return "acc" not in {part[0] for part in walk(e)} and all(
-            kind.dtype in ("int32", "int64") and not is_open(kind.shape[-1:]) and kind.shape[-1:] in ((), (1,))
+            kind.dtype in ("int32", "int64") and not is_open(kind.shape[-axes:]) and {*kind.shape[-axes:]} <= {1}
             for kind in types
         )
 
@@ -199,6 +222,30 @@ def fuse_attention(graph: Graph) -> Graph:
     return graph.with_(nodes=nodes, types=types, constants=constants)
 
 
+class _Cleared(NamedTuple):
+    """A choice of the rows of a matrix that are there, zeros behind them.
+
+    Attributes:
+        node: The choice.
+        value: The matrix.
+        number: How many rows are there, over the operands of the choice.
+    """
+
+    node: Node
+    value: str
+    number: Expression
+
+    @property
+    def operands(self) -> list[str]:
+        """The values that the number is made of."""
+        return [self.node.inputs[part[1]] for part in walk(self.number) if part[0] == "arg"]
+
+    def number_over(self, places: Sequence[str]) -> Expression:
+        """Return the number over other operands, which its own are among."""
+        names = self.node.inputs
+        return substitute(self.number, lambda e: arg(places.index(names[e[1]])) if e[0] == "arg" else None)
+
+
 class _AttentionPattern(Pattern):
     """A graph, asked backwards from the last product of an attention.
 
@@ -231,7 +278,10 @@ class _AttentionPattern(Pattern):
             accumulator = str(product.attrs["accumulator"])
         if not all(self._is_matrix(name) for name in (query, key, value)):
             return None
+        cleared = self._cleared(value)
         compared, places = self.hidden.compared(expression, operands)
+        if cleared is not None:
+            value, places = cleared.value, tuple(dict.fromkeys((*places, *cleared.operands)))
         apart = product.outputs[0] != softmax.inputs[0] or compared != expression
         attrs = {
             "epilogue": compared,
@@ -246,11 +296,26 @@ class _AttentionPattern(Pattern):
             attrs |= {"rounds": rounds, "unrounded": (softmax.attrs["accumulator"], node.attrs["accumulator"])}
         if "zeros" in softmax.attrs:
             attrs["zeros"] = softmax.attrs["zeros"]
+        if cleared is not None:
+            attrs |= {
+                "bound": cleared.number_over(places),
+                "cleared": (cleared.node.inputs, cleared.node.outputs, cleared.node.attrs["expression"]),
+            }
         result, inputs = node, (query, key, value, *places)
-        for each in dict.fromkeys((product, self.producers[softmax.inputs[0]], softmax)):
+        taken = (product, self.producers[softmax.inputs[0]], softmax, *([cleared.node] if cleared is not None else ()))
+        for each in dict.fromkeys(taken):
             result = result.taking(each)
             self.taken.add(id(each))
         return result.with_(op_type="Attention", domain="opbuild", inputs=inputs, attrs=attrs, proto=None)
+
+    def _cleared(self, value: str) -> _Cleared | None:
+        """Return the choice of the rows of a value that are there, zeros behind them."""
+        choice = self.step(value, "Elementwise", domain="opbuild")
+        number = self.hidden.bound(choice) if choice is not None else None
+        if choice is None or number is None:
+            return None
+        chosen = from_json(choice.attrs["expression"])[2]
+        return _Cleared(choice, choice.inputs[chosen[1]], number)
 
     def _scores(self, name: str) -> tuple[Node, Expression, Sequence[str]] | None:
         """Return the product that scores are made of, their expression over it, and its other operands."""

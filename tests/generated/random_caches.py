@@ -1,0 +1,107 @@
+"""Random attentions to caches that have room for more keys, behind which lies what nobody may read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper
+
+Array = npt.NDArray[Any]
+MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True)
+class CachedAttention:
+    """An attention whose cache is given and returned.
+
+    Attributes:
+        model: Its network; extents of batches, tokens and rooms are open.
+        groups: Heads of keys.
+        heads: Heads of queries.
+        size: Elements of a head.
+        counts_batches: Whether each batch has a number of keys of its own.
+        grows_by_one: Whether it takes one token at a time.
+    """
+
+    model: onnx.ModelProto
+    groups: int
+    heads: int
+    size: int
+    counts_batches: bool
+    grows_by_one: bool
+
+    def feeds(self, rng: np.random.Generator) -> tuple[dict[str, Array], list[int]]:
+        """Return inputs, and how many keys each batch has then; behind those the cache holds NaN and infinities."""
+        batch, room = int(rng.integers(1, 4)), int(rng.integers(1, 90))
+        most = 1 if self.grows_by_one else room
+        length = int(rng.choice([1, 1, min(most, 3), rng.integers(1, most + 1)]))
+        before = [0] * batch if length > 1 and batch > 1 else [int(rng.integers(0, room - length + 1))] * batch
+        if self.counts_batches and length == 1:
+            before = rng.integers(0, room, batch).tolist()
+        there = [each + length for each in before]
+        feeds = {
+            name: rng.standard_normal((batch, length, count * self.size)).astype(np.float32)
+            for name, count in (("q", self.heads), ("k", self.groups), ("v", self.groups))
+        }
+        for name in ("past_key", "past_value"):
+            cache = rng.standard_normal((batch, self.groups, room, self.size)).astype(np.float32)
+            for number, count in enumerate(before):
+                cache[number, :, count:] = rng.choice([np.nan, np.inf, -np.inf], cache[number, :, count:].shape)
+            feeds[name] = cache
+        if self.counts_batches:
+            feeds |= {"last": np.array(there, np.int32) - 1, "total": np.array([max(there)], np.int32)}
+        else:
+            feeds["before"] = np.array(before[:1], np.int32)
+        return feeds, there
+
+    def finite(self, feeds: dict[str, Array]) -> dict[str, Array]:
+        """Return the inputs with zeros where the cache holds no numbers."""
+        return {name: np.where(np.isfinite(each), each, 0).astype(each.dtype) for name, each in feeds.items()}
+
+
+def random_attention(rng: np.random.Generator) -> CachedAttention:
+    """Return a random attention of one of the operators that write into a cache."""
+    op_type = str(rng.choice(["GroupQueryAttention", "GroupQueryAttention", "MultiHeadAttention", DECODER]))
+    groups, size = int(rng.integers(1, 4)), int(rng.choice([16, 32, 48, 64, 80]))
+    heads = groups * (int(rng.choice([1, 2, 5, 8])) if op_type == "GroupQueryAttention" else 1)
+    inputs, more, constants, attrs = ["q", "k", "v"], list[str](), dict[str, Array](), {"num_heads": heads}
+    if op_type == "GroupQueryAttention":
+        attrs |= {"kv_num_heads": groups}
+        attrs |= {"local_window_size": int(rng.integers(1, 30))} if rng.random() < 0.3 else {}
+        attrs |= {"softcap": 3.0} if rng.random() < 0.3 else {}
+        more = ["past_key", "past_value", "last", "total"]
+        if rng.random() < 0.5:
+            angles = rng.standard_normal((128, size // 2)).astype(np.float32)
+            constants, attrs = {"cosine": np.cos(angles), "sine": np.sin(angles)}, attrs | {"do_rotary": 1}
+    elif op_type == "MultiHeadAttention":
+        attrs |= {"unidirectional": int(rng.integers(0, 2))}
+        more = ["", "", "", "past_key", "past_value", "before"]
+    else:
+        attrs |= {"past_present_share_buffer": 1}
+        more = ["", "", "past_key", "past_value", "before"]
+    names = [*inputs, *more, *constants]
+    node = helper.make_node(op_type, names, ["y", "key", "value"], "node", domain=MICROSOFT, **attrs)
+    cache = ["batch", groups, "room", size]
+    counts = {"last": ["batch"], "total": [1], "before": [1]}
+    ports = [
+        *_ports({"q": ["batch", "length", heads * size], **{n: ["batch", "length", groups * size] for n in "kv"}}),
+        *_ports({"past_key": cache, "past_value": cache}),
+        *_ports({name: shape for name, shape in counts.items() if name in names}, TensorProto.INT32),
+    ]
+    results = _ports({"y": ["batch", "length", heads * size], "key": cache, "value": cache})
+    known = [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph([node], "cached", ports, results, known)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    return CachedAttention(model, groups, heads, size, op_type == "GroupQueryAttention", op_type == DECODER)
+
+
+DECODER = "DecoderMaskedMultiHeadAttention"
+
+
+def _ports(shapes: dict[str, list[Any]], dtype: int = TensorProto.FLOAT) -> list[onnx.ValueInfoProto]:
+    return [helper.make_tensor_value_info(name, dtype, shape) for name, shape in shapes.items()]
