@@ -25,6 +25,9 @@ def decoder(
     groups: int = 4,
     layers: int = 2,
     words: int = 1000,
+    has_room: bool = False,
+    has_mask: bool = False,
+    **attending: float,
 ) -> onnx.ModelProto:
     """Return a decoder of prompts and of next tokens.
 
@@ -40,6 +43,9 @@ def decoder(
         groups: Heads of keys.
         layers: How many there are.
         words: Rows of the table of tokens, and columns of the result.
+        has_room: Whether new keys fit into the caches, which are then as long as all that they may hold.
+        has_mask: Whether the lengths are counted in a mask, as ONNX Runtime's model builder does; else they are inputs.
+        attending: Attributes of attention: ``local_window_size``, ``softcap``.
     """
     to, (batch, seq, past) = Writer(20), sizes
     size, wide = width // heads, width * 11 // 4
@@ -59,7 +65,12 @@ def decoder(
         return to.add("SimplifiedLayerNormalization", x, to.weight(width), axis=-1, epsilon=1e-5)
 
     x = to.add("Gather", to.weight(words, width), to.input("input_ids", (batch, seq), INT64))
-    lengths = to.input("seqlens_k", (batch,), INT32)
+    if has_mask:
+        mask = to.input("attention_mask", (batch, "total"), INT64)
+        count = to.add("ReduceSum", mask, to.numbers([1]), keepdims=0)
+        lengths = to.add("Cast", to.add("Sub", count, to.numbers([1])), to=INT32)
+    else:
+        lengths = to.input("seqlens_k", (batch,), INT32)
     angles = [to.weight(4096, size // 2) for _ in range(2)]
     caches, kept = (
         [
@@ -69,11 +80,12 @@ def decoder(
         list[str](),
     )
     # An input in exports; here it follows from the extents, so that kernels are known without numbers.
-    total = to.add("Cast", to.add("Squeeze", to.shape(to.total(past, seq))), to=INT32)
+    length = to.shape("total" if has_mask else past if has_room else to.total(past, seq))
+    total = to.add("Cast", to.add("Squeeze", length), to=INT32)
     for cache in caches:
         normed = norm(x)
         q, k, v = (product(normed, width, columns) for columns in (width, groups * size, groups * size))
-        how = {"num_heads": heads, "kv_num_heads": groups, "do_rotary": 1, "domain": MICROSOFT}
+        how = {"num_heads": heads, "kv_num_heads": groups, "do_rotary": 1, "domain": MICROSOFT, **attending}
         mixed, *present = to.several(3, "GroupQueryAttention", q, k, v, *cache, lengths, total, *angles, **how)
         kept += present
         x = to.add("Add", x, product(mixed, width, width))

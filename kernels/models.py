@@ -49,6 +49,8 @@ NEXT_TOKENS = (Sizes(1, 1, 127), Sizes(4, 1, 63), Sizes(1, 1, 511))
 
 TOKENS = (Sizes(1, 128, 0), Sizes(1, 16, 0), Sizes(1, 512, 0), Sizes(1, 1, 128), Sizes(1, 2, 128), Sizes(4, 1, 64))
 
+ROOMS = (Sizes(1, 128, 512), Sizes(1, 16, 512), Sizes(1, 512, 2048), *(Sizes(n, 1, 512) for n in (1, 4)))
+"""Of caches: sequences, new tokens, and all that they may hold."""
 _IMAGE, _TEXT = ("batch", "height", "width"), Sizes("batch", "seq")
 _IMAGES = tuple(dict(zip(_IMAGE, size, strict=True)) for size in IMAGES[:3])
 _TEXTS = tuple({"batch": size.batch, "seq": size.seq} for size in TEXTS[:4])
@@ -174,5 +176,12 @@ def open_structures() -> dict[str, OpenStructure]:
         found[f"decoder of {bits} bits in blocks of {block}, zero points {zeros}, scales {scale}"] = at(
             TOKENS, decoder, Sizes("batch", "seq", "past"), bits, block, zeros, 4, scale
         )
+    for groups, attending in product((4, 32), (dict[str, Any](), {"local_window_size": 256}, {"softcap": 50.0})):
+        found[f"decoder of 4 bits, caches with room, {groups} heads of keys, {attending}"] = at(
+            ROOMS, decoder, Sizes("batch", "seq", "room"), 4, 32, False, 4, groups=groups, has_room=True, **attending
+        )
+    masked = partial(decoder, Sizes("batch", "seq", "past"), 4, 32, False, 4, has_mask=True)
+    lengths = tuple({**size._asdict(), "total": size.seq + size.past} for size in TOKENS)
+    found["decoder of 4 bits, lengths counted in a mask"] = OpenStructure(masked, lengths)
     found |= {name: OpenStructure(each.model, each.sizes) for name, each in quantised().items()}
     return {f"{name}, open": each for name, each in found.items()}
