@@ -58,7 +58,8 @@ def read_request(args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: Colle
         raise InputError(f"input {next(iter(arrays))!r} was given beside a dictionary of inputs", FORMS)
     out = options.get("out")
     if out is not None and not isinstance(out, Mapping):
-        raise InputError(f"run was given a value of type {type(out).__name__} for out", "write out={'name': array}")
+        message = f"run was given a value of type {type(out).__name__} for out"
+        raise InputError(message, "give a dictionary from names of outputs to arrays")
     return RunRequest(
         _names(options.get("output_names")), arrays if feeds is None else feeds, "output_names" in options, out or {}
     )
