@@ -103,7 +103,7 @@ class _Placing:
             if repeated is None:
                 for call in part:
                     reads, writes = _sides(call)
-                    kept = [view for view in writes if not self._covers(view)]
+                    kept = [view for view in writes if _updates(call) or not self._covers(view)]
                     served = self._device_kernel(call) if isinstance(call, KernelCall) else None
                     yield _Step((call,), served, _buffers_of((*reads, *kept)), _buffers_of(writes))
             else:  # run in turn, or not at all: on the CPU, with all that they touch brought there before
@@ -333,6 +333,11 @@ def _without_unused(program: Program) -> Program:
         inputs=tuple(port._replace(buffer=number[port.buffer]) for port in program.inputs),
         outputs=tuple(port._replace(buffer=number[port.buffer]) for port in program.outputs),
     )
+
+
+def _updates(call: Call) -> bool:
+    """Return whether a call changes a part of what lies where it writes."""
+    return isinstance(call, KernelCall) and find(call.desc.family).updates
 
 
 def _sides(call: Call) -> tuple[list[View], list[View]]:
