@@ -33,7 +33,7 @@ def onnx_folder(bits: int, folder: Path) -> Path:
     from kernels.transformer import Sizes
 
     sizes = Sizes(1, "sequence", "past")
-    structure = decoder(sizes, bits, 32, False, 4, WIDTH, HEADS, GROUPS, LAYERS, WORDS)
+    structure = decoder(sizes, bits, 32, False, 4, width=WIDTH, heads=HEADS, groups=GROUPS, layers=LAYERS, words=WORDS)
     model = with_builders_inputs(with_random_weights(structure, bits))
     path = folder / "model.onnx"
     onnx.save(model, path, save_as_external_data=True, location="model.onnx.data")

@@ -22,11 +22,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import generation
 import measure
 import numpy as np
 import onnx
-from generation import GROUPS, LAYERS, SIZE, WORDS
+from generation_models import GROUPS, LAYERS, SIZE, WORDS, with_random_weights
 
 from kernels.generation import decoder
 from kernels.transformer import Sizes
@@ -59,7 +58,7 @@ def main() -> int:
         for form, path in models.items():
             sizes = Sizes(1, "seq", "room" if form == "in place" else "past")
             structure = decoder(sizes, 4, 32, False, 4, layers=LAYERS, words=WORDS, has_room=form == "in place")
-            onnx.save(with_total(generation.with_random_weights(structure, 4)), path)
+            onnx.save(with_total(with_random_weights(structure, 4)), path)
         for threads in given.threads:
             for form, path in models.items():
                 for runtime in STEPS:
