@@ -128,6 +128,29 @@ def test_one_index_for_a_row_writes_rows() -> None:
     assert_same(found, scattered(x, np.broadcast_to(index, updates.shape), updates, 0, "add"))
 
 
+@pytest.mark.parametrize("op", ["ScatterND", "ScatterElements"])
+def test_data_of_one_number_is_stored_as_one_element(op: str) -> None:
+    """Zeros into which the edges of a graph are summed are as large as the output, and one number."""
+    updates, rows = random(9, 40), integers(9, 1, low=0, high=6)
+    index = rows if op == "ScatterND" else np.broadcast_to(rows, updates.shape).copy()
+    nodes = [
+        helper.make_node("ConstantOfShape", ["shape"], ["x"], value=numpy_helper.from_array(np.float32([0.5]))),
+        helper.make_node(op, ["x", "i", "u"], ["y"], reduction="add"),
+    ]
+    ports = [
+        helper.make_tensor_value_info("i", onnx.TensorProto.INT64, index.shape),
+        helper.make_tensor_value_info("u", onnx.TensorProto.FLOAT, updates.shape),
+    ]
+    shape = numpy_helper.from_array(np.array([6, 40]), "shape")
+    graph = helper.make_graph(nodes, "edges", ports, [helper.make_empty_tensor_value_info("y")], [shape])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    assert {buffer.size for buffer in program_of(model).buffers if buffer.kind == "constant"} == {1}
+    (found,) = on_kernels(model, {"i": index, "u": updates})
+    expected = np.full((6, 40), 0.5, np.float32)
+    np.add.at(expected, rows[:, 0], updates)
+    assert_same(found, expected)
+
+
 def test_an_index_that_is_out_of_range_changes_nothing() -> None:
     """Nothing outside the tensor is touched, and nothing inside it."""
     x = random(4, 20)

@@ -171,26 +171,17 @@ def _data(model: Path, inputs: tuple[str, ...], shapes: dict[str, tuple[int, ...
 
 
 def _table(figures: Sequence[Figures], gaps: Sequence[int]) -> Table:
-    from rich.text import Text
+    from opbuild.cli.tables import figures_table
 
-    from opbuild.cli.tables import plain_table
-
-    table = plain_table("runtime")
-    after = [f"ms after {gap} ms" for gap in gaps]
-    for name in ("threads", "first outputs s", "again s", "ms", "spread", *after, "MB", "error"):
-        table.add_column(name, justify="right")
-    for each in figures:
-        title = Text(f"{RUNTIMES[each.runtime].title} {each.version}".strip())
-        if each.failure:
-            title.append(f"\n{each.failure}", style="red")
-            table.add_row(title, str(each.threads))
-            continue
-        table.add_row(
-            title, str(each.threads), f"{each.first:.2f}", f"{each.again:.2f}", f"{1e3 * each.median:.3f}",
-            f"{100 * each.spread:.0f}%", *(f"{1e3 * each.median_after(gap):.3f}" for gap in gaps),
+    def cells(each: Figures) -> Sequence[str]:
+        return (
+            f"{each.first:.2f}", f"{each.again:.2f}", f"{1e3 * each.median:.3f}", f"{100 * each.spread:.0f}%",
+            *(f"{1e3 * each.median_after(gap):.3f}" for gap in gaps),
             f"{each.memory / 1e6:.0f}", "reference" if each.error is None else f"{each.error:.0e}",
         )  # fmt: skip
-    return table
+
+    after = [f"ms after {gap} ms" for gap in gaps]
+    return figures_table(("first outputs s", "again s", "ms", "spread", *after, "MB", "error"), figures, cells)
 
 
 def _verdicts(figures: Sequence[Figures]) -> list[str]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from opbuild.platform.records import NamedTuple
 from opbuild.text.plural import counted
-from opbuild.tuning.bench.runtimes import RUNTIMES
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -55,26 +54,17 @@ def texts(model: Path, ends: tuple[Sequence[Endpoint], Sequence[Declared]], prom
 
 
 def _table(figures: Sequence[TextFigures], prompt: int, tokens: int) -> Table:
-    from rich.text import Text
+    from opbuild.cli.tables import figures_table
 
-    from opbuild.cli.tables import plain_table
-
-    table = plain_table("runtime")
-    rates = ("prompt tokens/s", "next tokens/s")
-    for name in ("threads", "first answer s", "first text s", "again s", *rates, "MB", "same tokens"):
-        table.add_column(name, justify="right")
-    for each in figures:
-        title = Text(f"{RUNTIMES[each.runtime].title} {each.version}".strip())
-        if each.failure:
-            title.append(f"\n{each.failure}", style="red")
-            table.add_row(title, str(each.threads))
-            continue
-        table.add_row(
-            title, str(each.threads), f"{each.first:.2f}", f"{each.text:.2f}", f"{each.again:.2f}",
+    def cells(each: TextFigures) -> Sequence[str]:
+        return (
+            f"{each.first:.2f}", f"{each.text:.2f}", f"{each.again:.2f}",
             f"{prompt / each.prompt:.0f}", f"{1 / each.median:.1f}", f"{each.memory / 1e6:.0f}",
             "reference" if each.same is None else f"{each.same} of {tokens + 1}",
         )  # fmt: skip
-    return table
+
+    rates = ("prompt tokens/s", "next tokens/s")
+    return figures_table(("first answer s", "first text s", "again s", *rates, "MB", "same tokens"), figures, cells)
 
 
 def _verdicts(figures: Sequence[TextFigures]) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -13,6 +13,9 @@ from rich.text import Text
 
 from opbuild.report import Report
 from opbuild.text.visible import visible
+
+if TYPE_CHECKING:
+    from opbuild.tuning.bench.measure import AnyFigures
 
 
 class Terminal(Console):
@@ -52,6 +55,21 @@ WHOLE_NAMES = 80
 def plain_table(*columns: str, header: bool = True) -> Table:
     """Return a table as commands print them: no empty lines around it, nothing before the first column."""
     return Table(*columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), show_header=header)
+
+
+def figures_table(
+    columns: Sequence[str], figures: Iterable[AnyFigures], cells: Callable[[AnyFigures], Sequence[str]]
+) -> Table:
+    """Return a table with a row for each runtime and number of threads; one that failed has the reason instead."""
+    table = plain_table("runtime")
+    for name in ("threads", *columns):
+        table.add_column(name, justify="right")
+    for each in figures:
+        title = Text(each.title)
+        if each.failure:
+            title.append(f"\n{each.failure}", style="red")
+        table.add_row(title, str(each.threads), *(() if each.failure else cells(each)))
+    return table
 
 
 def text_table(

@@ -17,7 +17,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.strided import dense_as, viewed_as
+from opbuild.lowering.strided import broadcast, dense_as, viewed_as
 from opbuild.program import View
 
 
@@ -29,8 +29,7 @@ def scatter_elements(lowering: Lowering, node: Node) -> None:
     axis = int(node.attrs.get("axis", 0)) % max(1, len(data))
     if not data:
         raise NotServedError("ScatterElements of a scalar")
-    out = lowering.new_plain(node.outputs[0])
-    lowering.copy(lowering.plain(node.inputs[0]), out, node.name)
+    out = _copied_data(lowering, node)
     if not prod(updates):
         return
     places = lowering.plain(node.inputs[1])
@@ -65,9 +64,7 @@ def scatter_nd(lowering: Lowering, node: Node) -> None:
     count, rows = index[-1], prod(index[:-1])
     if not count:
         raise NotServedError("ScatterND by indices of no axes")
-    out = lowering.new_plain(node.outputs[0])
-    inner = prod(data[count:])
-    lowering.copy(lowering.plain(node.inputs[0]), out, node.name)
+    out, inner = _copied_data(lowering, node), prod(data[count:])
     if not rows * inner:
         return
     shape = (*data[:count], inner)
@@ -77,6 +74,22 @@ def scatter_nd(lowering: Lowering, node: Node) -> None:
         dense_as(out, shape),
     )
     _emit(lowering, node, operands, {"kind": "rows", "reduction": reduction})
+
+
+def _copied_data(lowering: Lowering, node: Node) -> Plain:
+    """Emit the copy of the data to the output, and return the output.
+
+    Of a constant of one number, as the zeros into which the edges of a graph are summed, one element is stored.
+    """
+    out, name = lowering.new_plain(node.outputs[0]), node.inputs[0]
+    value = lowering.constant(name)
+    if value is not None and value.dtype != object and value.size and not any(value.strides):
+        one = lowering.packed((name,), "one of all", (), lowering.type(name).dtype, lambda: value.reshape(-1)[0])
+        data = broadcast(one, out.shape)
+    else:
+        data = lowering.plain(name)
+    lowering.copy(data, out, node.name)
+    return out
 
 
 def _reduction(lowering: Lowering, node: Node) -> str:

@@ -54,6 +54,11 @@ class Figures:
     error: float | None = None
 
     @property
+    def title(self) -> str:
+        """The runtime's title and version."""
+        return f"{RUNTIMES[self.runtime].title} {self.version}".strip()
+
+    @property
     def median(self) -> float:
         """The median seconds of a call."""
         return statistics.median(self.seconds)
