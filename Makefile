@@ -9,8 +9,6 @@ BIN := $(VENV)/bin
 
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 DEPENDENCIES := $(shell cksum < pyproject.toml | cut -d ' ' -f 1)
-# A machine without a linker gets one as a Python package.
-EXTRAS := dev$(if $(shell command -v ld.lld || command -v ld || command -v cc),,$(shell echo ,linker))
 
 VENV_STAMP := $(VENV)/.python-$(PYTHON_VERSION)
 STAMP := $(VENV)/.ready-$(PYTHON_VERSION)-$(DEPENDENCIES)
@@ -115,10 +113,9 @@ SUPPORT_FLAGS = -std=c11 -Wall -Wextra -Werror -O2 -fPIC -ffreestanding -fno-sta
 LIBRARY_FLAGS := -shared -nostdlib -Wl,-Bsymbolic,-z,now,-z,noexecstack,--build-id=none,-s
 FOR_X86 := x86_64-linux-gnu-gcc -maccumulate-outgoing-args
 FOR_ARM := aarch64-linux-gnu-gcc -mno-outline-atomics
-FOR_RISCV := riscv64-linux-gnu-gcc -Wno-psabi
 NATIVE := src/opbuild/native
 
-support: $(SUPPORT:%=support-%) $(LIBRARIES:%=support-library-%) ## Compile what networks are linked with, the pool of threads and what packs weights, again after a change; needs gcc for x86-64, Arm and RISC-V
+support: $(SUPPORT:%=support-%) $(LIBRARIES:%=support-library-%) ## Compile what networks are linked with, the pool of threads and what packs weights, again after a change; needs gcc for x86-64 and Arm
 
 support-library-%: FLAGS = $(call SUPPORT_FLAGS,$<,$(<:.c=.h)) $(LIBRARY_FLAGS)
 support-library-%: $(NATIVE)/opbuild_%.c
@@ -131,7 +128,6 @@ support-%: FLAGS = $(call SUPPORT_FLAGS,$<,$(HEADER)) -c
 support-%: $(NATIVE)/support/%.c
 	$(FOR_X86) $(FLAGS) $< -o $(<:.c=_x86_64.o)
 	$(FOR_ARM) $(FLAGS) $< -o $(<:.c=_aarch64.o)
-	$(if $(filter indices,$*),$(FOR_RISCV) $(FLAGS) $< -o $(<:.c=_riscv64.o))
 
 clean: ## Remove .venv and what the tools left behind
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info
@@ -148,6 +144,6 @@ $(VENV_STAMP):
 	@touch $@
 
 $(STAMP): $(VENV_STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@rm -f $(VENV)/.ready-*
 	@touch $@

@@ -122,7 +122,6 @@ class Config:
         copy_weights: Whether networks get their weights as copies, instead of mapping the cache's files
             (``OPBUILD_COPY_WEIGHTS``).
         compile_timeout: Seconds after which one compile counts as hung (``OPBUILD_COMPILE_TIMEOUT``, default 300).
-        linker: Path of the linker to use (``OPBUILD_LINKER``), empty to search for one.
         op_compiler_cache_mode: ``enable`` (reuse and add), ``force`` (compile again and replace) or ``disable``.
         op_compiler_cache_dir: Folder that holds ``<soc_version>`` folders and ``op_cache.ini``; None for the
             ``rank_<id>`` folders of ``cache_path``.
@@ -167,7 +166,6 @@ class Config:
     compile_timeout: float = setting(300.0, _told("OPBUILD_COMPILE_TIMEOUT", _seconds(1, 86400)))
     uses_pack: bool = setting(False, Setting(variable="OPBUILD_PACK", read=read_flag, default=lambda: True))
     first: str = setting(FIRST[1], Setting(variable="OPBUILD_FIRST", read=_word(FIRST), default=lambda: FIRST[0]))
-    linker: str = setting("", _told("OPBUILD_LINKER"))
     trust_shared_cache: bool = setting(False, _told("OPBUILD_TRUST_SHARED_CACHE", read_flag))
     remote: str = setting("", _REMOTE, repr=False)
     remote_mode: str = setting("read", _told("OPBUILD_REMOTE_MODE", _word(REMOTE_MODES)))
@@ -395,11 +393,6 @@ def netrc_file(environ: Mapping[str, str] | None = None) -> Path:
     """Return the file in which programs find the credentials of a web server."""
     env = os.environ if environ is None else environ
     return Path(env.get("NETRC") or os.path.expanduser("~/.netrc"))  # noqa: PTH111  pathlib's raises without a home
-
-
-def linker_environment() -> dict[str, str]:
-    """Return the environment in which linkers run: this process's, but for the signing key."""
-    return {name: value for name, value in os.environ.items() if name != "OPBUILD_SIGNING_KEY"}
 
 
 def plain_terminal() -> bool:

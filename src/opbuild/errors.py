@@ -12,7 +12,7 @@
     ├── BuildError                 an operator or a network could not be built
     │   ├── CompileError           the compiler refused, crashed or hung on one operator
     │   ├── CompileForbiddenError  something had to be compiled, and compiling is forbidden
-    │   ├── LinkError              objects could not be linked, or no linker was found
+    │   ├── LinkError              objects could not be linked
     │   └── TargetError            the level is unknown or cannot run here
     ├── RunError                   a built network failed while it ran
     │   └── OutOfRangeError        an index in its data is out of range; an IndexError too
@@ -131,7 +131,7 @@ class CompileForbiddenError(BuildError):
 
 
 class LinkError(BuildError):
-    """Objects could not be linked, or no linker was found."""
+    """Objects could not be linked."""
 
 
 class TargetError(BuildError):

@@ -355,7 +355,6 @@ class Session:
             raise
         with clock("decide"):
             work, linking = beginning.result()
-            beginning.await_end()  # where two processes are allowed, the linker is the other one
         with clock("build"):
             self.stores.count(work.result())
         working(self.setup.observer, LINKING)
@@ -477,7 +476,7 @@ class Session:
         """Begin to build kernels, and to link them where all are there."""
         from opbuild.pipeline.steps import link_kernels
 
-        work = builder.start(kernels, name, before=self.setup.find_linker)
+        work = builder.start(kernels, name)
         linking = Background(lambda: link_kernels(work.result(), self.setup), "opbuild-link")
         if not work.jobs:
             work.result()

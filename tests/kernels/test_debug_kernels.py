@@ -25,7 +25,7 @@ from opbuild.kernel.debug import LEVELS
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand, runtime_desc
 from opbuild.report import Report
 from opbuild.runtime.devices.cpu.library import Library
-from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
+from opbuild.runtime.devices.cpu.link import link, support_parts
 from opbuild.runtime.devices.device import last_error
 from opbuild.target.host import host_level
 from support.forked import in_fork
@@ -96,9 +96,7 @@ def runtime_object() -> bytes:
 
 def call(object_: bytes, *operands: Guarded | np.ndarray) -> int:
     """Link an object and call its kernel; return what it returns."""
-    library = Library(
-        link([object_, *support_parts(host_level().triple).values(), runtime_object()], find_linker("")), 2
-    )
+    library = Library(link([object_, *support_parts(host_level().triple).values(), runtime_object()]), 2)
     views = [operand.view if isinstance(operand, Guarded) else operand for operand in operands]
     buffers = [HalideBuffer.of(view, dims_of(view)) for view in views]
     return library.kernel("double__kernel0")(2, *(ctypes.byref(buffer) for buffer in buffers))

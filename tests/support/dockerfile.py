@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -23,11 +23,6 @@ _PYTHON = re.compile(r"python:3\.(\d+)-slim")
 _ABSOLUTE = re.compile(r"(?<![\w./:])/(?=[a-z])")
 _PROGRAMS = ("sh", "ls", "env")
 """What images have that opbuild's commands may start; nothing that compiles or links."""
-
-_ZIGLANG = """
-import os, sys
-os.execv({linker!r}, [{linker!r}, *sys.argv[2:]])  # its linker takes what this machine's takes
-"""
 
 
 class FailedError(Exception):
@@ -41,11 +36,10 @@ class Image:
         root: Its folder.
         context: The folder from which files are copied.
         wheel: Of opbuild.
-        linker: This machine's, instead of one that is not installed as a package.
     """
 
-    def __init__(self, root: Path, context: Path, wheel: Path, linker: str) -> None:
-        self._root, self._context, self._wheel, self._linker = root, context, wheel, linker
+    def __init__(self, root: Path, context: Path, wheel: Path) -> None:
+        self._root, self._context, self._wheel = root, context, wheel
         self._prefix = root / "usr" / "local"
         self._programs = root / "bin"
         self._command: list[str] = []
@@ -89,10 +83,6 @@ class Image:
         if done.returncode:
             raise FailedError(f"{done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout
-
-    def remove(self, package: str) -> None:
-        """Remove a package that was installed."""
-        shutil.rmtree(self._site / package)
 
     @property
     def _site(self) -> Path:
@@ -143,14 +133,7 @@ class Image:
                 self._link(package, site)
 
     def _link(self, name: str, site: Path) -> None:
-        try:
-            found = distribution(name)
-        except PackageNotFoundError:
-            if name != "ziglang":
-                raise
-            (site / name).mkdir()
-            (site / name / "__main__.py").write_text(_ZIGLANG.format(linker=self._linker))
-            return
+        found = distribution(name)
         for part in sorted({file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}):
             if not (site / part).exists():
                 (site / part).symlink_to(Path(str(found.locate_file(part))))
@@ -174,8 +157,7 @@ def _needed(own: Distribution, extras: set[str]) -> Iterator[str]:
             if applies and requirement.name not in seen:
                 seen.add(requirement.name)
                 yield requirement.name
-                if requirement.name != "ziglang":
-                    left.append((distribution(requirement.name), frozenset(requirement.extras)))
+                left.append((distribution(requirement.name), frozenset(requirement.extras)))
 
 
 def wheel_of(project: Path, folder: Path) -> Path:

@@ -20,7 +20,7 @@ from opbuild.report import Report
 from opbuild.runtime.assembly import make_record
 from opbuild.runtime.binding import Binding
 from opbuild.runtime.devices.cpu.library import Library
-from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
+from opbuild.runtime.devices.cpu.link import link, support_parts
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Evaluate, Executor
 from opbuild.runtime.memory_plan import plan
@@ -132,7 +132,7 @@ def build(
     """Take a program of the kernels above through packing, planning, linking and loading."""
     needed = list(program.descriptors())
     objects = [kernel_object(desc) for desc in needed]
-    library = link([*objects, *(SUPPORT if PARALLEL in needed else [])], find_linker()) if objects else b""
+    library = link([*objects, *(SUPPORT if PARALLEL in needed else [])]) if objects else b""
     constants = pack_constants(program, packer or Packer())
     record = make_record(
         program,

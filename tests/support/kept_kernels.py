@@ -1,7 +1,7 @@
 """Kernels that tests compiled before, in this run or an earlier one: kept as opbuild keeps those of its users.
 
 They lie in the user's cache, so a new clone finds them too. A kernel's name holds everything that decides its bytes:
-its key (what is computed, the level, the compiler's own bytes, the sources of its family), the linker's release, and in
+its key (what is computed, the level, the compiler's own bytes, the sources of its family), and in
 what way it was compiled. What builds compile is named by the pipeline that the sources define instead, which is kept
 under their digest. A machine that has nothing compiles all. A campaign takes none.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-import subprocess
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from inspect import getsource
@@ -51,7 +50,7 @@ _MODULES = Modules(_AS_STARTED, UNDECIDING)
 def name_of(desc: OpDesc, level: Level, make: Make) -> str:
     """Return a kernel's name, which is another one when anything that decides its bytes is."""
     key = make_key(desc, level, _compiler(), _sources(desc.family))
-    return key_digest({"key": key.sha256, "linker": _linker(), "way": _way(make)})[:40]
+    return key_digest({"key": key.sha256, "way": _way(make)})[:40]
 
 
 def kept(path: Path) -> bytes | None:
@@ -152,11 +151,6 @@ def _compiler() -> CompilerIdentity:
 @cache
 def _sources(family: str) -> str:
     return _MODULES.digest((EMISSION, module_of(family)))
-
-
-@cache
-def _linker() -> str:
-    return subprocess.run(["ld", "--version"], check=True, capture_output=True, text=True).stdout
 
 
 @cache

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from opbuild import native
-from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
+from opbuild.runtime.devices.cpu.link import link, support_parts
 from support.until import PATIENCE
 
 TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
@@ -133,4 +133,4 @@ def tasks_of_process() -> set[int]:
 
 @cache
 def _tasks_library() -> bytes:
-    return link([support_parts(HERE)["tasks"]], find_linker())
+    return link([support_parts(HERE)["tasks"]])

@@ -14,7 +14,6 @@ from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.builder import build
 from opbuild.kernel.key import Key
 from opbuild.platform.digest import blake3_of_file
-from opbuild.runtime.devices.cpu.link import link
 from support.samples import delivered
 
 
@@ -76,20 +75,12 @@ class ReplayServers:
 
 
 @contextmanager
-def replayed_compiles(folder: Path, *, links: bool = False) -> Iterator[None]:
-    """Answer all compiles of this process from a cache's ``rank_0`` folder; digests of sources are taken once.
-
-    Args:
-        folder: The folder.
-        links: Whether to link each time; if not, equal objects are linked once.
-    """
+def replayed_compiles(folder: Path) -> Iterator[None]:
+    """Answer all compiles of this process from a cache's ``rank_0`` folder; digests of sources are taken once."""
     sources = lru_cache(HalideCompiler().sources_digest)
-    linked = link if links else lru_cache(link)
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(build, "IDLE_SERVER", ReplayServers(folder)))
         stack.enter_context(mock.patch.object(HalideCompiler, "sources_digest", lambda _, desc: sources(desc)))
         stack.enter_context(mock.patch("opbuild.kernel.identity.blake3_of_file", lru_cache(blake3_of_file)))
-        name = "opbuild.runtime.devices.cpu.link.link"
-        stack.enter_context(mock.patch(name, lambda objects, how: linked(tuple(objects), how)))
         yield

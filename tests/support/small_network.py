@@ -73,9 +73,9 @@ class SmallNetwork:
         return Built(network.report, warnings)
 
     @contextmanager
-    def replayed(self, *, links: bool = False) -> Iterator[None]:
+    def replayed(self) -> Iterator[None]:
         """Answer compiles from a cache in which it was built for this size, and for any."""
-        with replayed_compiles(self.replayed_from / "rank_0", links=links):
+        with replayed_compiles(self.replayed_from / "rank_0"):
             yield
 
 

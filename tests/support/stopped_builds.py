@@ -148,7 +148,6 @@ class Scenario:
         full: Whether it begins with a copy of a cache in which everything is built; else with an empty one.
         prepare: Changes the folders before.
         recover: Does it again, without the fault; default: the work itself.
-        links: Whether the linker runs each time.
         below: The steps at which to kill, by the beginning of their paths.
         interrupted: Whether to raise ``KeyboardInterrupt`` at each step instead of killing.
     """
@@ -158,7 +157,6 @@ class Scenario:
     full: bool = False
     prepare: Callable[[Place], object] = lambda place: None
     recover: Callable[[Place], object] | None = None
-    links: bool = False
     below: str = ""
     interrupted: bool = False
 
@@ -197,7 +195,6 @@ def scenarios(reference: Place) -> tuple[Scenario, ...]:
         Scenario("build, interrupted", Place.compile, interrupted=True),
         Scenario("force", force, full=True, recover=Place.compile),
         Scenario("folders in files' places", Place.compile, full=True, prepare=replace_by_folders),
-        Scenario("link", Place.compile, full=True, prepare=forget_networks, links=True, below="tmp/"),
         Scenario("offline model", Place.offline, full=True),
         Scenario("bundle export", Place.export, full=True),
         Scenario("bundle import", lambda place: place.bring_in(bundle)),
@@ -367,18 +364,13 @@ def campaign(names: Sequence[str] = (), *, every: bool = False, part: bool = Fal
         reference = Place(Path(folder, "reference"), model)
         reference.make()
         subprocess.run([sys.executable, __file__, "--reference", folder], check=True)
-        figures = []
         chosen = [scenario for scenario in scenarios(reference) if not names or scenario.name in names]
-        for links in sorted({scenario.links for scenario in chosen}):
-            with replayed_compiles(reference.cache / "rank_0", links=links):
-                warm = Place(Path(folder, f"warm{links}"), model)
-                warm.make()
-                warm.compile()
-                gc.freeze()  # what lies there is not touched by collections, so forks share it
-                for scenario in chosen:
-                    if scenario.links == links:
-                        figures.append(Campaign(scenario, Path(folder), reference, every=every, part=part).run())
-        return figures
+        with replayed_compiles(reference.cache / "rank_0"):
+            warm = Place(Path(folder, "warm"), model)
+            warm.make()
+            warm.compile()
+            gc.freeze()  # what lies there is not touched by collections, so forks share it
+            return [Campaign(each, Path(folder), reference, every=every, part=part).run() for each in chosen]
 
 
 def build_reference(folder: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ import pytest
 import opbuild
 from opbuild.cli.main import main
 from opbuild.errors import OpbuildError
-from opbuild.runtime.devices.cpu import link as linking
 from support.replayed import ReplayServer
 from support.small_network import SHAPE, SmallNetwork
 
@@ -150,84 +147,3 @@ def test_build_offline_refuses_an_output_before_anything_is_compiled(
         opbuild.build_offline("small.onnx", output, input_shapes={"x": SHAPE})
     assert compiles.count == 0
     assert not [path for path in folder.iterdir() if path.name.startswith("tmp")]
-
-
-FAILING = "#!/bin/sh\necho \"collect2: fatal error: cannot find 'ld'\" >&2\nexit 1\n"
-
-LINKERS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "none": (lambda folder: None, "no linker was found"),
-    "a compiler without a linker": (lambda folder: _program(folder / "gcc"), "cannot find 'ld'"),
-    "several that fail": (lambda folder: (_program(folder / "cc"), _program(folder / "ld.lld"))[0], "ld.lld failed"),
-}
-
-
-def _program(path: Path) -> None:
-    path.write_text(FAILING)
-    path.chmod(0o755)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("linkers", LINKERS)
-@pytest.mark.parametrize("command", [BUILD, RUN, COMPILE, [*ATC, "--output=o"], ["python"]], ids=lambda each: each[0])
-def test_a_linker_that_is_missing_or_fails_is_found_before_anything_is_compiled(
-    folder: Path,
-    compiles: Compiles,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    linkers: str,
-    command: list[str],
-) -> None:
-    """No linker at all, or a C compiler installed without one: what to install is said at once."""
-    make, said = LINKERS[linkers]
-    (folder / "bin").mkdir()
-    make(folder / "bin")
-    monkeypatch.setenv("PATH", str(folder / "bin") + ":/nowhere")
-    _hide_ziglang(monkeypatch)
-    if command == ["python"]:
-        with pytest.raises(OpbuildError, match="binutils") as caught:
-            opbuild.compile("small.onnx", input_shapes={"x": SHAPE})
-        shown = str(caught.value)
-    else:
-        assert main(command) == 5
-        shown = "".join(capfd.readouterr())
-    assert said in shown
-    assert "install binutils, lld or a C compiler, or 'pip install opbuild[linker]'" in shown
-    assert compiles.count == 0
-
-
-def _hide_ziglang(monkeypatch: pytest.MonkeyPatch) -> None:
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        "importlib.util.find_spec", lambda name, *more: None if name == "ziglang" else find_spec(name, *more)
-    )
-
-
-def test_a_missing_linker_for_another_machine_is_named_by_its_package(
-    folder: Path, compiles: Compiles, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Not after the whole network was compiled for that machine, and not by the package for this one."""
-    _hide_ziglang(monkeypatch)
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
-    assert main([*COMPILE, "--soc_version=arm-64-linux"]) == 5
-    said = capfd.readouterr().err
-    assert "no linker for arm-64-linux was found" in said
-    assert (
-        "hint: install binutils-aarch64-linux-gnu or lld, or 'pip install opbuild[linker]', or set OPBUILD_LINKER"
-        in said
-    )
-    assert compiles.count == 0
-
-
-def test_a_compiler_that_cannot_link_gives_way_to_a_linker_that_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first on the PATH was taken, whatever it could do."""
-    whole = linking.find_linker().command[0]
-    for name in ("ld.lld", "ld"):
-        _program(tmp_path / name)
-    (tmp_path / "cc").symlink_to(whole)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/nowhere")
-    (tmp_path / "ld").unlink()
-    (tmp_path / "ld").symlink_to(whole)
-    assert linking.find_linker().command[0] == str(tmp_path / "ld")

@@ -78,19 +78,6 @@ def test_a_python_that_cannot_be_used_is_named(clone: Path) -> None:
     assert "make PYTHON=" in done.stdout
 
 
-def test_a_machine_without_a_linker_gets_one(clone: Path) -> None:
-    """Where neither a linker nor a C compiler is on the PATH, set-up installs the extra that brings one."""
-    tools = clone / "tools"
-    tools.mkdir()
-    for tool in ("make", "sh", "bash", "cksum", "cut", "echo", "python3"):
-        found = shutil.which(tool)
-        if found:
-            (tools / tool).symlink_to(found)
-    command = [str(tools / "make"), "-n", "setup"]
-    bare = subprocess.run(command, cwd=clone, env={"PATH": str(tools)}, capture_output=True, text=True, check=True)
-    assert ".[dev,linker]" in bare.stdout
-
-
 def test_ci_runs_what_developers_run() -> None:
     """``.ci/run`` is executable and calls ``make test-all``, after it has installed what some tests start."""
     script = ROOT / ".ci" / "run"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import re
-import shutil
 from pathlib import Path
 
 import onnx
@@ -17,12 +16,8 @@ from support.small_network import SHAPE, small_model
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = documented.blocks((ROOT / "docs" / "guides" / "fleet.md").read_text())
-LINKER = shutil.which("ld.lld") or shutil.which("ld")
 
-pytestmark = [
-    pytest.mark.skipif(platform.machine() != "x86_64", reason="the guide's image is for x86-64"),
-    pytest.mark.skipif(LINKER is None, reason="no linker is installed that could stand for the package ziglang"),
-]
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the guide's image is for x86-64")
 
 
 def text_of(language: str) -> str:
@@ -51,7 +46,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def image(wheel: Path, context: Path, tmp_path_factory: pytest.TempPathFactory) -> Image:
     """The guide's image."""
-    image = Image(tmp_path_factory.mktemp("image"), context, wheel, str(LINKER))
+    image = Image(tmp_path_factory.mktemp("image"), context, wheel)
     image.build(text_of("dockerfile"))
     return image
 
@@ -82,7 +77,7 @@ def test_the_job_that_warms_fills_a_shared_store_in_the_image(image: Image, cont
         ("opbuild warm", "opbuild warn"),
         ("--targets", "--target_levels"),
         ("COPY models", "COPY model"),
-        ("linker", "likner"),
+        ("remote", "remoat"),
         ("python:3", "python:2"),
     ],
 )
@@ -91,11 +86,3 @@ def test_a_wrong_line_is_found(right: str, wrong: str, image: Image) -> None:
     [line] = [line for line in text_of("dockerfile").splitlines() if right in line]
     with pytest.raises(FailedError):
         image.build(line.replace(right, wrong))
-
-
-def test_an_image_without_a_linker_is_found(image: Image, context: Path, tmp_path: Path) -> None:
-    """None of this machine's is seen in it."""
-    image.remove("ziglang")
-    with pytest.raises(FailedError, match="no linker was found"):
-        image.shell("opbuild warm models/*.onnx --targets x86-64-v3", context, OPBUILD_FORBID_COMPILE="",
-                    MS_COMPILER_CACHE_PATH=str(tmp_path))  # fmt: skip

@@ -236,7 +236,6 @@ class Builder:
         needed: Mapping[OpDesc, tuple[str, ...]],
         network: str,
         more: Mapping[OpDesc, tuple[str, ...]] = NOTHING,
-        before: Callable[[], object] = lambda: None,
     ) -> UnderWay:
         """Decide now, compile in the background.
 
@@ -244,7 +243,6 @@ class Builder:
             needed: Each distinct operator with the nodes that need it (``Program.descriptors()``).
             network: The network's name, for events.
             more: Operators that it can do without: one that cannot be compiled is told of and left out.
-            before: Called before anything is compiled, and only then; what it raises ends the build.
 
         Raises:
             BuildError: If the compiler is not installed or its server cannot be started.
@@ -257,9 +255,7 @@ class Builder:
             job.is_needed = job.desc in needed
         self._report_unmatched(needed, network)
         self.observer(BuildStarted(network, len(jobs), sum(job.must_compile for job in jobs)))
-        if any(job.must_compile for job in jobs):
-            before()
-        else:
+        if not any(job.must_compile for job in jobs):
             self.close()  # a server warmed up in vain
         if not self.devices:
             return self._begin(network, jobs, self.store, self._missing_runtime(jobs), self.observer, started)
@@ -315,11 +311,9 @@ class Builder:
             job.failure = None
         self._adopted |= {job.key.sha256 for job in jobs if not job.must_compile}
 
-    def build(
-        self, needed: Mapping[OpDesc, tuple[str, ...]], network: str, before: Callable[[], object] = lambda: None
-    ) -> BuildResult:
+    def build(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> BuildResult:
         """Build and wait; see ``start`` and ``Work.result``."""
-        return self.start(needed, network, before=before).result()
+        return self.start(needed, network).result()
 
     def needs_runtime(self, entries: Iterable[Entry]) -> bool:
         """Return whether some object calls functions that only the compiler's runtime library has."""

@@ -23,7 +23,6 @@ from opbuild.platform.files.private import private_path
 from opbuild.platform.files.trust import make_trust, trusted
 from opbuild.platform.files.writing import write_new
 from opbuild.platform.paths import Path
-from opbuild.runtime.devices.cpu.link import find_linker
 from opbuild.store.machine_class import machine_file, read_measured, system_class, write_measured
 from opbuild.target.host import host_flags, host_level, host_machine
 from opbuild.text.plural import counted, size
@@ -34,7 +33,7 @@ from opbuild.version import __version__
 @click.option("--measure", is_flag=True,
               help="Measure this machine first: its class decides which records of 'opbuild tune' count.")  # fmt: skip
 def env(*, measure: bool) -> None:
-    """Show the level, the compiler, the linker and the store, and whether it can be used.
+    """Show the level, the compiler and the store, and whether it can be used.
 
     Fails, after showing everything, where something is missing without which nothing new can be built.
     """
@@ -49,7 +48,6 @@ def env(*, measure: bool) -> None:
         ("machine", machine_text()),
         ("class", _or_problem(lambda: class_text(config), missing)),
         ("compiler", _or_problem(_compiler, missing)),
-        ("linker", _or_problem(lambda: _linker(config), missing)),
         ("onnx", metadata.version("onnx")),
         ("store", _store(config)),
         ("pack", pack_text(config)),
@@ -118,11 +116,6 @@ def _compiler() -> str:
     if not version:
         raise BuildError("the halide package is not installed", "pip install halide")
     return f"{compiler.name} {version} ({compiler.library()})"
-
-
-def _linker(config: Config) -> str:
-    linker = find_linker(config.linker)
-    return f"{linker.name} ({linker.command[0]})"
 
 
 def _store(config: Config) -> str:

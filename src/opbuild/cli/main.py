@@ -55,7 +55,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("cache", "List, check, clean, export and import what is stored."),
         ("bank", "List, export and import what tuning found."),
         ("operators", "Show which operators have kernels, and for which types."),
-        ("env", "Show the level, the compiler, the linker and the folders of the store."),
+        ("env", "Show the level, the compiler and the folders of the store."),
     ),
 }
 """For whom each command is: what ``opbuild --help`` shows, a command in each group whose users need it."""

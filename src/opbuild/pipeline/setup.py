@@ -136,16 +136,6 @@ class Setup:
         more = f", with {counted(borrowed, 'operator')} of lower levels ({self.why_not_compiled})" if borrowed else ""
         return self.level_text + more
 
-    def find_linker(self) -> None:
-        """Try a linker for the level, so that nobody waits for operators that cannot be linked.
-
-        Raises:
-            LinkError: If there is none that works.
-        """
-        from opbuild.runtime.devices.cpu.link import find_linker  # what the pack has is linked without trying
-
-        find_linker(self.config.linker, self.level.triple)
-
     def lower(self) -> list[Setup]:
         """Return the setups whose code may serve instead, none if code can be made: untuned, and of lower levels."""
         if not self.config.uses_cache or self.config.forces or self.debug.active or not self.why_not_compiled:

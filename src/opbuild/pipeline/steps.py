@@ -20,7 +20,7 @@ from opbuild.platform.records import replace
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.assembly import make_record
-from opbuild.runtime.devices.cpu.link import link_with_any, support_objects
+from opbuild.runtime.devices.cpu.link import link, support_objects
 from opbuild.runtime.devices.device import joined, open_device
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.reports import record_notes
@@ -109,7 +109,7 @@ def _linked(device: str, result: BuildResult, setup: Setup) -> bytes:
     entries = [entry for desc, entry in result.entries.items() if desc.device == device]
     if device != CPU:
         return open_device(device).link([entry.artifact for entry in entries])
-    return link_with_any(_objects(entries, result, setup.level), setup.config.linker, setup.level.triple)
+    return link(_objects(entries, result, setup.level))
 
 
 def _objects(entries: Sequence[Entry], result: BuildResult, level: Level) -> list[bytes]:

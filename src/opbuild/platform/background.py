@@ -141,11 +141,6 @@ class Background(Generic[T]):
         finally:
             del error
 
-    def await_end(self) -> None:
-        """Wait until the thread is no more, but not for long: it counts where processes are limited."""
-        if self._thread is not None:
-            await_end([self._thread])
-
     def _run(self) -> None:
         if self._work is None or not self._claim.acquire(blocking=False):
             return  # somebody does it, or did

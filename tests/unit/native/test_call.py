@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from opbuild.runtime.devices.cpu.library import MOST_OPERANDS, Library
-from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
+from opbuild.runtime.devices.cpu.link import link, support_parts
 from opbuild.target.host import host_level
 
 COUNTS = (1, 2, 4, 5, 6, 7, 12, 13)
@@ -32,7 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         text += "    return (int)((unsigned long)__builtin_dwarf_cfa() % 4096);\n}\n"
     (folder / "k.c").write_text(text)
     subprocess.run([compiler, "-O1", "-fPIC", "-c", "-o", folder / "k.o", folder / "k.c"], check=True)
-    return link([(folder / "k.o").read_bytes(), parts["call"], parts["tasks"]], find_linker())
+    return link([(folder / "k.o").read_bytes(), parts["call"], parts["tasks"]])
 
 
 def called(library: Library, count: int, values: Any) -> int:

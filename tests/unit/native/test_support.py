@@ -16,7 +16,7 @@ import pytest
 
 from opbuild import native
 from opbuild.kernel.artifact import read_symbols
-from opbuild.runtime.devices.cpu.link import find_linker, link, provided_symbols, support_objects, support_parts
+from opbuild.runtime.devices.cpu.link import link, provided_symbols, support_objects, support_parts
 
 SUPPORT = Path(native.__file__).parent / "support"
 TRIPLES = ("x86-64-linux", "arm-64-linux")
@@ -94,20 +94,13 @@ def test_only_what_is_called_is_linked() -> None:
     assert {"halide_do_par_for", "halide_malloc", "halide_free"} <= provided_symbols("x86-64-linux")
 
 
-def test_other_architectures_have_the_compilers_own() -> None:
-    """Nothing of the runtime is linked where there is no object; what refuses indices is there everywhere."""
-    parts = support_parts("riscv-64-linux")
-    assert support_objects("riscv-64-linux", {"halide_malloc"}) == [parts["indices"]]
-    assert provided_symbols("riscv-64-linux") == {"opbuild_indices", "opbuild_places", "opbuild_indices_source"}
-
-
 @pytest.fixture
 def memory(tmp_path: Path) -> Any:
     """The memory object, linked alone and loaded."""
     if not HERE:
         pytest.skip("no object for this machine")
     path = tmp_path / "memory.so"
-    path.write_bytes(link([support_parts(HERE)["memory"]], find_linker()))
+    path.write_bytes(link([support_parts(HERE)["memory"]]))
     library = ctypes.CDLL(str(path))
     library.halide_malloc.restype = ctypes.c_void_p
     library.halide_malloc.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
@@ -235,6 +228,6 @@ for turn in range(100):
 print(resident() - before)
 """
     path = tmp_path / "memory.so"
-    path.write_bytes(link([support_parts(HERE)["memory"]], find_linker()))
+    path.write_bytes(link([support_parts(HERE)["memory"]]))
     done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 40 << 20

@@ -28,19 +28,18 @@ def other_way(desc: OpDesc, symbol: str, level: Level) -> bytes:
 
 
 def test_whatever_decides_a_kernel_is_in_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is computed, the level, the way, the family's sources, the compiler and the linker."""
+    """What is computed, the level, the way, the family's sources, and the compiler."""
     names = {name_of(CONV, LEVELS[0], HalideCompiler.compile), name_of(SOFTMAX, LEVELS[0], HalideCompiler.compile)}
     names |= {name_of(CONV, LEVELS[1], HalideCompiler.compile), name_of(CONV, LEVELS[0], other_way)}
     compiler = kept_kernels._compiler()
     for place, value in (
         ("_sources", lambda _: "edited"),
         ("_compiler", lambda: replace(compiler, digest="another")),
-        ("_linker", lambda: "another"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(kept_kernels, place, value)
             names.add(name_of(CONV, LEVELS[0], HalideCompiler.compile))
-    assert len(names) == 7
+    assert len(names) == 6
     assert name_of(CONV, LEVELS[0], HalideCompiler.compile) in names
 
 

@@ -17,7 +17,7 @@ from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.lowering.lower import lower
 from opbuild.program import HostCall
 from opbuild.runtime.devices.cpu.library import DIMENSION, HEADER, Library, make_headers
-from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
+from opbuild.runtime.devices.cpu.link import link, support_parts
 from opbuild.runtime.record import CHECKS, DimsTable
 from opbuild.target.host import host_level
 
@@ -102,7 +102,7 @@ def test_the_host_refuses_what_kernels_are_kept_from() -> None:
 def library() -> Library:
     """What every network is linked with."""
     parts = support_parts(host_level().triple)
-    return Library(link([parts["tasks"], parts["indices"]], find_linker()), 2)
+    return Library(link([parts["tasks"], parts["indices"]]), 2)
 
 
 def is_refused(library: Library, indices: Array, counts: tuple[int, ...], *, negative: bool, tasks: int) -> bool:

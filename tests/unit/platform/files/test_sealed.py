@@ -15,7 +15,7 @@ import pytest
 
 from opbuild.builder.client import server_environment
 from opbuild.cli.store.bundling import export_cache, import_bundle
-from opbuild.config import Config, linker_environment
+from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, OptionError
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import remember, remembered
@@ -288,13 +288,13 @@ def test_a_key_may_lie_in_a_file_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_the_key_is_nowhere_to_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not in what is printed of settings, not in the environment of linkers and compilers, not in any file."""
+    """Not in what is printed of settings, not in the environment of compilers, not in any file."""
     monkeypatch.setenv("OPBUILD_SIGNING_KEY", SECRET)
     config = Config.from_environment(cache_path=tmp_path)
     setup = set_up(config, None, Recorder())
     shown = repr((config, setup, make_trust(config)))
     assert SECRET not in shown
-    assert not any(SECRET in value for value in (*linker_environment().values(), *server_environment().values()))
+    assert not any(SECRET in value for value in server_environment().values())
     operators_in(config.kernel_meta, trust=setup.trust).publish(entry_of(conv())[1])
     stored_network(config.network_meta, setup.trust)
     contents = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
