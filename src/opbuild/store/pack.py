@@ -8,8 +8,9 @@
     the blocks, one after the other: objects in the order in which networks first need them, compressed together
     the descriptors of all objects: JSON, compressed; what looks objects up never reads them
 
-Objects of a family are much alike, so a block of many takes a third of the room that each would take by itself; and a
-block is small enough that one object is had in a millisecond. Equal contents give equal bytes.
+Objects of a family are much alike, so a block of many takes a third of the room that each would take by itself. It is
+unpacked only as far as an object that is asked for, and what networks need first comes first. Equal contents give equal
+bytes.
 
 What it holds is part of the release as the code is. So a look-up does not ask which compiler is installed, nor whether
 one is: which one made the objects is written in the pack. It asks for the same operator, level and sources of the
@@ -134,8 +135,8 @@ _FORMAT = 2
 _HEADER = re.compile(rb"opbuild pack ([0-9]{1,9}) ([0-9a-f]{64}) ([0-9]{1,9})\n")
 _HEADER_LIMIT = 128
 
-_BLOCK = 160_000
-"""Bytes of objects in a block, at most unless one is larger."""
+_BLOCK = 640_000
+"""Bytes of objects in a block, at most unless one is larger; to have its last takes 3 ms, 9 at most (Zen 5)."""
 
 _OPERATOR_DIGITS = 32
 """Of an operator's 64: 128 bits tell a million objects apart, and nothing in a pack wants to be taken for another."""
@@ -146,11 +147,11 @@ _PACK, _LIST = 2**28, 2**26
 _PUBLIC = Trust(shared=True)
 """A release's files may be anybody's, as its code is."""
 
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
-
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 2**20}]
+"""Its window has room for a block: each that is being unpacked keeps one."""
 
 _MEMORY = 128 * 2**20
-"""Bytes that unpacking may take beside its result: its filter remembers 64 MiB."""
+"""Bytes that unpacking may take beside its result: the largest window of ``lzma``'s presets has 64 MiB."""
 
 
 class Object(NamedTuple):
@@ -189,6 +190,39 @@ class _Block(NamedTuple):
     start: int
     nbytes: int
     sha256: str
+
+
+class _Unpacking:
+    """A block that is unpacked as far as was asked for, by one thread at a time.
+
+    Args:
+        data: The block, compressed.
+        nbytes: Its bytes, unpacked.
+    """
+
+    def __init__(self, data: bytes, nbytes: int) -> None:
+        self._rest, self._nbytes = data, nbytes
+        self._unpacked = bytearray()
+        self._decompressor = _decompressor()
+
+    def part(self, start: int, end: int) -> bytes:
+        """Return the bytes between two places; where the block ends, its data has to end, too.
+
+        Raises:
+            ValueError: If it is damaged, or has another size.
+        """
+        is_last = end == self._nbytes
+        lacking = end + is_last - len(self._unpacked)  # of what has ended, one byte more tells
+        if lacking > 0 and not self._decompressor.eof:
+            try:
+                self._unpacked += self._decompressor.decompress(self._rest, lacking)
+            except lzma.LZMAError as error:
+                raise ValueError("a part of it is not what was written") from error
+            self._rest = b""
+        has_ended = self._decompressor.eof and not self._decompressor.unused_data
+        if len(self._unpacked) < end or (is_last and not (has_ended and len(self._unpacked) == end)):
+            raise ValueError("a part of it has another size")
+        return bytes(self._unpacked[start:end])
 
 
 class PackFile:
@@ -232,7 +266,7 @@ class PackFile:
             end += nbytes
         nbytes, digest = content["descriptors"]
         self._descriptors = _Block(end, _size(nbytes), digest)
-        self._unpacked: dict[int, bytes] = {}
+        self._unpacked: dict[int, _Unpacking] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -270,12 +304,18 @@ class PackFile:
             ValueError: If it is damaged.
         """
         place = self._places.get(key.operator[:_OPERATOR_DIGITS])
-        if place is None:
-            return None
-        block = self._unpacked.get(place.block)
-        if block is None:
-            block = self._unpacked[place.block] = self._block(place.block)
-        return block[place.start : place.start + place.nbytes]
+        return None if place is None else self._object(place)
+
+    def objects(self) -> list[Object]:
+        """Return all objects as they were packed, in their order; of their operators it has the first digits.
+
+        Raises:
+            ValueError: If it is damaged.
+        """
+        return [
+            Object(components, operator, place.pipeline, self._object(place))
+            for components, (operator, place) in zip(self.descriptors(), self._places.items(), strict=True)
+        ]
 
     def descriptors(self) -> list[Mapping[str, Any]]:
         """Return the descriptors of all objects (``OpDesc.components``), in the order of the objects.
@@ -283,7 +323,7 @@ class PackFile:
         Raises:
             ValueError: If they are damaged.
         """
-        found = parse_json(self._read(self._descriptors, _LIST))
+        found = parse_json(_decompressed(self._packed(self._descriptors), _LIST))
         if not isinstance(found, list):
             raise ValueError("its descriptors are no list")
         return found
@@ -292,25 +332,25 @@ class PackFile:
         """Return a content as one of its parts holds it, which need not be compressed again; None if none does."""
         alike = [block for block, size in zip(self._blocks, self._sizes, strict=True) if size == len(content)]
         with suppress(ValueError):  # what is damaged is written again
-            for part in (*alike, self._descriptors):
-                if self._read(part, _LIST) == content:
-                    return self._packed(part)
+            for data in map(self._packed, (*alike, self._descriptors)):
+                if _decompressed(data, _LIST) == content:
+                    return data
         return None
 
-    def _block(self, number: int) -> bytes:
-        data = self._read(self._blocks[number], self._sizes[number])
-        if len(data) != self._sizes[number]:
-            raise ValueError("a part of it has another size")
-        return data
+    def _object(self, place: _ObjectPlace) -> bytes:
+        number = place.block
+        block = self._unpacked.pop(number, None)  # who asks, forks or is interrupted meanwhile has to begin anew
+        if block is None:
+            block = _Unpacking(self._packed(self._blocks[number]), self._sizes[number])
+        found = block.part(place.start, place.start + place.nbytes)
+        self._unpacked[number] = block
+        return found
 
     def _packed(self, block: _Block) -> bytes:
-        return self._data[block.start : block.start + block.nbytes]
-
-    def _read(self, block: _Block, most: int) -> bytes:
-        data = self._packed(block)
+        data = self._data[block.start : block.start + block.nbytes]
         if sha256(data) != block.sha256:
             raise ValueError("a part of it is not what was written")
-        return _decompressed(data, most)
+        return data
 
 
 def pack_bytes(
@@ -379,13 +419,17 @@ def _compressed(data: bytes) -> bytes:
     return lzma.compress(data, lzma.FORMAT_XZ, lzma.CHECK_NONE, None, _FILTERS)
 
 
+def _decompressor() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY)
+
+
 def _decompressed(data: bytes, most: int) -> bytes:
     """Return the decompressed bytes; nothing beyond ``most`` bytes is unpacked.
 
     Raises:
         ValueError: If it is damaged, or has more.
     """
-    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY)
+    unpacking = _decompressor()
     try:
         found = unpacking.decompress(data, most + 1)
     except lzma.LZMAError as error:

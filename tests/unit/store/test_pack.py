@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
+from opbuild.store import pack
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators, operators_in
 from opbuild.store.pack import FamilySources, Object, Pack, PackFile, pack_bytes, read_pack
@@ -138,6 +140,59 @@ def test_equal_contents_are_equal_bytes_and_all_is_there() -> None:
     assert [file.object(packed_key(desc)) for desc in descs] == [
         fake_object(b"code %d" % number, (packed_key(desc).symbol,)) for number, desc in enumerate(descs)
     ]
+
+
+class Interrupted:
+    """A decompressor whose first call is interrupted when it has done its work, and whose result is lost.
+
+    Args:
+        really: The decompressor.
+    """
+
+    def __init__(self, really: Any) -> None:
+        self._really, self._is_first = really, True
+
+    def decompress(self, data: bytes, most: int) -> Any:
+        """Return what is unpacked."""
+        found = self._really.decompress(data, most)
+        if self._is_first:
+            self._is_first = False
+            raise KeyboardInterrupt
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._really, name)
+
+
+def test_an_interrupted_look_up_leaves_nothing_half_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one begins the block anew: what was unpacked and lost would have shifted all that comes behind it."""
+    descs = [conv(tile) for tile in range(9)]
+    file = PackFile(pack_data(descs))
+    really = pack._decompressor
+    with monkeypatch.context() as patched:
+        patched.setattr(pack, "_decompressor", lambda: Interrupted(really()))
+        with pytest.raises(KeyboardInterrupt):
+            file.object(packed_key(descs[3]))
+    for number in (4, 8, 0):
+        key = packed_key(descs[number])
+        assert file.object(key) == fake_object(b"code %d" % number, (key.symbol,))
+
+
+def test_threads_share_a_pack() -> None:
+    """Each has its objects, in whatever order they ask for those of one block."""
+    descs = [conv(tile) for tile in range(200)]
+    file = PackFile(pack_data(descs))
+    right = {
+        packed_key(desc): fake_object(b"code %d" % number, (packed_key(desc).symbol,))
+        for number, desc in enumerate(descs)
+    }
+
+    def ask(seed: int) -> bool:
+        order = random.Random(seed).sample(list(right), len(right))
+        return all(file.object(key) == right[key] for key in order)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(ask, range(16)))
 
 
 def test_a_build_takes_from_the_pack_and_copies_nothing(folder: Path, config: Config) -> None:
