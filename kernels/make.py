@@ -124,7 +124,7 @@ class Packing:
             data = pack_bytes(self.level.name, family, self.identity, sources, objects, shipped.file(family))
             path = self.folder / f"{family}{SUFFIX}"
             if not path.exists() or path.read_bytes() != data:
-                _write(path, data)
+                write_pack(path, data)
                 written.append(family)
         for path in self.folder.glob(f"*{SUFFIX}"):
             if path.stem not in families:
@@ -177,7 +177,7 @@ class Kept(Operators):
         return None if "origin" in entry.info else super().publish(entry, linked_from)
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_pack(path: Path, data: bytes) -> None:
     """Write a file whole or not at all; everybody may read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     whole = path.with_suffix(".new")

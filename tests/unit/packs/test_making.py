@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from kernels.make import Packing, differing
+from kernels.repack import repack
 from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.store import pack
@@ -136,6 +137,23 @@ def test_a_family_that_is_not_needed_any_more_goes(folder: Path) -> None:
     """What the list does not name is not shipped."""
     assert make(folder, [conv(1), conv(2)]) == (["pool"], 0)
     assert not (folder / "packs" / LEVEL.name / "pool.pack").exists()
+
+
+def test_a_file_is_written_anew_in_the_form_of_now(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever blocks it had, it has the bytes that making it gives; of a damaged one nothing is written."""
+    path = folder / "packs" / LEVEL.name / "conv.pack"
+    whole = path.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(pack, "_BLOCK", 1)
+        repack(path)
+    assert path.read_bytes() != whole
+    assert [each.object for each in read_pack(path).objects()] == blocks_of(path)
+    repack(path)
+    assert path.read_bytes() == whole
+    path.write_bytes(damaged := whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(ValueError, match="not what was written"):
+        repack(path)
+    assert path.read_bytes() == damaged
 
 
 def test_what_is_made_anew_is_the_same(folder: Path, tmp_path: Path) -> None:
