@@ -48,16 +48,16 @@ LEVELS = ("x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "armv8.2-a-dotprod")
 
 
 def planned(level_names: Sequence[str], workers: int, console: Console) -> dict[str, dict[OpDesc, None]]:
-    """Return the kernels of each level, in the order in which networks first need them."""
+    """Return the kernels of each level, in the order in which networks first need them; last those of any network."""
     names = [*structures(), *open_structures()]
-    kernels: dict[str, dict[OpDesc, None]] = {name: of_every_network(BY_NAME[name]) for name in level_names}
+    kernels: dict[str, dict[OpDesc, None]] = {name: {} for name in level_names}
     with _progress(console) as progress, ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         task = progress.add_task("networks", total=len(names))
         for found in pool.map(partial(_plan_one, level_names=tuple(level_names)), names):
             for level, listed in found.items():
                 kernels[level] |= {OpDesc.from_components(each): None for each in listed}
             progress.advance(task)
-    return {level: found | chosen(level) for level, found in kernels.items()}
+    return {level: found | chosen(level) | of_every_network(BY_NAME[level]) for level, found in kernels.items()}
 
 
 def _plan_one(name: str, level_names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
