@@ -58,8 +58,8 @@ QUANTISED = {
     "ResNet-18": (partial(resnet, _IMAGE, wide=False), _IMAGES, ("QDQ", "QDQ signed", "dynamic")),
     "ResNet-50": (partial(resnet, _IMAGE), _IMAGES, ("QDQ", "QDQ signed")),
     "MobileNet-v2": (partial(mobilenet_v2, _IMAGE), _IMAGES, ("QDQ", "QDQ signed")),
-    "BERT 0": (partial(bert, _TEXT, FORMS[0]), _TEXTS, ("QDQ signed", "dynamic")),
-    "BERT 2": (partial(bert, _TEXT, FORMS[2]), _TEXTS, ("QDQ signed", "dynamic")),
+    "BERT 0": (partial(bert, _TEXT, FORMS[0]), _TEXTS, ("QDQ", "QDQ signed", "dynamic")),
+    "BERT 2": (partial(bert, _TEXT, FORMS[2]), _TEXTS, ("QDQ", "QDQ signed", "dynamic")),
     "GPT-2 0": (partial(gpt2, _TEXT, FORMS[0]), _TEXTS, ("dynamic",)),
     "GPT-2 2": (partial(gpt2, _TEXT, FORMS[2]), _TEXTS, ("dynamic",)),
 }
