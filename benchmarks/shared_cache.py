@@ -2,7 +2,8 @@
 
 The decoder is the one of ``generation.py``, with 4 bits. Each length is that of a cache which is filled as far; ONNX
 Runtime's past and present are bound to one buffer, opbuild is given its inputs' arrays for outputs. Rows are printed
-beside those of caches that grow, which each call copies.
+beside those of caches that grow, which each call copies, and of ONNX's own operators: TensorScatter writes into the
+cache, and Attention is told how many keys there are.
 
     python benchmarks/shared_cache.py [--threads 2 1] [--room 2304] [--lengths 10 500 2000] [--target x86-64-v3]
 """
@@ -44,6 +45,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, nargs="*", default=[2, 1])
     parser.add_argument("--room", type=int, default=2304)
     parser.add_argument("--lengths", type=int, nargs="*", default=[10, 500, 2000])
+    parser.add_argument("--forms", nargs="*", default=["in place", "of ONNX", "growing"])
+    parser.add_argument("--window", type=int, default=0, help="keys that a token sees (default: all)")
     parser.add_argument("--target", default="", help="what opbuild makes code for; default: this machine")
     parser.add_argument("--once", nargs=3, metavar=("RUNTIME", "FORM", "MODEL"), help="measure here")
     given = parser.parse_args()
@@ -54,11 +57,15 @@ def main() -> int:
         return 0
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        models = {form: Path(folder) / f"{form}.onnx" for form in ("in place", "growing")}
+        models = {form: Path(folder) / f"{form}.onnx" for form in given.forms}
         for form, path in models.items():
-            sizes = Sizes(1, "seq", "room" if form == "in place" else "past")
-            structure = decoder(sizes, 4, 32, False, 4, layers=LAYERS, words=WORDS, has_room=form == "in place")
-            onnx.save(with_total(with_random_weights(structure, 4)), path)
+            sizes, attending = Sizes(1, "seq", "past" if form == "growing" else "room"), {}
+            if given.window:
+                attending["local_window_size"] = given.window
+            has_room = form != "growing"
+            structure = decoder(sizes, 4, 32, False, 4, layers=LAYERS, words=WORDS, has_room=has_room, **attending)
+            model = with_random_weights(structure, 4)
+            onnx.save(with_onnx_attention(model) if form == "of ONNX" else with_total(model), path)
         for threads in given.threads:
             for form, path in models.items():
                 for runtime in STEPS:
@@ -87,6 +94,45 @@ def with_total(model: onnx.ModelProto) -> onnx.ModelProto:
         if node.op_type == "GroupQueryAttention":
             node.input[6] = "total"
     graph.input.append(onnx.helper.make_tensor_value_info("total", onnx.TensorProto.INT32, []))
+    return without_unread(model)
+
+
+def with_onnx_attention(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a decoder of next tokens that attends with ONNX's own operators."""
+    graph, nodes = model.graph, list[onnx.NodeProto]()
+
+    def add(op_type: str, *inputs: str, output: str = "", **attrs: Any) -> str:
+        name = output or f"{op_type}_of_onnx_{len(nodes)}"
+        nodes.append(onnx.helper.make_node(op_type, inputs, [name], **attrs))
+        return name
+
+    def number(name: str, *values: int) -> str:
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array(values), name))
+        return name
+
+    one, heads = number("one_of_onnx", 1), number("heads_of_onnx", 0, 0, -1, SIZE)
+    row = number("row_of_onnx", 0, 0, -1)
+    before = add("Cast", "seqlens_k", to=onnx.TensorProto.INT64)
+    there, places = add("Add", before, one), add("Unsqueeze", before, one)
+    for node in graph.node:
+        if node.op_type != "GroupQueryAttention":
+            nodes.append(node)
+            continue
+        query, key, value = (add("Transpose", add("Reshape", x, heads), perm=[0, 2, 1, 3]) for x in node.input[:3])
+        query, key = (add("RotaryEmbedding", x, *node.input[7:9], places) for x in (query, key))
+        pairs = zip((key, value), node.input[3:5], node.output[1:], strict=True)
+        present = [add("TensorScatter", past, new, before, output=output) for new, past, output in pairs]
+        attended = add("Attention", query, *present, "", "", "", there, is_causal=1)
+        add("Reshape", add("Transpose", attended, perm=[0, 2, 1, 3]), row, output=node.output[0])
+    del graph.node[:]
+    graph.node.extend(nodes)
+    next(each for each in model.opset_import if not each.domain).version = 24
+    return without_unread(model)
+
+
+def without_unread(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model without the nodes whose results nobody reads."""
+    graph = model.graph
     read = {name for node in graph.node for name in node.input} | {port.name for port in graph.output}
     kept = [node for node in graph.node if not read.isdisjoint(node.output)]
     del graph.node[:]
@@ -104,9 +150,9 @@ def milliseconds(step: Step, length: int) -> float:
     return round(statistics.median(times[TOKENS // 4 :]), 2)
 
 
-def _feeds(length: int) -> dict[str, Any]:
-    counts = {"seqlens_k": np.array([length], np.int32), "total": np.array(length + 1, np.int32)}
-    return {"input_ids": np.array([[length % WORDS]]), **counts}
+def _feeds(length: int, form: str) -> dict[str, Any]:
+    feeds = {"input_ids": np.array([[length % WORDS]]), "seqlens_k": np.array([length], np.int32)}
+    return feeds | ({} if form == "of ONNX" else {"total": np.array(length + 1, np.int32)})
 
 
 def _caches(length: int) -> list[np.ndarray]:
@@ -122,11 +168,11 @@ def _opbuild(model: str, form: str, threads: int, room: int, target: str) -> Ste
     kept: dict[int, list[np.ndarray]] = {}
 
     def step(length: int) -> None:
-        extent = room if form == "in place" else length
+        extent = room if form != "growing" else length
         if extent not in kept:
             kept[extent] = _caches(extent)
-        out = dict(zip(names, kept[extent], strict=True)) if form == "in place" else {}
-        net.run(_feeds(length) | dict(zip(NAMES, kept[extent], strict=True)), out=out)
+        out = dict(zip(names, kept[extent], strict=True)) if form != "growing" else {}
+        net.run(_feeds(length, form) | dict(zip(NAMES, kept[extent], strict=True)), out=out)
 
     return step
 
@@ -139,17 +185,17 @@ def _onnxruntime(model: str, form: str, threads: int, room: int, _target: str) -
     kept: dict[int, list[Any]] = {}
 
     def step(length: int) -> None:
-        extent = room if form == "in place" else length
+        extent = room if form != "growing" else length
         if extent not in kept:
             kept[extent] = [*map(onnxruntime.OrtValue.ortvalue_from_numpy, _caches(extent))]
         binding = session.io_binding()
-        for name, array in _feeds(length).items():
+        for name, array in _feeds(length, form).items():
             binding.bind_cpu_input(name, array)
         for name, value in zip(NAMES, kept[extent], strict=True):
             binding.bind_ortvalue_input(name, value)
         binding.bind_output(names[0], "cpu")
         for name, value in zip(names[1:], kept[extent], strict=True):
-            if form == "in place":
+            if form != "growing":
                 binding.bind_ortvalue_output(name, value)
             else:
                 binding.bind_output(name, "cpu")

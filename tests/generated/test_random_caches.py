@@ -51,9 +51,10 @@ def _check(
         np.testing.assert_array_equal(each, before[name], err_msg=name)
     np.testing.assert_allclose(fresh["y"], expected[0], rtol=2e-4, atol=2e-5)
     for name, wanted in (("key", expected[1]), ("value", expected[2])):
-        for got, exact, old, count in zip(fresh[name], wanted, feeds[f"past_{name}"], there, strict=True):
-            np.testing.assert_allclose(got[:, :count], exact[:, :count], rtol=1e-5, atol=1e-6)
-            np.testing.assert_array_equal(got[:, count:], old[:, count:])
+        places = map(attention.by_places, (fresh[name], wanted, feeds[f"past_{name}"]))
+        for got, exact, old, count in zip(*places, there, strict=True):
+            np.testing.assert_allclose(got[:count], exact[:count], rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(got[count:], old[count:])
     out = {"key": feeds["past_key"], "value": feeds["past_value"]}
     inside = network.run(feeds, out=out)
     for name, each in fresh.items():

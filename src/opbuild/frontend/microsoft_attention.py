@@ -3,133 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
 
 import numpy as np
 
+from opbuild.frontend.heads import Heads, split_heads
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import Node
-from opbuild.platform.records import dataclass, field
 
 
-@dataclass
-class Heads:
-    """Queries, keys and values apart, each ``(batch, heads, length, size)``.
-
-    Attributes:
-        of: Where it is written.
-        query, key, value: Names of the values.
-        batch, count: Batches and heads of the queries.
-        length, total: Queries, and keys.
-        size, value_size: Elements of a head of queries and keys, and of values.
-        added: What is added to the scores, of shapes that broadcast to ``(batch, heads, length, total)``.
-        past: Keys of earlier calls among all.
-        shown: Which keys a query sees, of such a shape; empty: all.
-        there: How many keys each batch has, ``(batch or 1, 1, 1, 1)``; what lies behind is not looked at. Empty: all.
-        groups: Heads of keys and values, each of which as many heads of queries share; then what is added, and what is
-            shown, is of shapes that broadcast to ``(batch, groups, heads / groups, length, total)``, without the
-            fourth axis if there is one query: heads are rows of one product then.
-        sink: A score of each head that takes part in the softmax, and has no value; empty: none.
-        scores: What the softmax was written of; empty before.
-    """
-
-    of: Rewriting
-    query: str
-    key: str
-    value: str
-    batch: int
-    count: int
-    length: int
-    total: int
-    size: int
-    value_size: int
-    added: list[str] = field(default_factory=list)
-    past: int = 0
-    shown: str = ""
-    there: str = ""
-    groups: int = 0
-    sink: str = ""
-    scores: str = ""
-
-    def attend(self, scale: float, softcap: float = 0.0, hidden: float = -np.inf) -> Value:
-        """Write the attention and return ``(batch, length, heads * value_size)``; ``hidden``: a hidden key's score."""
-        of, groups = self.of, self.groups
-        query, value, key = self.query, self.value, of("Transpose", self.key, perm=(0, 1, 3, 2))
-        if groups:
-            rows = (self.count // groups, *(() if self.length == 1 else (self.length,)))
-            query = of.reshape(query, (self.batch, groups, *rows, self.size))
-        if groups and self.length != 1:
-            key, value = (of("Unsqueeze", each, of.ints(2)) for each in (key, value))
-        if self.there:
-            places = of.reshape(of.steps(self.total), (self.total, 1))
-            there = of.reshape(self.there, (-1, *(1,) * (4 if groups and self.length != 1 else 3)))
-            value = of("Where", of("Less", places, there), value, of.floats(0.0))
-        scores = of("MatMul", query, key)
-        scores = of("Mul", scores, of.floats(scale or 1 / sqrt(self.size)))
-        if softcap:
-            scores = of("Mul", of("Tanh", of("Mul", scores, of.floats(1 / softcap))), of.floats(softcap))
-        for each in self.added:
-            scores = of("Add", scores, each)
-        if self.shown:
-            scores = of("Where", self.shown, scores, of.floats(hidden))
-        self.scores = scores
-        result = of("MatMul", self._shares(scores), value)
-        if not groups or self.length != 1:
-            result = of("Transpose", result, perm=(0, 3, 1, 2, 4) if groups else (0, 2, 1, 3))
-        return of.reshape(result, (self.batch, self.length, self.count * self.value_size))
-
-    def _shares(self, scores: str) -> Value:
-        """Write the softmax of scores, of which a sink takes its share."""
-        if not self.sink:
-            return self.of("Softmax", scores, axis=-1)
-        rows = () if self.groups and self.length == 1 else (self.length,)
-        heads = (self.groups, self.count // self.groups) if self.groups else (self.count,)
-        sink = self.of.reshape(self.sink, (1, *heads, *(1,) * (len(rows) + 1)))
-        sink = self.of("Expand", sink, self.of.ints(self.batch, *heads, *rows, 1))
-        shares = self.of("Softmax", self.of("Concat", scores, sink, axis=-1), axis=-1)
-        return self.of.slice(shares, 1 + len(heads) + len(rows), 0, self.total)
-
-    def append_to(self, key: str, value: str, past: int) -> None:
-        """Take keys and values of earlier calls before the new ones."""
-        self.key = self.of("Concat", key, self.key, axis=2)
-        self.value = self.of("Concat", value, self.value, axis=2)
-        self.total, self.past = self.total + past, past
-
-    def mask(self, index: int, lengths: bool = True) -> None:
-        """Add the hiding of keys: an input with their number, where they begin and end, or a mask."""
-        of, filled = self.of, float(self.of.attr("mask_filter_value", -10000.0))
-        shape, given = of.shape(index), of("Cast", of.input(index), to=7)
-        batch, total = self.batch, self.total
-        steps = of.steps(total)
-        if lengths and shape == (batch,):
-            shown = of("Less", steps, of.reshape(given, (batch, 1, 1, 1)))
-        elif lengths and shape == (2 * batch,):
-            ends, begins = (
-                of.reshape(of.slice(given, 0, i * batch, (i + 1) * batch), (batch, 1, 1, 1)) for i in (0, 1)
-            )
-            shown = of("And", of("Less", steps, ends), of("GreaterOrEqual", steps, begins))
-        elif len(shape) in (2, 3, 4) and shape[-1] >= total:
-            if len(shape) == 4:  # a square for all calls, of which this one has some rows
-                given = of.slice(of.slice(given, 2, total - self.length, total), 3, 0, total)
-            rows = {2: 1, 3: shape[1], 4: self.length}[len(shape)]
-            shown = of("Greater", of.reshape(given, (batch, 1, rows, total)), of.ints(0))
-        else:
-            of.refuse(f"a mask of shape {list(shape)} is not served")
-        self.added.append(of("Where", shown, of.floats(0.0), of.floats(filled)))
-
-    def causal(self) -> None:
-        """Hide keys that come after each query; the last one sees all, as in ONNX Runtime."""
-        of, past, length, total = self.of, self.past, self.length, self.total
-        counts = of.steps(length, past + 1)
-        if total != past + length:
-            counts = of("Concat", of.steps(length - 1, past + 1), of.ints(total), axis=0)
-        self.shown = of("Less", of.steps(total), of.reshape(counts, (length, 1)))
+def _mask(own: Heads, index: int, lengths: bool = True) -> None:
+    """Add the hiding of keys: an input with their number, where they begin and end, or a mask."""
+    of, filled = own.of, float(own.of.attr("mask_filter_value", -10000.0))
+    shape, given = of.shape(index), of("Cast", of.input(index), to=7)
+    batch, total = own.batch, own.total
+    steps = of.steps(total)
+    if lengths and shape == (batch,):
+        shown = of("Less", steps, of.reshape(given, (batch, 1, 1, 1)))
+    elif lengths and shape == (2 * batch,):
+        ends, begins = (of.reshape(of.slice(given, 0, i * batch, (i + 1) * batch), (batch, 1, 1, 1)) for i in (0, 1))
+        shown = of("And", of("Less", steps, ends), of("GreaterOrEqual", steps, begins))
+    elif len(shape) in (2, 3, 4) and shape[-1] >= total:
+        if len(shape) == 4:  # a square for all calls, of which this one has some rows
+            given = of.slice(of.slice(given, 2, total - own.length, total), 3, 0, total)
+        rows = {2: 1, 3: shape[1], 4: own.length}[len(shape)]
+        shown = of("Greater", of.reshape(given, (batch, 1, rows, total)), of.ints(0))
+    else:
+        of.refuse(f"a mask of shape {list(shape)} is not served")
+    own.added.append(of("Where", shown, of.floats(0.0), of.floats(filled)))
 
 
-def split_heads(of: Rewriting, value: str, batch: int, length: int, heads: int, size: int) -> Value:
-    """Write ``(batch, length, heads * size)`` as ``(batch, heads, length, size)``."""
-    return of("Transpose", of.reshape(value, (batch, length, heads, size)), perm=(0, 2, 1, 3))
+def _causal(own: Heads) -> None:
+    """Hide keys that come after each query; the last one sees all, as in ONNX Runtime."""
+    of, past, length, total = own.of, own.past, own.length, own.total
+    counts = of.steps(length, past + 1)
+    if total != past + length:
+        counts = of("Concat", of.steps(length - 1, past + 1), of.ints(total), axis=0)
+    own.shown = of("Less", of.steps(total), of.reshape(counts, (length, 1)))
 
 
 def angles_at(of: Rewriting, tables: Sequence[Value], places: str) -> list[Value]:
@@ -204,9 +114,9 @@ def _attend_to_itself(of: Rewriting, projected: str, mask: int, past: int, added
     if len(of.node.outputs) > 1 and of.node.outputs[1]:
         present = of("Concat", *(of("Unsqueeze", each, of.ints(0)) for each in (own.key, own.value)), axis=0)
     if of.has(mask):
-        own.mask(mask)
+        _mask(own, mask)
     if of.attr("unidirectional", 0):
-        own.causal()
+        _causal(own)
     if added is not None and of.has(added):
         own.added.append(of.input(added))
     return of.finish(own.attend(float(of.attr("scale", 0.0))), present)
@@ -223,16 +133,16 @@ def _multi_head_attention(of: Rewriting) -> Sequence[Node]:
     if of.has(6):
         own.append_to(of.input(6), of.input(7), of.shape(6, 4)[2])
     if of.has(4):
-        own.mask(4)
+        _mask(own, 4)
     if of.attr("unidirectional", 0):
-        own.causal()
+        _causal(own)
     if of.has(5):
         own.added.append(of.input(5))
     if not any(of.node.outputs[3:]):
         return of.finish(own.attend(float(of.attr("scale", 0.0))), own.key, own.value)
     least = np.finfo(np.float16 if of.dtype() == "float16" else np.float32).min
     value = own.attend(float(of.attr("scale", 0.0)), hidden=float(least))
-    return of.finish(value, own.key, own.value, own.scores)
+    return of.finish(value, own.key, own.value, own.stages[2])
 
 
 def _attend_in_buffer(of: Rewriting, own: Heads) -> Sequence[Node]:
@@ -337,9 +247,9 @@ def _grouped_query_attention(of: Rewriting) -> Sequence[Node]:
     there = of("Add", of.reshape(of("Cast", of.input(5), to=7), (batch, 1, 1, 1)), of.ints(1))
     own.shown = _visible_keys(of, steps, total, there, (1, 1) if own.groups and length != 1 else (1,))
     if past and total == past:
-        own.there = there
+        own.there = there if length == 1 else own.of_queries(there, rows=1)
     if of.has(10):
-        own.added.append(_of_groups(of, 10, groups) if own.groups else of.input(10))
+        own.added.append(own.of_heads(of.input(10), of.shape(10, 4)))
     # A query that sees no key, which its window may leave it, has the mean of all values.
     least = float(np.finfo(np.float32 if of.dtype() == "float32" else np.float16).min)
     has_window = of.attr("local_window_size", -1) > 0 and length != 1
@@ -394,13 +304,6 @@ def _written(of: Rewriting, cache: int, new: Sequence[str], places: str, length:
             index = of("Expand", places, of.ints(batch, heads, length, size))
         found.append(of("ScatterElements", of.input(number), index, each, axis=2))
     return found[0], found[1]
-
-
-def _of_groups(of: Rewriting, index: int, groups: int) -> Value:
-    """Write an input ``(batch, heads, length, total)`` so that heads which share keys are an axis; 1 head is all."""
-    batch, heads, length, total = of.shape(index, 4)
-    split = (1, 1) if heads == 1 else (groups, heads // groups)
-    return of.reshape(of.input(index), (batch, *split, *(() if length == 1 else (length,)), total))
 
 
 def _visible_keys(of: Rewriting, steps: str, total: int, there: str, heads: Sequence[int]) -> Value:
@@ -466,7 +369,7 @@ def _borrowed_keys(of: Rewriting, heads: int) -> Heads:
     total, size = of.shape(1, 4)[2], hidden // heads
     own = Heads(of, _one_row(of, of.input(0), 0, heads), of.input(1), of.input(2), batch, heads, 1, total, size, size)
     if of.has(3):
-        own.mask(3)
+        _mask(own, 3)
     return own
 
 
@@ -477,7 +380,7 @@ def _hide_keys(of: Rewriting, own: Heads) -> None:
             own.total = of.shape(index, 2 if index == 3 else 4)[-1]
     own.key, own.value = (of.slice(each, 2, 0, own.total) for each in (own.key, own.value))
     if of.has(3):
-        own.mask(3, lengths=False)
+        _mask(own, 3, lengths=False)
     if of.has(4):
         own.added.append(of.input(4))
 

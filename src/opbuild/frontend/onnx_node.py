@@ -13,8 +13,8 @@ from typing import Any
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.onnx_messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 from opbuild.frontend.onnx_read import DataFiles, to_array
-from opbuild.frontend.onnx_schemas import Schema, schema
-from opbuild.frontend.rewritten import LEARNED, NOT_SERVED, REWRITES
+from opbuild.frontend.onnx_schemas import Schema, is_defined, schema
+from opbuild.frontend.rewritten import NOT_SERVED, REWRITES
 from opbuild.graph import user_operators
 from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.types import Node
@@ -57,7 +57,7 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     if user_operators.find(domain, proto.op_type) is not None:
         return
-    is_own = domain != LEARNED and REWRITES.serves(domain, proto.op_type)
+    is_own = REWRITES.serves(domain, proto.op_type) and not is_defined(proto.op_type, domain)
     if is_own or (domain in OWN_RULES and has_rule(domain, proto.op_type)):
         return  # onnx has no schema of it: its shape rule, or what writes it with others, checks what it gets
     found = _schema_of(proto.op_type, domain, name, opsets.get(domain, 0))

@@ -61,6 +61,13 @@ def schema(op_type: str, version: int, domain: str) -> Schema | None:
         return None
 
 
+def is_defined(op_type: str, domain: str) -> bool:
+    """Return whether onnx defines an operator in some operator set."""
+    if _table():
+        return op_type in _table().get(domain, {})
+    return schema(op_type, newest_of(domain), domain) is not None
+
+
 def described(found: Any) -> Schema:
     """Return the schema in an ``OpSchema`` of onnx; its enumerations are described nowhere."""
     return Schema(

@@ -41,6 +41,7 @@ _SERVED: dict[str, dict[str, tuple[str, ...]]] = {
             *("MultiHeadAttention", "QAttention", "RelativePositionBias", "RotaryEmbedding"),
         )
     },
+    "onnx_attention": {"": ("Attention",)},
     "microsoft_experts": {MICROSOFT: ("MoE", "QMoE")},
     "microsoft_search": {MICROSOFT: ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")},
     "microsoft_layers": {
