@@ -234,6 +234,33 @@ def recurrent(call: ShapeCall) -> Types:
     return tuple(TensorType(dtype, each) for each in (every, state, state, kept))
 
 
+@rule("Attention")
+def attention(call: ShapeCall) -> Types:
+    """Values that each query sees, keys and values with those of earlier calls, and scores."""
+    whole = [call.rank(index, 3, 4) for index in range(3)]
+    if len({len(each) for each in whole}) > 1:
+        call.fail("queries, keys and values have different ranks")
+    heads = [int(call.attr("q_num_heads", 0)), *(int(call.attr("kv_num_heads", 0)),) * 2]
+    q, k, v = (_by_heads(call, *each) for each in zip(whole, heads, strict=True))
+    if q[0] != k[0] or k[:3] != v[:3] or q[3] != k[3] or not k[1] or q[1] % k[1]:
+        call.fail("heads of queries, keys and values do not fit each other")
+    if call.has(3) and broadcast(call, (call.rank(3, 1, 2, 3, 4)[:-1], q[:3])) != q[:3]:
+        call.fail(f"a mask of shape {list(call.shape(3))} does not fit queries of {list(q)}")
+    total = k[2] + (call.rank(4, 4)[2] if call.has(4) else 0)
+    y = (q[0], q[2], q[1] * v[3]) if len(whole[0]) == 3 else (*q[:3], v[3])
+    shapes = (y, (*k[:2], total, k[3]), (*v[:2], total, v[3]), (*q[:3], total))
+    return tuple(TensorType(call.dtype(index), each) for index, each in zip((0, 1, 2, 0), shapes, strict=True))
+
+
+def _by_heads(call: ShapeCall, shape: Shape, heads: int) -> Shape:
+    """Return the shape of heads apart, which may lie beside each other."""
+    if len(shape) == 4:
+        return shape
+    if heads < 1 or shape[2] % heads:
+        call.fail(f"{shape[2]} elements are not those of {counted(heads, 'head')}")
+    return (shape[0], heads, shape[1], shape[2] // heads)
+
+
 @rule("DFT")
 def transform(call: ShapeCall) -> Types:
     """One axis becomes the transform's length, or the part of it that is not mirrored."""

@@ -180,7 +180,7 @@ def type_of(value: Array) -> TensorType:
 
 
 WITHOUT_RULE = frozenset((
-    "AffineGrid", "Attention", "BitCast", "BlackmanWindow", "CausalConvWithState", "Col2Im",
+    "AffineGrid", "BitCast", "BlackmanWindow", "CausalConvWithState", "Col2Im",
     "Compress", "ConcatFromSequence", "Constant", "DFT", "DeformConv", "Det", "GRU",
     "HammingWindow", "HannWindow", "If", "ImageDecoder", "LSTM", "LinearAttention", "Loop", "MaxRoiPool",
     "MelWeightMatrix", "Multinomial", "NegativeLogLikelihoodLoss", "NonMaxSuppression", "NonZero",
