@@ -131,8 +131,8 @@ def _feeds(rng: np.random.Generator, form: _Form) -> dict[str, Array]:
         feeds["lengths"] = rng.integers(0, form.keys + 1, form.batch)
         least = int(feeds["lengths"].max())
         for name in "kv":
-            for cache, length in zip(feeds[name], feeds["lengths"], strict=True):
-                cache[:, length:] = rng.choice([np.nan, np.inf, -np.inf], cache[:, length:].shape)
+            for cache, is_there in zip(feeds[name], _there(form, feeds["lengths"]), strict=True):
+                cache[:, ~is_there] = rng.choice([np.nan, np.inf, -np.inf], cache[:, ~is_there].shape)
     if form.has_past:
         feeds |= {"past_key": heads(form.groups, form.past, size)}
         feeds |= {"past_value": heads(form.groups, form.past, value_size)}
@@ -176,7 +176,7 @@ def _expected(form: _Form, feeds: dict[str, Array]) -> dict[str, Array]:
     key, value = (np.repeat(present[name].astype(np.float64), form.shared, 1) for name in "kv")
     shown, added = _shown(form, feeds)
     if form.has_lengths:
-        there = np.arange(form.total)[:, None] < feeds["lengths"].reshape(-1, 1, 1, 1)
+        there = _there(form, feeds["lengths"])[:, None, :, None]
         key, value = np.where(there, key, np.nan), np.where(there, value, 0)
     scale = form.attrs.get("scale", 1 / np.sqrt(form.sizes[0]))
     stages = [feeds["q"].astype(np.float64) @ key.swapaxes(2, 3) * scale]
@@ -189,6 +189,13 @@ def _expected(form: _Form, feeds: dict[str, Array]) -> dict[str, Array]:
     y = stages[3] @ value
     scores = stages[form.attrs.get("qk_matmul_output_mode", 0)]
     return {"y": y, "present_key": present["k"], "present_value": present["v"], "scores": scores}
+
+
+def _there(form: _Form, lengths: Array) -> Array:
+    """Return which keys of each batch are there, and not before the window of the first query."""
+    keys, left = np.arange(form.total), form.attrs.get("left_window_size", -1)
+    first = lengths - form.queries - left if left >= 0 else np.zeros_like(lengths)
+    return np.asarray((keys < lengths[:, None]) & (keys >= first[:, None]))
 
 
 def _shown(form: _Form, feeds: dict[str, Array]) -> tuple[Array, Array]:

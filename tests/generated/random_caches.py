@@ -28,6 +28,7 @@ class CachedAttention:
         grows_by_one: Whether it takes one token at a time.
         is_flat: Whether the heads of a cache are beside each other, places first.
         mask: The element type of a mask; empty: none. ONNX's Attention alone has one here.
+        window: How many keys a query sees; 0: all.
     """
 
     model: onnx.ModelProto
@@ -38,6 +39,7 @@ class CachedAttention:
     grows_by_one: bool
     is_flat: bool = False
     mask: str = ""
+    window: int = 0
 
     @property
     def is_onnx(self) -> bool:
@@ -60,7 +62,11 @@ class CachedAttention:
         for name in ("past_key", "past_value"):
             cache = rng.standard_normal((batch, self.groups, room, self.size)).astype(np.float32)
             for number, count in enumerate(before):
-                cache[number, :, count:] = rng.choice([np.nan, np.inf, -np.inf], cache[number, :, count:].shape)
+                unread = [cache[number, :, count:]]
+                if self.window and length == 1:
+                    unread.append(cache[number, :, : max(0, count + 1 - self.window)])
+                for each in unread:
+                    each[:] = rng.choice([np.nan, np.inf, -np.inf], each.shape)
             feeds[name] = cache
         if self.is_onnx:
             feeds |= self._of_onnx(rng, feeds, before, length)
@@ -132,7 +138,8 @@ def random_attention(rng: np.random.Generator) -> CachedAttention:
     graph = helper.make_graph([node], "cached", ports, results, known)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    return CachedAttention(model, groups, heads, size, op_type == "GroupQueryAttention", op_type == DECODER)
+    counts_batches, window = op_type == "GroupQueryAttention", int(attrs.get("local_window_size", 0))
+    return CachedAttention(model, groups, heads, size, counts_batches, op_type == DECODER, window=window)
 
 
 DECODER = "DecoderMaskedMultiHeadAttention"

@@ -130,3 +130,103 @@ def test_what_is_there_and_hidden_shows_if_it_is_no_number(rows: int) -> None:
     assert_same(found, expected(feeds))
     assert np.isnan(found[1, 2, :-1, 5]).all()
     assert np.isfinite(np.delete(found, 5, -1)).all()
+
+
+def windowed_model(rows: int, room: int, size: int) -> onnx.ModelProto:
+    """Return an attention of which each query sees the keys from ``first`` to ``seen``.
+
+    Values are zeros before ``start`` and behind ``count``.
+    """
+    shape, column, number = [BATCH, HEADS, room, size], [BATCH, 1, rows, 1], [BATCH, 1, 1, 1]
+    inputs = {"q": [BATCH, HEADS, rows, size], "k": shape, "v": shape}
+    numbers = {"first": column, "seen": column, "start": number, "count": number}
+    nodes = [
+        helper.make_node("Transpose", ["k"], ["turned"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "turned"], ["products"]),
+        helper.make_node("Less", ["keys", "seen"], ["is_before"]),
+        helper.make_node("GreaterOrEqual", ["keys", "first"], ["is_behind"]),
+        helper.make_node("And", ["is_before", "is_behind"], ["shown"]),
+        helper.make_node("Where", ["shown", "products", "hidden"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
+        helper.make_node("Less", ["places", "count"], ["is_inside"]),
+        helper.make_node("GreaterOrEqual", ["places", "start"], ["is_begun"]),
+        helper.make_node("And", ["is_inside", "is_begun"], ["is_there"]),
+        helper.make_node("Where", ["is_there", "v", "zero"], ["values"]),
+        helper.make_node("MatMul", ["weights", "values"], ["y"]),
+    ]
+    known = {
+        "keys": np.arange(room),
+        "places": np.arange(room)[:, None],
+        "hidden": np.float32(-np.inf),
+        "zero": np.float32(0),
+    }
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, each) for name, each in inputs.items()]
+    ports += [helper.make_tensor_value_info(name, TensorProto.INT64, each) for name, each in numbers.items()]
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, inputs["q"])
+    constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in known.items()]
+    graph = helper.make_graph(nodes, "windowed", ports, [result], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def windowed_feeds(rows: int, room: int, size: int, window: int) -> dict[str, Array]:
+    """Return inputs: no key outside all windows is a number, nor is its value."""
+    rng = np.random.default_rng(rows * room + window)
+    seen = np.array([room * 2 // 3, room - 1])[:, None] - np.arange(rows)[::-1]
+    feeds = {"seen": np.maximum(seen, 1), "first": np.maximum(seen - window, 0)}
+    feeds = {name: each.reshape(BATCH, 1, rows, 1) for name, each in feeds.items()}
+    feeds |= {"start": feeds["first"].min(2, keepdims=True), "count": feeds["seen"].max(2, keepdims=True)}
+    feeds["q"] = rng.standard_normal((BATCH, HEADS, rows, size)).astype(np.float32)
+    for name in "kv":
+        feeds[name] = rng.standard_normal((BATCH, HEADS, room, size)).astype(np.float32)
+        for batch in range(BATCH):
+            feeds[name][batch, :, : feeds["start"].flat[batch]] = np.nan
+            feeds[name][batch, :, feeds["count"].flat[batch] :] = np.inf
+    return feeds
+
+
+def windowed(feeds: dict[str, Array]) -> Array:
+    """Return the output, in float64."""
+    keys = np.arange(feeds["k"].shape[2])
+    with np.errstate(invalid="ignore"):
+        products = feeds["q"].astype(np.float64) @ feeds["k"].astype(np.float64).transpose(0, 1, 3, 2)
+    scores = np.where((keys < feeds["seen"]) & (keys >= feeds["first"]), products, -np.inf)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    is_there = (keys[:, None] < feeds["count"]) & (keys[:, None] >= feeds["start"])
+    values = np.where(is_there, feeds["v"].astype(np.float64), 0)
+    return np.asarray((powers / powers.sum(-1, keepdims=True)) @ values, np.float32)
+
+
+@halved
+@pytest.mark.parametrize("level", BELOW, ids=lambda level: level.name)
+@pytest.mark.parametrize(("room", "window"), [(33, 5), (70, 64), (200, 16), (200, 190)])
+@pytest.mark.parametrize("rows", [1, 3, 20, 40])
+def test_keys_before_all_windows_are_not_read(rows: int, room: int, window: int, level: Any) -> None:
+    """Results are numbers though NaN lie before the first window and infinities behind the last one."""
+    program, feeds = program_of(windowed_model(rows, room, 64), level), windowed_feeds(rows, room, 64, window)
+    calls = [call.desc for call in program.calls if isinstance(call, KernelCall)]
+    assert [sorted({*desc.attrs} & {"seen", "since", "bound", "start"}) for desc in calls] == [
+        ["bound", "seen", "since", "start"]
+    ]
+    found = run_program(program, feeds, level=level)["y"]
+    assert np.isfinite(found).all()
+    assert_same(found, windowed(feeds))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_a_key_that_is_seen_has_its_weight_though_its_value_is_zeros(rows: int) -> None:
+    """Where fewer values are there than keys are seen, weights are those of all that are seen."""
+    feeds = windowed_feeds(rows, 70, 64, 30)
+    feeds["start"] += 4
+    feeds["count"] -= 7
+    found = run_program(program_of(windowed_model(rows, 70, 64), host_level()), feeds)["y"]
+    assert_same(found, windowed(feeds))
+
+
+def test_values_are_zeros_alone_where_no_key_is_hidden() -> None:
+    """A softmax of all scores is not one of the keys that are there."""
+    model, feeds = model_of(1, 70, 64, is_causal=False), feeds_of(1, 70, 64, is_causal=False)
+    softmax = next(node for node in model.graph.node if node.op_type == "Softmax")
+    softmax.input[0] = "products"
+    feeds = {name: np.nan_to_num(each, posinf=1, neginf=-1) for name, each in feeds.items()}
+    found = run_program(program_of(model, host_level()), feeds)["y"]
+    assert_same(found, expected(feeds | {"seen": np.full((1, 1, 1, 1), 70)}))

@@ -22,9 +22,12 @@ Array = npt.NDArray[Any]
 FAR = float(np.finfo(np.float32).min)
 
 
-def masked(attention: Attention, seen: Array, hidden: float = -np.inf, seed: int = 0) -> dict[str, Array]:
-    """Return an attention's values, with a mask of which each query sees so many keys, the first ones."""
-    is_seen = np.arange(attention.lengths[1]) < np.asarray(seen)[:, None]
+def masked(
+    attention: Attention, seen: Array, hidden: float = -np.inf, seed: int = 0, first: Array | int = 0
+) -> dict[str, Array]:
+    """Return an attention's values, with a mask of which each query sees keys from the first on, to so many."""
+    keys = np.arange(attention.lengths[1])
+    is_seen = (keys < np.asarray(seen)[:, None]) & (keys >= np.reshape(first, (-1, 1)))
     mask = is_seen if attention.hidden else np.where(is_seen, np.float32(0), np.float32(hidden))
     return {**attention.values(seed), "mask": mask}
 
@@ -89,6 +92,22 @@ def test_any_number_of_keys_may_be_seen_by_each_query() -> None:
     """The numbers need not grow, as where documents lie behind each other or inputs are padded."""
     attention, _ = causal((130, 90))
     check(attention, masked(attention, np.random.default_rng(0).integers(0, 91, 130)))
+
+
+@halved
+@pytest.mark.parametrize("lengths", [(32, 16), (97, 64), (256, 300)])
+@pytest.mark.parametrize("window", [1, 7, 13])
+@pytest.mark.parametrize("form", ["-inf", "far", "bools"])
+@pytest.mark.parametrize("special", [0, np.nan])
+def test_keys_before_windows_are_left_out_too(lengths: tuple[int, int], window: int, form: str, special: float) -> None:
+    """Where a query sees none, or something is not finite, results are those of all keys."""
+    attention, seen = causal(lengths, hidden=form == "bools")
+    values = masked(attention, seen, FAR if form == "far" else -np.inf, first=seen - window)
+    values["v"][2, 3, 4] = special
+    program = attention.program(values)
+    (call,) = (call for call in program.calls if isinstance(call, KernelCall))
+    assert "since" in call.desc.attrs
+    check(attention, values)
 
 
 def test_masks_that_hide_no_last_keys_are_added() -> None:

@@ -26,6 +26,7 @@ class Heads:
         past: Keys of earlier calls among all.
         shown: Which keys a query sees, of such a shape; empty: all.
         there: How many keys each batch has, of such a shape; what lies behind is not looked at. Empty: all.
+        since: The first key of each batch that is looked at, of such a shape, if not all that are there. Empty: all.
         groups: Heads of keys and values, each of which as many heads of queries share; then what is added, and what is
             shown, is of shapes that broadcast to ``(batch, groups, heads / groups, length, total)``, without the
             fourth axis if there is one query: heads are rows of one product then.
@@ -49,6 +50,7 @@ class Heads:
     past: int = 0
     shown: str = ""
     there: str = ""
+    since: str = ""
     groups: int = 0
     sink: str = ""
     precision: str = ""
@@ -73,7 +75,10 @@ class Heads:
             key, value = (of("Unsqueeze", each, of.ints(2)) for each in (key, value))
         if self.there:
             places = of.reshape(of.steps(self.total), (self.total, 1))
-            value = of("Where", of("Less", places, self.there), value, of.floats(0.0))
+            is_there = of("Less", places, self.there)
+            if self.since:
+                is_there = of("And", is_there, of("GreaterOrEqual", places, self.since))
+            value = of("Where", is_there, value, of.floats(0.0))
         scores = of("MatMul", query, key)
         if scale != 1:
             scores = of("Mul", scores, of.floats(scale))

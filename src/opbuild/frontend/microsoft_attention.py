@@ -245,9 +245,9 @@ def _grouped_query_attention(of: Rewriting) -> Sequence[Node]:
     elif of.attr("smooth_softmax", 0):
         own.sink = of.floats(np.zeros(heads))
     there = of("Add", of.reshape(of("Cast", of.input(5), to=7), (batch, 1, 1, 1)), of.ints(1))
-    own.shown = _visible_keys(of, steps, total, there, (1, 1) if own.groups and length != 1 else (1,))
-    if past and total == past:
-        own.there = there if length == 1 else own.of_queries(there, rows=1)
+    _hide_unseen(own, steps, there)
+    if not past or total != past:  # there is no room for more
+        own.there = own.since = ""
     if of.has(10):
         own.added.append(own.of_heads(of.input(10), of.shape(10, 4)))
     # A query that sees no key, which its window may leave it, has the mean of all values.
@@ -306,23 +306,25 @@ def _written(of: Rewriting, cache: int, new: Sequence[str], places: str, length:
     return found[0], found[1]
 
 
-def _visible_keys(of: Rewriting, steps: str, total: int, there: str, heads: Sequence[int]) -> Value:
-    """Write which keys a query sees: none that there are not yet, none after it, and none before its window.
+def _hide_unseen(own: Heads, steps: str, there: str) -> None:
+    """Hide keys that a query does not see: that there are not yet, that come after it, or before its window.
 
     ``steps`` are the places of queries, ``(batch, length)``; ``there`` how many keys each batch has, ``(batch, 1, 1,
-    1)``; ``heads`` the axes of heads, each of extent 1.
+    1)``.
     """
-    batch, length, _ = of.shape(0)
-    keys, window, count = of.steps(total), int(of.attr("local_window_size", -1)), there
-    if length != 1:  # else the one query is the last key
-        count = of.reshape(there, (batch, *heads, -1, 1))
+    of, window = own.of, int(own.of.attr("local_window_size", -1))
+    there = there if own.length == 1 else own.of_queries(there, rows=1)
+    keys, count, first = of.steps(own.total), there, ""
+    if own.length == 1:  # the one query is the last key
+        own.since = first = of("Sub", there, of.ints(window)) if window > 0 else ""
+    else:
         if of.attr("causal", 1):
-            count = of("Min", of.reshape(of("Add", steps, of.ints(1)), (batch, *heads, -1, 1)), count)
-    shown = of("Less", keys, count)
-    if window > 0:
-        own = of.reshape(steps, (batch, *heads, length, 1))
-        shown = of("And", shown, of("Greater", of("Add", keys, of.ints(window)), own))
-    return shown
+            count = of("Min", own.of_queries(of("Add", steps, of.ints(1))), there)
+        if window > 0:
+            first = own.of_queries(of("Sub", steps, of.ints(window - 1)))
+    own.there, own.shown = there, of("Less", keys, count)
+    if first:
+        own.shown = of("And", own.shown, of("GreaterOrEqual", keys, first))
 
 
 @writes("DecoderMaskedMultiHeadAttention")

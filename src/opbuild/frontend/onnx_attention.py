@@ -14,6 +14,7 @@ from opbuild.frontend.heads import Heads, split_heads
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.extents import always_equal
 from opbuild.graph.graph_builder import Value
+from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Node
 
@@ -27,6 +28,8 @@ _WRITTEN = ("float32", "float16", "bfloat16")
 @writes("Attention", domain="")
 def _attention(of: Rewriting) -> Sequence[Node]:
     """Attention: queries, keys and values by heads, or with their heads beside each other."""
+    types = [of.input(index).type if of.has(index) else None for index in range(len(of.node.inputs))]
+    infer_node(of.node, types, (None,) * len(types))  # an error is to name this node, not one below
     if not _is_written(of):
         return of.itself()
     own, scale = _heads(of), float(of.attr("scale", 1 / sqrt(of.shape(0)[-1] // _queries_of(of))))
@@ -52,17 +55,13 @@ def _queries_of(of: Rewriting) -> int:
 
 
 def _is_written(of: Rewriting) -> bool:
-    """Return whether a form of the operator is written with others, or is none that ONNX defines."""
-    shapes = [of.shape(index, 3, 4) for index in range(3)]
-    ranks, kinds = {len(each) for each in shapes}, {of.dtype(index) for index in range(3)}
-    heads = [of.attr("q_num_heads", 0), of.attr("kv_num_heads", 0)] if ranks == {3} else [each[1] for each in shapes]
-    precision = of.attr("softmax_precision", 0)
+    """Return whether a form of the operator is written with others."""
+    kinds, precision = {of.dtype(index) for index in range(3)}, of.attr("softmax_precision", 0)
     return (
-        len(ranks) == len(kinds) == 1
+        len(kinds) == 1
         and kinds.issubset(_WRITTEN)
         and (not precision or ONNX_DTYPES.get(precision) in _WRITTEN)
-        and not any(each == 0 for shape in shapes for each in shape)
-        and bool(all(heads) and heads[0] % heads[1] == 0)
+        and not any(each == 0 for index in range(3) for each in of.shape(index))
         and of.has(PAST_KEY) == of.has(PAST_VALUE)
         and not (of.has(PAST_KEY) and of.has(LENGTHS))
         and of.attr("qk_matmul_output_mode", 0) in range(4)
@@ -112,21 +111,20 @@ def _hide(own: Heads) -> None:
             conditions.append(mask)
         else:
             own.added.append(mask)
-    count, place = _ends(own)
+    count, first = _ends(own)
     keys = of.steps(own.total)
     if count:
         conditions.append(of("Less", keys, count))
-    if place:
-        window = int(of.attr("left_window_size", -1)) + 1
-        conditions.append(of("Greater", of("Add", keys, of.ints(window)), place))
+    if first:
+        conditions.append(of("GreaterOrEqual", keys, first))
     for each in conditions:
         own.shown = of("And", own.shown, each) if own.shown else each
-    if of.has(MASK) or of.has(LENGTHS) or place:
+    if of.has(MASK) or of.has(LENGTHS) or first:
         own.zeros = "hidden"
 
 
 def _ends(own: Heads) -> tuple[str, str]:
-    """Write how many keys, the first ones, each query may see, and its place if it has a window; empty: all, none."""
+    """Write how many keys a query may see, and how many of those its window hides, the first; empty: none."""
     of, there = own.of, own.there
     right = 0 if of.attr("is_causal", 0) else int(of.attr("right_window_size", -1))
     left = int(of.attr("left_window_size", -1))
@@ -140,7 +138,13 @@ def _ends(own: Heads) -> tuple[str, str]:
     if right > 0 or (right == 0 and not (there and own.length == 1)):  # else it is the last key that is there
         count = own.of_queries(of("Add", places, of.ints(right + 1)))
         count = of("Min", count, there) if there and right else count
-    return count, own.of_queries(places) if left >= 0 else ""
+    if left < 0:
+        return count, ""
+    if there:
+        own.since = of("Sub", there, of.ints(own.length + left))
+    if there and own.length == 1:
+        return count, own.since
+    return count, own.of_queries(of("Sub", places, of.ints(left)))
 
 
 def _mask(own: Heads) -> Value:

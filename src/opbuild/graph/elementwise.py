@@ -293,11 +293,15 @@ class Hiding(NamedTuple):
         comparison: The part of the scores' expression that compares places.
         is_seen: Whether it is true for keys that are seen.
         number: How many keys, the first ones, a query sees, over the same operands; they do not depend on the key.
+        first: How many of those, the first ones, a window hides, in the same way; None: it hides none.
+        replaces: Whether a hidden key's score is the same whatever its products are.
     """
 
     comparison: Expression
     is_seen: bool
     number: Expression
+    first: Expression | None = None
+    replaces: bool = False
 
 
 def split_attention(node: Node) -> tuple[Node, ...] | None:

@@ -30,6 +30,11 @@ _UNFIT = ("bernoulli", "dropout", "random", "range_")
 """Random ones, and Range written out as a Loop, for which onnx's reference evaluator gives another shape."""
 
 
+_ROUNDED = {"float16": 1e-3, "bfloat16": 8e-3}
+"""Two units in the last place of a number near 1, by which attention in 16 bits may differ: the reference rounds keys
+that it scales, and products."""
+
+
 @lru_cache(maxsize=1)
 def cases() -> tuple[Case, ...]:
     """Return onnx's node tests that have tensors only: name, model, inputs, outputs, relative tolerance."""
@@ -133,8 +138,9 @@ def test_numpy_implementations_give_the_results_of_every_node_test() -> None:
             arrays = [values[each] if each else None for each in node.inputs]
             values.update(zip(node.outputs, evaluate(node, arrays, graph.opset), strict=True))
         for output, wanted in zip(graph.outputs, outputs, strict=True):
+            small = _ROUNDED.get(str(wanted.dtype), 1e-6) if "attention" in name else 1e-6
             np.testing.assert_allclose(
-                values[output].astype(wanted.dtype), wanted, rtol=tolerance, atol=1e-6, err_msg=name
+                values[output].astype(wanted.dtype), wanted, rtol=tolerance, atol=small, err_msg=name
             )
             assert values[output].dtype == wanted.dtype, name
         checked += 1

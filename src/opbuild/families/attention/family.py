@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, prod
 from typing import Any
 
@@ -122,8 +122,7 @@ def describe(
     rounds: str,
     zeros: str,
     variant: Variant,
-    seen: Expression | None = None,
-    bound: Expression | None = None,
+    numbers: Mapping[str, Expression],
 ) -> OpDesc:
     """Return the descriptor.
 
@@ -133,18 +132,18 @@ def describe(
     * ``epilogue`` ``(J, I)``: what the expression reads;
     * ``out`` ``(E, I)``.
 
-    With ``seen``, how many keys a query sees, keys lie with their elements beside each other. ``bound``: how many there
-    are, the first ones.
+    Of ``numbers``: ``seen``, how many keys, the first ones, a query sees, ``since``, how many of those it does not, and
+    ``bound`` and ``start``, behind and before which values are zeros. Then keys lie with their elements beside each
+    other.
     """
     batch = (Dim(),) * BATCH_RANK
     q = Operand("q", "float32", (Dim(), Dim(), *batch))
-    element = Dim(stride=1, min=variant["chunk"]) if seen else Dim()
+    element = Dim(stride=1, min=variant["chunk"]) if numbers else Dim()
     k = Operand("k", "float32", (Dim(min=variant["keys"]), element, *batch))
     v = Operand("v", "float32", (Dim(stride=1, min=variant["columns"]), Dim(), *batch))
     out = Operand("out", "float32", (Dim(stride=1), Dim(), *batch))
     types, rounding = rounded(rounds)
-    attrs = {"epilogue": expression, **rounding, **zeroed(zeros), **({"seen": seen} if seen else {})}
-    attrs |= {"bound": bound} if bound else {}
+    attrs = {"epilogue": expression, **rounding, **zeroed(zeros), **numbers}
     return FAMILY.desc(("Attention", *operations(expression), *types), (q, k, v, *epilogue), (out,), attrs, variant)
 
 
@@ -165,7 +164,7 @@ def _products(dims: Sequence[Dims], _out: Dims) -> int:
 FAMILY = Family(
     "attention",
     choose,
-    attributes=("epilogue", "rounds", "zeros", "seen", "bound"),
+    attributes=("epilogue", "rounds", "zeros", "seen", "since", "bound", "start"),
     variant={
         "block": VariantPart(),
         "keys": VariantPart(least=1),

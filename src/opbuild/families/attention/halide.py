@@ -9,10 +9,12 @@ there is an attribute ``rounds``, weights and results are rounded to the numbers
 The attribute ``seen`` is an expression over operands that do not depend on j: how many keys, the first ones, a query
 sees. The epilogue, which has two more operands, j and this number, hides the others. So a block of queries leaves out
 keys that none of them sees, unless a query sees none at all, or something in keys or values is not finite: then what is
-hidden shows in the result.
+hidden shows in the result. With ``since``, how many of those keys, the first ones, a query's window hides, it leaves
+out those before the windows of all of its queries, too.
 
-The attribute ``bound`` is such an expression, too: how many keys a batch has. What lies behind them, the room of a
-cache, is read by nobody and may be anything; where it is the same as ``seen``, nothing is hidden that could show.
+The attributes ``bound`` and ``start`` are such expressions, too: behind and before which value all are zeros, in place
+of what is there: the room of a cache, and what lies before the window of the first query, may be anything, and is read
+by nobody. Where they are the same as ``seen`` and ``since``, nothing is hidden that could show.
 
 Special values come out as those of the two products and the softmax one by one: a row of scores that holds NaN or +inf,
 or -inf only, makes its output NaN, unless ``zeros`` says otherwise. The powers are a power of two smaller than the
@@ -51,18 +53,19 @@ from opbuild.target.machine import Machine
 
 FUNCTIONS = ("query", "dot", "score", "greatest", "power", "total", "factor", "weighted")
 OF_SEEN = ("seen", "masked", "count", "largest", "partly")
+ENDS = (("seen", "bound"), ("since", "start"))
 """What schedules find; Halide gives the same name another number where it was given before."""
 
 
 def define(desc: OpDesc) -> Definition:
     """Return the definition of an attention."""
     inputs, has_seen = parameters(desc), "seen" in desc.attrs
-    of_seen = OF_SEEN[: None if _may_show(desc) else -2] if has_seen else ()
+    of_seen = (*OF_SEEN[: None if _may_show(desc) else -2], *_windows(desc)) if has_seen else ()
     q, k, v, *others = inputs
     e, i, j, d, nth, *batch = variables("e i j d nth b0 b1 b2")
     rows, extent = q.dim(1).extent(), k.dim(0).extent()
     keys, sizes = hl.RDom([(0, extent)], "keys"), hl.RDom([(0, q.dim(0).extent())], "sizes")
-    domains = {"keys": keys, "sizes": sizes}
+    domains = {"keys": keys, "sizes": sizes, "values": keys}
     functions = {name: hl.Func(name) for name in (*FUNCTIONS, *of_seen)}
     query, dot, score, greatest, power, total, factor, weighted = (functions[name] for name in FUNCTIONS)
     # A block has rows beyond the last one, which nobody stores: they are the last one once more.
@@ -75,8 +78,7 @@ def define(desc: OpDesc) -> Definition:
     dot[place] += query[(i, sizes.x, *near)] * k[(j, sizes.x, *batch)]
     operands = [other[(j, inside, *batch)] for other in others]
     if has_seen:
-        domains["tiles"] = _count(desc, functions, inputs, (i, nth, *batch))
-        keys.where(keys.x < hl.Expr(functions["count"][near]))
+        domains["tiles"], domains["values"] = _count(desc, functions, inputs, (i, nth, *batch), keys)
         operands += [hl.Expr(j), hl.Expr(functions["seen"][row])]
     scored = shown(desc, compile_expression(from_json(desc.attrs["epilogue"]), operands, place, hl.Expr(dot[place])))
     nearest = powers = (i, keys.x, *near)
@@ -100,7 +102,8 @@ def define(desc: OpDesc) -> Definition:
     if "rounds" in desc.attrs:
         weight = functions["weight"] = _rounded(desc, power[place] * factor[row], place, powers)
     weighted[(e, *row)] = hl.f32(0)
-    weighted[(e, *row)] += weight[nearest] * v[(e, keys.x, *batch)]
+    there = domains["values"].x
+    weighted[(e, *row)] += weight[(i, there, *near)] * v[(e, there, *batch)]
     of_row = (i, i // int(desc.variant["block"]), *batch) if has_seen else row
     result = weighted[(e, *of_row)] if "rounds" in desc.attrs else weighted[(e, *of_row)] * factor[of_row]
     return computed(desc, inputs, (e, i, *batch), round_result(desc, result, (e, i, *batch)), functions, domains)
@@ -122,31 +125,61 @@ def _scale(keys: Any) -> Any:
     return hl.reinterpret(hl.Float(32), (hl.i32(127) - digits) << 23)
 
 
-def _count(desc: OpDesc, functions: dict[str, Any], inputs: list[Any], variables: tuple[Any, ...]) -> Any:
-    """Define the number of keys of which a block's scores are made; return their domain, ``keys`` at once."""
+def _count(
+    desc: OpDesc, functions: dict[str, Any], inputs: list[Any], variables: tuple[Any, ...], keys: Any
+) -> tuple[Any, Any]:
+    """Define from which to which key a block's scores are made, to which those of a domain are limited.
+
+    Return the domain of scores, ``keys`` at once, and the one of keys whose values are not zeros.
+    """
     (q, k, _, *others), (i, nth, *batch) = inputs, variables
-    rows, keys = q.dim(1).extent(), k.dim(0).extent()
+    rows, extent = q.dim(1).extent(), k.dim(0).extent()
     block, together = int(desc.variant["block"]), int(desc.variant["keys"])
-    seen, count, is_bounded = functions["seen"], functions["count"], "bound" in desc.attrs
-    row = (i, nth, *batch)
-    seen[row] = _number(desc, "seen", others, keys, (hl.clamp(i, 0, rows - 1), *batch), row)
-    held = _number(desc, "bound", others, keys, (0, *batch), (nth, *batch)) if is_bounded else keys
-    within = hl.RDom([(0, block)], "within")
-    of_row = hl.Expr(seen[(nth * block + within.x, nth, *batch)])
-    leaves_out = hl.minimum(of_row) > 0
+    within, near = hl.RDom([(0, block)], "within"), (nth, *batch)
+    of_rows, held = dict[str, Any](), dict[str, Any]()
+    for (name, end), whole in zip(ENDS, (extent, hl.i32(0)), strict=True):
+        if name in desc.attrs:
+            function, row = functions[name], (i, nth, *batch)
+            function[row] = _number(desc, name, others, extent, (hl.clamp(i, 0, rows - 1), *batch), row)
+            of_rows[name] = hl.Expr(function[(nth * block + within.x, *near)])
+        has_end = end in desc.attrs
+        held[end] = _number(desc, end, others, extent, (0, *batch), near) if has_end else whole
+    leaves_out = hl.minimum(of_rows["seen"] - of_rows.get("since", hl.i32(0))) > 0
     if "largest" in functions:
         _find_largest(desc, functions, inputs, batch)
         leaves_out = (hl.Expr(functions["largest"][batch]) < hl.u32(INFINITE)) & leaves_out
-    most = hl.maximum(of_row)
-    count[(nth, *batch)] = hl.select(leaves_out, most if is_bounded else hl.max(most, together), held)
-    tiles = hl.RDom([(0, together), (0, (keys + (together - 1)) // together)], "tiles")
-    tiles.where(tiles.y * together < hl.Expr(count[(nth, *batch)]))
-    return tiles
+    most, is_bounded = hl.maximum(of_rows["seen"]), "bound" in desc.attrs
+    # Scores of keys behind the bound count if some query sees them, though their values are zeros.
+    every = hl.max(most, held["bound"]) if is_bounded else extent
+    functions["count"][near] = hl.select(leaves_out, most if is_bounded else hl.max(most, together), every)
+    count, first = hl.Expr(functions["count"][near]), hl.i32(0)
+    if "since" in of_rows:
+        fewest = hl.minimum(of_rows["since"])
+        functions["first"][near] = hl.select(leaves_out, fewest, hl.min(fewest, held["start"]))
+        first = hl.Expr(functions["first"][near])
+    tiles = hl.RDom([(0, together), (0, (extent + (together - 1)) // together)], "tiles")
+    tiles.where(tiles.y * together < count)
+    keys.where(keys.x < count)
+    if "since" in of_rows:
+        tiles.where(tiles.y * together + together > first)
+        keys.where(keys.x >= first)
+    if all(desc.attrs.get(end, desc.attrs.get(name)) == desc.attrs.get(name) for name, end in ENDS):
+        return tiles, keys
+    values = hl.RDom([(0, extent)], "values")
+    values.where(values.x < hl.min(count, held["bound"]))
+    if "since" in of_rows or "start" in desc.attrs:
+        values.where(values.x >= hl.max(first, held["start"]))
+    return tiles, values
+
+
+def _windows(desc: OpDesc) -> tuple[str, ...]:
+    """Return the functions that say where windows begin."""
+    return ("since", "first") if "since" in desc.attrs else ()
 
 
 def _may_show(desc: OpDesc) -> bool:
     """Return whether a hidden key may show in the result: not if every query sees all that there are."""
-    return desc.attrs.get("bound") != desc.attrs.get("seen")
+    return any(desc.attrs.get(name) != desc.attrs.get(end) for name, end in ENDS)
 
 
 def _number(desc: OpDesc, name: str, others: Sequence[Any], keys: Any, row: Sequence[Any], place: Sequence[Any]) -> Any:
@@ -166,6 +199,8 @@ def _find_largest(desc: OpDesc, functions: dict[str, Any], inputs: list[Any], ba
         r = hl.RDom([(0, (extent + (chunk - 1)) // chunk), (0, k.dim(0).extent())])
         if "bound" in desc.attrs:
             r.where(r.y < _number(desc, "bound", others, k.dim(0).extent(), (0, *batch), (lane, *batch)))
+        if "start" in desc.attrs:
+            r.where(r.y >= _number(desc, "start", others, k.dim(0).extent(), (0, *batch), (lane, *batch)))
         element = hl.min(r.x * chunk, extent - chunk) + lane
         bits = hl.reinterpret(hl.UInt(32), operand[(*((r.y, element) if axis else (element, r.y)), *batch)])
         partly[(lane, *batch)] = hl.max(partly[(lane, *batch)], bits & hl.u32(0x7FFFFFFF))
@@ -186,7 +221,7 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     at = _divide(definition, of_block, block, batch)
     out.vectorize(ei, min(lanes, columns)).unroll(ei).unroll(ir).never_partition_all()
     weighted = functions["weighted"].compute_at(out, ii)
-    _tile(weighted, definition.domains["keys"].x, (rows, columns), min(lanes, columns))
+    _tile(weighted, definition.domains["values"].x, (rows, columns), min(lanes, columns))
     rows_of_keys = ("query", "score", "power", "weight", "greatest", "total", "factor")
     for name in (name for name in rows_of_keys if name in functions):
         function = functions[name].compute_at(out, at)
@@ -196,8 +231,12 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
             function.update().vectorize(function.args()[0], min(block, lanes)).unroll(function.args()[0])
     _scores(definition, (keys, block), lanes)
     if "seen" in functions:
-        _over_lanes(functions["seen"].compute_at(out, at), block, lanes)
-        functions["count"].compute_at(out, at)
+        for name in ("seen", "since"):
+            if name in functions:
+                _over_lanes(functions[name].compute_at(out, at), block, lanes)
+        for name in ("count", "first"):
+            if name in functions:
+                functions[name].compute_at(out, at)
         if "largest" in functions:
             _look_through(definition, desc.variant["chunk"])
         for function in functions.values():

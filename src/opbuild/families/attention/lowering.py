@@ -104,11 +104,10 @@ def _emit(
     if len(extents) > BATCH_RANK:
         return False
     hiding: Hiding | None = node.attrs["hiding"] if is_one(whole.key.strides[-2]) else None
-    bound: Expression | None = node.attrs.get("bound")
     (rows, columns), (size, keys) = whole.out.shape[-2:], whole.key.shape[-2:]
-    hidden = size if hiding or bound else 0
-    variant = variant or lowering.choose(attentions.FAMILY, rows, keys, columns, hidden)
-    if variant is None or (bound and not (variant["chunk"] and is_one(whole.key.strides[-2]))):
+    variant = variant or lowering.choose(attentions.FAMILY, rows, keys, columns, size if hiding else 0)
+    leaves_out = hiding is not None and variant is not None and variant["chunk"]
+    if variant is None or ("bound" in node.attrs and not leaves_out):
         return False
     *views, out = (_with_batch(each, extents, steps) for each, steps in zip(everything, strides, strict=True))
     views[2] = with_inner_stride(views[2], 1)
@@ -117,11 +116,12 @@ def _emit(
         for number, each in enumerate(views[3:])
     )
     expression, rounds = from_json(node.attrs["epilogue"]), str(node.attrs.get("rounds", ""))
-    number = bound
-    if hiding is not None and variant["chunk"]:
-        number = hiding.number
+    numbers = dict[str, Expression]()
+    if hiding is not None and leaves_out:
+        found = {"seen": hiding.number, "since": hiding.first, **{n: node.attrs.get(n) for n in ("bound", "start")}}
+        numbers = {name: number for name, number in found.items() if number is not None}
         expression = attentions.counted(expression, hiding.comparison, hiding.is_seen, len(operands))
-    desc = attentions.describe(expression, operands, rounds, str(node.attrs.get("zeros", "")), variant, number, bound)
+    desc = attentions.describe(expression, operands, rounds, str(node.attrs.get("zeros", "")), variant, numbers)
     for source, target in copies:
         lowering.copy(source, target, node.name)
     lowering.emit(desc, [*views, with_inner_stride(out, 1)], node)

@@ -93,5 +93,33 @@ def test_what_is_not_known_is_not_taken_for_places(
 ) -> None:
     """Numbers in another order, keys that are data, and masks besides that may hold NaN or infinity."""
     hidden, operands = asked(keys=keys, queries=queries, **more)
-    scores: Expression = ("add", ACC, arg(2)) if more else ACC
-    assert hidden.find(("where", SEEN, scores, HIDDEN), operands) is None
+    scores: Expression = ("where", SEEN, ACC, HIDDEN)
+    assert hidden.find(("add", scores, arg(2)) if more else scores, operands) is None
+
+
+@pytest.mark.parametrize("bias", ["float32", np.full((ROWS, KEYS), np.nan, np.float32)])
+def test_what_replaces_scores_hides_keys_whatever_they_were(bias: Array | str) -> None:
+    """A mask of data inside the choice is not there for a hidden key, NaN and infinity included."""
+    hidden, operands = asked(keys=np.arange(KEYS), queries="int64", bias=bias)
+    found = hidden.find(("where", SEEN, ("add", ACC, arg(2)), HIDDEN), operands)
+    assert found is not None
+    assert found.replaces
+    finite = hidden.find(("where", SEEN, ("add", ACC, arg(2)), const(-1e10)), operands)
+    assert finite is None
+
+
+@pytest.mark.parametrize(("name", "turned"), list(product(COMPARED, (False, True))))
+def test_every_comparison_that_hides_the_first_keys_is_a_window(name: str, turned: bool) -> None:
+    """Beside one that hides the last keys, whichever side keys are on."""
+    hidden, operands = asked(keys=np.arange(KEYS), queries="int64")
+    window = (name, *((arg(1), arg(0)) if turned else (arg(0), arg(1))))
+    queries, keys = np.arange(-1, ROWS - 1).reshape(-1, 1), np.arange(KEYS)
+    seen = COMPARED[name](*((queries, keys) if turned else (keys, queries)))
+    if not seen[0, -1]:
+        return
+    for filled in (HIDDEN, const(-1e10)):
+        found = hidden.find(("where", ("and", SEEN, window), ACC, filled), operands)
+        assert found is not None
+        assert found.first is not None
+        first = np.clip(value(found.first, queries), 0, KEYS)[:, 0]
+        np.testing.assert_array_equal(first, (~seen).sum(-1))
