@@ -5,7 +5,8 @@ Runtime's past and present are bound to one buffer, opbuild is given its inputs'
 beside those of caches that grow, which each call copies, and of ONNX's own operators: TensorScatter writes into the
 cache, and Attention is told how many keys there are.
 
-    python benchmarks/shared_cache.py [--threads 2 1] [--room 2304] [--lengths 10 500 2000] [--target x86-64-v3]
+    python benchmarks/shared_cache.py [--threads 2 1] [--room 2304] [--lengths 10 500 2000] [--window 256]
+                                      [--forms "in place" "of ONNX" growing] [--target x86-64-v3]
 """
 
 from __future__ import annotations
@@ -132,11 +133,14 @@ def with_onnx_attention(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def without_unread(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model without the nodes whose results nobody reads."""
-    graph = model.graph
-    read = {name for node in graph.node for name in node.input} | {port.name for port in graph.output}
-    kept = [node for node in graph.node if not read.isdisjoint(node.output)]
+    graph, kept = model.graph, list[onnx.NodeProto]()
+    read = {port.name for port in graph.output}
+    for node in reversed(graph.node):
+        if not read.isdisjoint(node.output):
+            kept.append(node)
+            read.update(node.input)
     del graph.node[:]
-    graph.node.extend(kept)
+    graph.node.extend(reversed(kept))
     return model
 
 
