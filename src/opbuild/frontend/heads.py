@@ -97,14 +97,31 @@ class Heads:
     def _shares(self, scores: Value) -> Value:
         """Write the softmax of scores, of which a sink takes its share."""
         if not self.sink:
-            own, zeros = self.of.dtype(), {"zeros": self.zeros} if self.zeros else {}
-            shares = self.of("Softmax", self.of.cast(scores, self.precision or own, own), axis=-1, **zeros)
-            return self.of.cast(shares, own, self.precision or own)
+            own, dtype = self.of.dtype(), self.precision or self.of.dtype()
+            softmax = self._softmax_of_doubles if dtype == "float64" else self._softmax
+            return self.of.cast(softmax(self.of.cast(scores, dtype, own)), own, dtype)
         heads, rows = self._split_heads, self._rows
         sink = self.of.reshape(self.sink, (1, *heads, *(1,) * (len(rows) + 1)))
         sink = self.of("Expand", sink, self.of.ints(self.batch, *heads, *rows, 1))
         shares = self.of("Softmax", self.of("Concat", scores, sink, axis=-1), axis=-1)
         return self.of.slice(shares, 1 + len(heads) + len(rows), 0, self.total)
+
+    def _softmax(self, scores: str) -> Value:
+        zeros = {"zeros": self.zeros} if self.zeros else {}
+        return self.of("Softmax", scores, axis=-1, **zeros)
+
+    def _softmax_of_doubles(self, scores: str) -> Value:
+        """Write a softmax of float64, for which there is no kernel, with operators that have some."""
+        of, last = self.of, self.of.ints(-1)
+        greatest = of("ReduceMax", scores, last, keepdims=1)
+        if self.zeros:  # the powers of a row of -inf are 0 then, not NaN
+            greatest = of("Max", greatest, of.constant(np.finfo(np.float64).min, "float64"))
+        powers = of("Exp", of("Sub", scores, greatest))
+        total = of("ReduceSum", powers, last, keepdims=1)
+        if self.zeros:
+            nothing, one = (of.constant(number, "float64") for number in (0, 1))
+            total = of("Where", of("Equal", total, nothing), one, total)
+        return of("Div", powers, total)
 
     @property
     def _are_rows(self) -> bool:

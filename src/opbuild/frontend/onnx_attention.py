@@ -10,6 +10,7 @@ from math import sqrt
 
 import numpy as np
 
+from opbuild.dtypes import NARROW_FLOATS
 from opbuild.frontend.heads import Heads, split_heads
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.extents import always_equal
@@ -21,8 +22,8 @@ from opbuild.graph.types import Node
 MASK, PAST_KEY, PAST_VALUE, LENGTHS = 3, 4, 5, 6
 """Places of inputs."""
 
-_WRITTEN = ("float32", "float16", "bfloat16")
-"""Element types of which the softmax has a kernel."""
+_WRITTEN = ("float32", "float16", "bfloat16", "float64")
+"""Element types of which it is written, and its softmax."""
 
 
 @writes("Attention", domain="")
@@ -36,7 +37,7 @@ def _attention(of: Rewriting) -> Sequence[Node]:
     if of.has(PAST_KEY):
         own.append_to(of.input(PAST_KEY), of.input(PAST_VALUE), of.shape(PAST_KEY, 4)[2])
     _hide(own)
-    if of.dtype() != "float32":  # products of 16 bits overflow before they are scaled
+    if of.dtype() in NARROW_FLOATS:  # products of 16 bits overflow before they are scaled
         own.query, scale = of("Mul", own.query, of.floats(scale)), 1.0
     softcap, is_flat = float(of.attr("softcap", 0.0)), len(of.shape(0)) == 3
     result = own.attend(scale, softcap) if is_flat else own.weigh(scale, softcap)
