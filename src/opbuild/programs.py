@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -272,7 +273,7 @@ class Programs:
         self, record: Record, decision: Decision, made: Mapping[str, OperatorReport]
     ) -> tuple[OperatorReport, ...]:
         """Return the reports of the kernels of a binding; the same for all that make the same calls."""
-        key = tuple(each.kernel.symbol for each in decision.kernels), decision.replaced
+        key = decision.calls, decision.replaced
         if key == self._reported[0] and not made:
             return self._reported[1]
         steps, nodes = record.steps, [dict[str, None]() for _ in record.steps.kinds]
@@ -386,13 +387,18 @@ class ModelPrograms:
         """Return the network, ready for a size; as ``Programs.bind``."""
         try:
             own = self._of_rank(shapes)
+            forget = partial(self._forget, shapes, own)
+            again = own.segments.bind_again(shapes, forget) if own.has_segments else None
+            if again is not None:
+                return again
             first = own.programs.bind(own.first.tensors(shapes))
             self._source.remember()  # also what was stored before: that build may have been killed
         finally:
             self._source.release()
         if first.executor.follows is None:
             return first
-        return own.segments.bind(first, shapes, lambda: self._forget(shapes, own))
+        own.has_segments = True
+        return own.segments.bind(first, shapes, forget)
 
     def _forget(self, shapes: Shapes, own: _OfRank) -> None:
         """Have the next call bind all segments anew."""
@@ -418,7 +424,7 @@ class _OfRank:
 
     def __init__(self, session: Session, source: ModelSource, first: FirstSegment, programs: Programs) -> None:
         self._session, self._source = session, source
-        self.first, self.programs = first, programs
+        self.first, self.programs, self.has_segments = first, programs, False
 
     @lazy_property
     def segments(self) -> Segments:

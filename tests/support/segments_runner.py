@@ -32,12 +32,14 @@ class SegmentsRunner:
 
     Attributes:
         programs_made: How many programs each segment has.
+        bound: How often each segment was bound, by its digest.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = _Model(load_model(model))
         source = cast("Any", self._model)
         self._first = FirstSegment(source, self._model.declaration.shapes)
+        self.bound: Counter[str] = Counter()
         self._segments = Segments(source, self._first, self)
         self._programs = self.programs(self._first)
         self.programs_made: Counter[str] = self._made
@@ -46,12 +48,14 @@ class SegmentsRunner:
         """Return the outputs for inputs by name."""
         values = [feeds[each.name] for each in self._model.declaration.inputs]
         shapes = tuple(value.shape for value in values)
-        bound = self._segments.bind(self._programs.bind(self._first.tensors(shapes)), shapes)
+        bound = self._segments.bind_again(shapes, lambda: None)
+        if bound is None:
+            bound = self._segments.bind(self._programs.bind(self._first.tensors(shapes)), shapes)
         return list(bound.executor.run(values))
 
     def programs(self, source: Source) -> _Programs:
         """Return the programs of a source."""
-        return _Programs(source, self._made)
+        return _Programs(source, self._made, self.bound)
 
     @property
     def _made(self) -> Counter[str]:
@@ -62,12 +66,13 @@ class SegmentsRunner:
 class _Programs:
     """Walks a source with open extents once for each structure; its graphs are run at the size at hand."""
 
-    def __init__(self, source: Source, made: Counter[str]) -> None:
-        self._source, self._made = source, made
+    def __init__(self, source: Source, made: Counter[str], bound: Counter[str]) -> None:
+        self._source, self._made, self._bound = source, made, bound
         self._known: list[tuple[list[tuple[int, int]], Formulas, GraphBreak | None]] = []
 
     def bind(self, shapes: Shapes) -> Binding:
         """Return the network for some shapes; a program that is for them ends as walking at them does."""
+        self._bound[str(self._source.digest)] += 1
         extents, opened, places = symbolic_shapes(self._source.declaration.shapes, shapes)
         graph = self._source.graph(opened, Clock())
         follows = None if graph.follows is None else break_from_json(break_to_json(graph.follows))

@@ -20,6 +20,7 @@ from opbuild.program import Port
 from opbuild.report import Clock, Report
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Executor
+from opbuild.runtime.record import Ports
 from support.graph_runner import run_graph
 
 
@@ -97,8 +98,9 @@ class HostExecutor:
         self.arena_size = 0
         self.blocks: Blocks[Any] = Blocks()
         self.inputs, self.outputs = (
-            tuple(Port(name, graph.types[name], 0) for name in names) for names in (graph.inputs, graph.outputs)
+            Ports.of(Port(name, graph.types[name], 0) for name in names) for names in (graph.inputs, graph.outputs)
         )
+        self.step_count = len(graph.nodes)
 
     def run(self, inputs: list[Any], given: Sequence[Any] = ()) -> list[Any]:
         """Return the graph's outputs, fresh."""

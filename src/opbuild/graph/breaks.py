@@ -6,7 +6,8 @@ each is a graph like any other, and the break behind it says what must be known 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -40,9 +41,14 @@ def is_tensor(type_: TensorType) -> bool:
 
 def type_of_value(value: Any) -> TensorType:
     """Return the type of any value that a network may hold."""
-    if isinstance(value, np.ndarray) and value.dtype.name in DTYPES:
-        return TensorType(value.dtype.name, value.shape)
-    return HOST_VALUE
+    name = _element_type(value.dtype) if isinstance(value, np.ndarray) else ""
+    return TensorType(name, value.shape) if name else HOST_VALUE
+
+
+@cache
+def _element_type(dtype: np.dtype[Any]) -> str:
+    """The name of an element type, which numpy puts together each time; empty if no kernel reads it."""
+    return dtype.name if dtype.name in DTYPES else ""
 
 
 class Body(NamedTuple):
@@ -97,6 +103,12 @@ class Answer(NamedTuple):
             found = [next(given) if is_extent else number for number, is_extent in places]
             values[name] = np.array(found, object if is_open(found) else value.dtype).reshape(value.shape)
         return self._replace(values=values, symbols=tuple(numbers[: len(self.symbols)]))
+
+    @property
+    def key(self) -> Hashable:
+        """The identity of this answer in one process: equal ones have equal digests."""
+        values = tuple([(name, each.dtype, each.shape, each.tobytes()) for name, each in self.values.items()])
+        return values, tuple(self.types.items()), self.on_host, self.symbols
 
     def digest(self, state: str) -> str:
         """Return a digest of this answer to a state."""
@@ -270,7 +282,7 @@ def _may_be_extents(value: Array) -> Array:
         from opbuild.graph.extents import SymbolicExtent
 
         return np.array([isinstance(each, SymbolicExtent) for each in value.reshape(-1)], np.bool_).reshape(value.shape)
-    if value.dtype.name not in ("int32", "int64") or value.size > MOST_NUMBERS:
+    if value.dtype not in (np.int32, np.int64) or value.size > MOST_NUMBERS:
         return np.zeros(value.shape, np.bool_)
     return np.asarray((value >= 0) & (value <= MOST_ELEMENTS))
 

@@ -38,9 +38,8 @@ class Formulas:
         self._large = {index: each for index, each in enumerate(polynomials) if _is_large(each, alone)}
         self._large_conditions = [each for each in conditions if _is_large(each.polynomial, alone)]
         others = [each for each in conditions if not _is_large(each.polynomial, alone)]
-        self._is_zero, self._is_not, self._is_above = (
-            np.array([kind == each for kind, _ in others], np.bool_) for each in _KINDS
-        )
+        others.sort(key=lambda each: _KINDS.index(each.kind))
+        self._ends = [*accumulate(sum(each.kind == kind for each in others) for kind in _KINDS)]
         rest = [() if index in self._large else each for index, each in enumerate(polynomials)]
         self._alone = alone
         self._sums = _Sums([*(polynomial for _, polynomial in others), *rest], len(variables))
@@ -54,9 +53,11 @@ class Formulas:
         found = None if values is None else self._sums(self._integers(values))
         if values is None or found is None:
             return None
-        held, numbers = found[: len(self._is_zero)], found[len(self._is_zero) :]
-        wrong = (self._is_zero & (held != 0)) | (self._is_not & (held == 0)) | (self._is_above & (held <= 0))
-        if wrong.any() or not all(_holds(kind, evaluated(each, values)) for kind, each in self._large_conditions):
+        zeros, others, count = self._ends
+        if found[:zeros].any() or not found[zeros:others].all() or found[others:count].min(initial=1) < 1:
+            return None
+        numbers = found[count:]
+        if not all(_holds(kind, evaluated(each, values)) for kind, each in self._large_conditions):
             return None
         for index, polynomial in self._large.items():
             number = evaluated(polynomial, values)

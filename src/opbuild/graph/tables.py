@@ -252,7 +252,7 @@ def table_slice(bounds: Sequence[Any], dtype: str) -> Array | None:
 
 def numbers(values: Sequence[int], dtype: str) -> Array:
     """Return some numbers; floating-point ones are given by their bits."""
-    if np.issubdtype(np.dtype(dtype), np.floating):
+    if dtype.startswith("float"):
         return np.array([from_bits(each) for each in values], dtype)
     return np.array(values, dtype)
 

@@ -29,6 +29,7 @@ from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding, Shapes, Unserved
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Executor
+from opbuild.runtime.record import Ports
 
 if TYPE_CHECKING:
     from opbuild.frontend.models.source import ModelSource
@@ -263,8 +264,9 @@ class _MadeUpExecutor:
     def __init__(self, visited: VisitedSegment, shapes: Shapes, graph: Graph) -> None:
         types = {n: TensorType(each.dtype, tuple(map(example_value, each.shape))) for n, each in graph.types.items()}
         self.inputs, self.outputs = (
-            tuple(Port(name, types[name], 0) for name in names) for names in (graph.inputs, graph.outputs)
+            Ports.of(Port(name, types[name], 0) for name in names) for names in (graph.inputs, graph.outputs)
         )
+        self.step_count = len(graph.nodes)
         self.visited, self.shapes, self.follows = visited, shapes, graph.follows
         self.blocks: Blocks[Any] = Blocks()
 

@@ -17,7 +17,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError, RunError, ShapeError
 from opbuild.graph.breaks import HOST_VALUE, Answer, GraphBreak, is_tensor, type_of_value
 from opbuild.graph.types import MOST_DIMENSIONS, Array, Node, TensorType
-from opbuild.pipeline.source import FirstSegment, Segment, Walk
+from opbuild.pipeline.source import FirstSegment, Segment, Walk, begins_with
 from opbuild.platform.locks import Lock
 from opbuild.platform.records import dataclass, field, replace
 from opbuild.program import Port
@@ -30,7 +30,6 @@ from opbuild.runtime.reused import owns_memory
 from opbuild.runtime.timing import TIMER
 
 if TYPE_CHECKING:
-    from opbuild.frontend.models.declaration import Declared
     from opbuild.frontend.models.source import ModelSource
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.pipeline.source import Source
@@ -100,13 +99,20 @@ class BoundSegment:
     outputs: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.inputs = tuple(port.name for port in self.executor.inputs)
-        self.outputs = tuple(port.name for port in self.executor.outputs)
+        self.inputs = tuple(self.executor.inputs.names)
+        self.outputs = tuple(self.executor.outputs.names)
 
     @property
     def sizes(self) -> Hashable:
         """The sizes that differ between two segments bound for values that decide extents, not only places."""
-        return tuple(port.type for port in self.executor.outputs), self.executor.arena_size
+        outputs = self.executor.outputs
+        return tuple(outputs.rank.tolist()), tuple(outputs.extents.tolist()), self.executor.arena_size
+
+    @property
+    def computes_nothing(self) -> bool:
+        """Whether it only waits for values among its inputs, with all of which the next segment begins."""
+        waits = self.follows.kind == "values" and not self.executor.step_count
+        return waits and all(name == value for name, value in self.follows.live.items())
 
     def checked(self, known: Iterable[str]) -> BoundSegment:
         """Return it, if all that it and the break behind it read is there where these values are known.
@@ -131,16 +137,19 @@ class Segments:
     Attributes:
         built: Operators that were compiled for those behind the first one.
         is_outdated: Whether all are to be bound anew.
+        arena_size: Bytes of the memory for the temporaries of the largest that is remembered.
     """
 
     def __init__(self, model: ModelSource, first: FirstSegment, session: MakesPrograms) -> None:
         self._model, self._first, self._session = model, first, session
-        self._programs: OrderedDict[tuple[str, tuple[Declared, ...]], tuple[Segment, BindsShapes]] = OrderedDict()
+        self._programs: dict[Hashable, tuple[Segment, BindsShapes]] = {}  # as below
+        self._alike: dict[Hashable, Segment] = {}  # the one that was bound last, by all but its extents
         self._bound: OrderedDict[Hashable, BoundSegment] = OrderedDict()  # the one that was used last at the end
         self._values: Counter[Hashable] = Counter()  # how many different ones decided what follows a break
         self._lock, self._binding = Lock(), Lock()
         self._first_tier: list[BoundSegment] = []
-        self.is_outdated, self.built = False, 0
+        self._begins: BoundSegment | None = None
+        self.is_outdated, self.built, self.arena_size = False, 0, 0
 
     def bind(self, first: Binding, shapes: Shapes, forget: Callable[[], None] = lambda: None) -> Bound:
         """Return the network whose first segment was bound; or that, if nothing comes behind it.
@@ -155,9 +164,23 @@ class Segments:
             return first
         walked = Walk(self._first, self._first.tensors(shapes), follows)
         segment = BoundSegment(first.executor, follows, first.report, walked, better=_first_tier(first))
+        segment.checked(self._model.types(shapes))
         self._note(segment)
+        if segment.computes_nothing:
+            self._begins = segment
+        return self._network(segment, shapes, forget)
+
+    def bind_again(self, shapes: Shapes, forget: Callable[[], None]) -> Bound | None:
+        """Return the network for further shapes if its first segment computes nothing; else None.
+
+        What only waits for values among the inputs does so at any size: the segment behind it begins with the network's
+        inputs, and is bound for their shapes. Arguments as of ``bind``.
+        """
+        return None if self._begins is None else self._network(self._begins, shapes, forget)
+
+    def _network(self, first: BoundSegment, shapes: Shapes, forget: Callable[[], None]) -> SegmentedNetwork:
         results = [output.name for output in self._model.declaration.outputs]
-        return SegmentedNetwork(segment, self, self._model.types(shapes), results, forget)
+        return SegmentedNetwork(first, self, self._model.types(shapes), results, forget)
 
     @property
     def is_first_tier(self) -> bool:
@@ -341,10 +364,10 @@ class Segments:
         self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], *, is_body: bool
     ) -> BoundSegment | Unserved:
         """Bind the segment behind another one, or the first one of the body of its loop."""
-        source, programs = self._programs_of(segment, answer, types, is_body=is_body)
-        shapes: Shapes = tuple(each.shape for each in types.values())
-        if answer.numbers:
-            shapes = (*shapes, (*(0,) * MOST_DIMENSIONS, *answer.numbers))
+        shapes, numbers = tuple([each.shape for each in types.values()]), answer.numbers
+        source, programs = self._programs_of(segment, answer, types, shapes, is_body=is_body)
+        if numbers:
+            shapes = (*shapes, (*(0,) * MOST_DIMENSIONS, *numbers))
         bound = programs.bind(shapes)
         if isinstance(bound, Unserved):
             return bound
@@ -353,20 +376,24 @@ class Segments:
             raise BuildError("a segment of a network lacks its end", "this is an error in opbuild; please report it")
         walked = Walk(source, shapes, follows)
         return BoundSegment(
-            bound.executor, follows, bound.report, walked, not bound.is_new, answer.numbers, _first_tier(bound)
+            bound.executor, follows, bound.report, walked, not bound.is_new, numbers, _first_tier(bound)
         )
 
     def _programs_of(
-        self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], *, is_body: bool
+        self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], shapes: Shapes, *, is_body: bool
     ) -> tuple[Segment, BindsShapes]:
-        source = Segment(self._model, types, segment.follows, answer, is_body=is_body, before=segment.walked)
-        key = (source.digest, source.declaration.inputs)
-        if key not in self._programs:
-            self._programs[key] = source, self._session.programs(source)
-            if len(self._programs) > MOST_SEGMENTS:
-                self._programs.popitem(last=False)
-        self._programs.move_to_end(key)
-        return self._programs[key]
+        follows = segment.follows
+        bare = begins_with(follows, is_body=is_body), answer.without_numbers().key
+        alike = *bare, tuple([(name, each.dtype) for name, each in types.items()])
+        source = self._alike.pop(alike, None)
+        if source is None or not source.fits(shapes):
+            source = Segment(self._model, types, follows, answer, is_body=is_body, before=segment.walked)
+        known = self._programs.pop(source.key, None) or (source, self._session.programs(source))
+        self._programs[source.key], self._alike[alike] = known, known[0]
+        for each in (self._programs, self._alike):
+            if len(each) > MOST_SEGMENTS:
+                each.pop(next(iter(each)))
+        return known
 
     def _known(self, key: Hashable) -> BoundSegment | None:
         with self._lock:
@@ -378,10 +405,12 @@ class Segments:
     def _keep(self, key: Hashable, segment: BoundSegment) -> None:
         """Remember a segment, and let go of those that were used longest ago; a call keeps the ones that it uses."""
         with self._lock:
-            self._bound[key] = segment
-            if len(self._bound) > MOST_BOUND:
-                _, gone = self._bound.popitem(last=False)
-                gone.executor.blocks.shrink(max(each.executor.arena_size for each in self._bound.values()))
+            self._bound[key], own = segment, segment.executor.arena_size
+            self.arena_size = max(self.arena_size, own)
+            gone = self._bound.popitem(last=False)[1].executor if len(self._bound) > MOST_BOUND else None
+            if gone is not None and gone.arena_size > own:  # else this one needs as much
+                self.arena_size = max(each.executor.arena_size for each in self._bound.values())
+                gone.blocks.shrink(self.arena_size)
 
 
 class SegmentedNetwork:
@@ -395,8 +424,7 @@ class SegmentedNetwork:
         results: Sequence[str],
         forget: Callable[[], None] = lambda: None,
     ) -> None:
-        self._first = first.checked(types)
-        self._segments = segments
+        self._first, self._segments = first, segments
         self._inputs = types
         self._results = tuple(results)
         self._latest: list[tuple[Any, tuple[int, ...]] | None] = []
@@ -442,7 +470,12 @@ class SegmentedNetwork:
     @property
     def arena_size(self) -> int:
         """Bytes of the memory for the temporaries of its largest segment."""
-        return max(each.report.arena for each in self._bound_segments)
+        return max(self._first.executor.arena_size, self._segments.arena_size)
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether the arguments of its first segment are those of others; the further ones are not its own."""
+        return self._first.executor.is_filled
 
     @property
     def blocks(self) -> Blocks[Arena]:

@@ -16,8 +16,10 @@ from opbuild.frontend.models.source import ModelSource
 from opbuild.graph.breaks import Answer, GraphBreak, is_tensor
 from opbuild.graph.types import MOST_DIMENSIONS, Graph, TensorType
 from opbuild.kernel.free import FREE
+from opbuild.platform.locks import lazy_property
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
+from opbuild.runtime.shape_pattern import ShapePattern
 
 if TYPE_CHECKING:
     from opbuild.frontend.block import Remainder
@@ -113,7 +115,6 @@ class Segment:
 
     Attributes:
         keeps: Not used: what it is made from is kept anyway.
-        digest: Digest of all that decides what it computes, but for the shapes that it declares.
         declaration: Its inputs; -1 where an extent is not the same in all calls, as far as that is known.
     """
 
@@ -132,14 +133,31 @@ class Segment:
         self._model, self._answer, self._place, self._is_body = model, answer.without_numbers(), follows.path, is_body
         self._before: Walk | None = before
         self._remainder: Remainder | None = None
-        state = follows.body.state if is_body and follows.body else follows.state
-        self.digest = self._answer.digest(f"{model.digest} {state}")
+        self._state = begins_with(follows, is_body=is_body)
         shapes = {} if is_body else follows.shapes
         inputs = [Declared(name, each.dtype, _opened(each.shape, shapes.get(name))) for name, each in types.items()]
         if answer.numbers:
             free = (*(0,) * MOST_DIMENSIONS, *(FREE,) * len(answer.numbers))
             inputs.append(Declared(NUMBERS, "int64", free))
         self.declaration = Declaration(model.declaration.name, tuple(inputs), (), ())
+
+    @lazy_property
+    def key(self) -> Hashable:
+        """The identity of the segment in one model: all that decides what it computes, and what it declares."""
+        return self._state, self._answer.key, self.declaration.inputs
+
+    def fits(self, shapes: Shapes) -> bool:
+        """Whether its inputs, but for the numbers that it is given, may have these shapes."""
+        return self._pattern.fits(shapes)
+
+    @lazy_property
+    def _pattern(self) -> ShapePattern:
+        return ShapePattern([each.shape or () for each in self.declaration.inputs if each.name != NUMBERS])
+
+    @lazy_property
+    def digest(self) -> str:
+        """Digest of all that decides what it computes, but for the shapes that it declares."""
+        return self._answer.digest(f"{self._model.digest} {self._state}")
 
     @property
     def edited(self) -> bool:
@@ -168,6 +186,11 @@ class Segment:
         if self._remainder is None:
             raise BuildError(f"nothing comes after {self._place}", "this is an error in opbuild; please report it")
         return self._remainder
+
+
+def begins_with(follows: GraphBreak, *, is_body: bool) -> str:
+    """The digest of what comes behind a break, or of the body of its loop, but for what it waited for."""
+    return follows.body.state if is_body and follows.body else follows.state
 
 
 class FirstSegment:

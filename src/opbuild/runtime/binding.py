@@ -91,6 +91,10 @@ class Runs(Protocol):
         """Bytes of the memory for its temporaries."""
 
     @property
+    def is_filled(self) -> bool:
+        """Whether its arguments are those of others, filled with its numbers."""
+
+    @property
     def blocks(self) -> Blocks[Arena]:
         """The memory that it runs in."""
 

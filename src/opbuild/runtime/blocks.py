@@ -139,8 +139,8 @@ class Blocks(Generic[A]):
         self._free.append(block)
 
     def shrink(self, nbytes: int) -> None:
-        """Let go of blocks that are larger than any that is still needed."""
+        """Let go of blocks that are larger than memory is made for as many bytes as are still needed."""
         for _ in range(len(self._free)):
             block = self.take_free()
             if block is not None:
-                self.give(block if block.memory.nbytes <= nbytes else MemoryBlock())
+                self.give(block if block.memory.nbytes <= _grown(nbytes) else MemoryBlock())

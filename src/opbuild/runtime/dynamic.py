@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +22,7 @@ from opbuild.graph.types import Array
 from opbuild.kernel.free import FREE
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.locks import lazy_property
-from opbuild.platform.records import NamedTuple, replace
+from opbuild.platform.records import NamedTuple, dataclass, replace
 from opbuild.runtime.arena import Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.devices.device import Callee, Module
@@ -90,7 +91,8 @@ class Answers(NamedTuple):
     suits: bool
 
 
-class Decision(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Decision:
     """The kernels that compute the calls of a record in a size.
 
     Attributes:
@@ -101,11 +103,16 @@ class Decision(NamedTuple):
     chosen: tuple[ChosenKernel | None, ...]
     replaced: frozenset[int]
 
-    @property
+    @lazy_property
     def kernels(self) -> list[ChosenKernel]:
         """The kernel of each class of calls; none if one is missing."""
         found = [each for each in self.chosen if each is not None]
         return found if len(found) == len(self.chosen) else []
+
+    @lazy_property
+    def calls(self) -> tuple[tuple[str, int], ...]:
+        """The kernels by name, and into how many tasks their calls are divided."""
+        return tuple([(each.kernel.symbol, _tasks(each)) for each in self.kernels])
 
     @property
     def complete(self) -> bool:
@@ -236,9 +243,29 @@ class DynamicNetwork:
         symbolic = symbolic_of(self.record)
         return DimsTable.of(self.record.steps.dims, self.room, (symbolic.one, symbolic.zero))
 
+    def tables(self, numbers: Array) -> list[Array]:
+        """Return the bytes of the tables: of those that are numbers as they are, parts of one array."""
+        places, parts = self._tables_of_numbers
+        own, tables = numbers[places].view(np.uint8), symbolic_of(self.record).tables
+        return [
+            own[part] if part is not None else _table(each, numbers) for each, part in zip(tables, parts, strict=True)
+        ]
+
+    @lazy_property
+    def _tables_of_numbers(self) -> tuple[Array, list[slice | None]]:
+        """The places of the numbers of such tables, and of each table which of their bytes are its own, if any are."""
+        places, parts = list[int](), list[slice | None]()
+        for table in symbolic_of(self.record).tables:
+            (kind, values), dtype = table.arguments if table.name == "numbers" else (("", ()), ())
+            is_own = (kind, dtype) == ("tuple", ("value", "int64")) and all(each[0] == "place" for each in values)
+            own = [value for _, value in values] if is_own else []
+            parts.append(slice(8 * len(places), 8 * (len(places) + len(own))) if is_own else None)
+            places += own
+        return np.array(places, np.int64), parts
+
     def same(self, decision: Decision, counts: tuple[int, ...], numbers: Array) -> _SharedState:
         """Return the state that bindings share whose calls are these, each as often."""
-        key = *((each.kernel.symbol, _tasks(each)) for each in decision.kernels), counts
+        key = decision.calls, counts
         known = self._same.pop(key, None)
         if known is None:
             known = _SharedState(self, decision, counts, numbers)
@@ -364,7 +391,7 @@ class _Bucket:
         symbolic, buffers = symbolic_of(record), record.buffers
         counts = tuple([int(numbers[each.times]) for each in symbolic.repetitions])
         same = network.same(decision, counts, numbers)
-        tables = [_table(each, numbers) for each in symbolic.tables]
+        tables = network.tables(numbers)
         sizes = np.where(same.idle, 0, numbers[buffers.size])
         offsets, arena, zeroed, arenas = network.placed(sizes * buffers.itemsize, numbers)
         own = Record(
@@ -496,6 +523,7 @@ class _SharedState:
         return steps.with_(offset=offset, dims=steps.dims.with_(pairs=pairs), hosts=hosts)
 
 
+@lru_cache(maxsize=2**12)
 def _bucket_of(extent: int) -> int:
     """Return the bucket of an extent: kernels and plans for extents of one are about equally good."""
     return extent if extent < EXACT else extent >> (extent.bit_length() - BITS) << EXACT | extent.bit_length()
@@ -530,8 +558,7 @@ def _with_tables(constants: Places, nbytes: Sequence[int]) -> Places:
 
 def _table(table: Table, numbers: Array) -> Array:
     """Return the bytes of a table."""
-    known = numbers.tolist()
-    made = TABLES[table.name](*(argument(each, known) for each in table.arguments))
+    made = TABLES[table.name](*[argument(each, numbers) for each in table.arguments])
     return np.ascontiguousarray(made).reshape(-1).view(np.uint8)
 
 

@@ -19,6 +19,7 @@ from opbuild.platform.locks import lazy_property
 from opbuild.runtime.arena import Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Blocks, MemoryBlock
 from opbuild.runtime.changes import change, writeable
+from opbuild.runtime.devices.cpu.library import address_of
 from opbuild.runtime.devices.device import (
     NO_MEMORIES,
     Callee,
@@ -124,7 +125,7 @@ class Executor:
     def addresses(self) -> Array:
         """The addresses of its buffers in memory."""
         own = self.calls.addresses
-        return np.append(own, [each.ctypes.data for each in self._tables]) if self._tables else own
+        return np.append(own, [address_of(each) for each in self._tables]) if self._tables else own
 
     def prepare(self, memory: Array, others: Memories = NO_MEMORIES) -> Arena:
         """Return the arena of calls in some memory."""

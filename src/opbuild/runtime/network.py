@@ -19,6 +19,7 @@ from opbuild.runtime.binding import Binder, Bound, Improvement, Outdated, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input, is_dense, shape_text
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.reused import ReusedMemory, memory_request
+from opbuild.runtime.shape_pattern import ShapePattern
 from opbuild.text.plural import counted, verb
 
 if TYPE_CHECKING:
@@ -361,13 +362,25 @@ class Network:
             raise InputError(f"input {missing[0]!r} is missing", f"the network {self.name} has these inputs: {names}")
         return [values[position] for position in range(len(self._inputs))]
 
+    @lazy_property
+    def _expected(self) -> list[tuple[int, ...] | None]:
+        """The shape of each input, ``FREE`` where it may differ; None: any number of dimensions."""
+        return [
+            (FREE,) * len(each.shape) if each.shape is not None and each.name in self._any_shape else each.shape
+            for each in self._inputs
+        ]
+
+    @lazy_property
+    def _pattern(self) -> ShapePattern | None:
+        """The shapes of all inputs; None if one may have any number of dimensions."""
+        known = [each for each in self._expected if each is not None]
+        return ShapePattern(known) if len(known) == len(self._expected) else None
+
     def _check_shapes(self, shapes: Shapes) -> None:
-        for endpoint, shape in zip(self._inputs, shapes, strict=True):
-            if endpoint.shape is None:  # any number of dimensions
-                continue
-            expected = (FREE,) * len(endpoint.shape) if endpoint.name in self._any_shape else endpoint.shape
-            fits = len(expected) == len(shape) and all(e in (FREE, s) for e, s in zip(expected, shape, strict=True))
-            if not fits:
+        if self._pattern is not None and self._pattern.fits(shapes):
+            return
+        for endpoint, expected, shape in zip(self._inputs, self._expected, shapes, strict=True):
+            if expected is not None and not ShapePattern([expected]).fits([shape]):
                 message = f"input {endpoint.name!r} has shape {list(shape)}, the network needs {shape_text(expected)}"
                 hint, command = _how_to_fit(endpoint.name, shape, expected)
                 raise InputError(message, hint, command=command)
@@ -420,14 +433,15 @@ class Network:
         A call that is under way keeps what it uses.
         """
         self._bindings[shapes] = binding
-        if not all(each.is_filled for each in binding.executor.runners):
+        if not binding.executor.is_filled:
             self._own[shapes] = None
         over = self._own if len(self._own) > MOST_KEPT else self._bindings
         if over is self._own or len(over) > MOST_FILLED:
             first = next(iter(over))
             self._own.pop(first, None)
             gone = self._bindings.pop(first).executor
-            gone.blocks.shrink(max(each.executor.arena_size for each in self._bindings.values()))
+            if gone.arena_size > binding.executor.arena_size:  # else this one needs as much
+                gone.blocks.shrink(max(each.executor.arena_size for each in self._bindings.values()))
 
     def _ports(self, side: str) -> tuple[Endpoint, ...]:
         if self._latest is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opbuild.graph.types import MOST_DIMENSIONS, MOST_ELEMENTS, Array
+from opbuild.platform.locks import lazy_property
 from opbuild.program import BufferKind, HostCall
 from opbuild.runtime.record import ALIGNMENT, CHECKS, HOST, CallKind, DimsTable, Ports, itemsize
 from opbuild.target.level import CPU
@@ -89,7 +90,11 @@ class Soundness:
                 return f"{call.node.name}: a view does not fit the type of its value"
             if call.is_copy and not _is_dense_copy(call):
                 return f"{call.node.name}: its views are not dense"
-        return self._unplaced_buffer(record) or self._overreaching_view(record) or self._scattered(record)
+        if not self._is_plain(record):
+            wrong = self._unplaced_buffer(record) or self._overreaching_view(record)
+            if wrong:
+                return wrong
+        return self._scattered(record)
 
     # -- whatever the numbers are -------------------------------------------------------------------------------------
 
@@ -154,6 +159,47 @@ class Soundness:
         return _nodes(int(self._step[index]), self._record)
 
     # -- the numbers --------------------------------------------------------------------------------------------------
+
+    @lazy_property
+    def _memory(self) -> tuple[Array, Array, Array]:
+        """The buffers that are temporaries, those that are constants, and the constant of each of these."""
+        constant = np.flatnonzero(self._constant)
+        return np.flatnonzero(self._temporary), constant, self._record.buffers.place[constant]
+
+    def _is_plain(self, record: Record) -> bool:
+        """Return whether all numbers are as they are in most records, which takes a look at few of them.
+
+        Views have elements, of which the first is the one at their offsets, and no number is large: then none of what
+        ``_unplaced_buffer`` and ``_overreaching_view`` look at is wrong. False says nothing.
+        """
+        buffers, steps = record.buffers, record.steps
+        if steps.hosts or buffers.devices or not len(steps.dims) or len(self._unwritten):
+            return False
+        temporary, constant, own = self._memory
+        nbytes, place = buffers.size * buffers.itemsize, buffers.place[temporary]
+        is_placed = place.min(initial=0) >= 0 <= buffers.size.min(initial=0) and not (place % ALIGNMENT).any()
+        fits = max(buffers.size.max(initial=0), place.max(initial=0)) <= MOST
+        if not is_placed or not fits or (place > record.arena_size - nbytes[temporary]).any():
+            return False
+        if not np.array_equal(record.constants.nbytes[own], nbytes[constant]):
+            return False
+        return self._has_plain_views(record) and not (
+            _unfit_port(record.inputs, record) or _unfit_port(record.outputs, record)
+        )
+
+    def _has_plain_views(self, record: Record) -> bool:
+        steps = record.steps
+        (extents, strides), first = steps.dims.pairs.T, steps.dims.first
+        if extents.min() < 1 or strides.min() < 0 or steps.dims.rank.max() > MOST_VIEWED:
+            return False
+        largest = extents.max() * float(strides.max()) * MOST_VIEWED
+        if max(largest, steps.offset.max(initial=0)) > MOST or max(extents.max(), strides.max()) > INT32_MAX:
+            return False
+        last = steps.offset + np.add.reduceat((extents - 1) * strides, first)[steps.shape]
+        if steps.offset.min(initial=0) < 0 or (last >= record.buffers.size[steps.buffer]).any():
+            return False
+        each = np.multiply.reduceat(np.where(strides > 0, extents, 1).astype(np.float64), first)
+        return self._unwritten_output(record.outputs, np.minimum(each, MOST)[steps.shape]) is None
 
     def _unplaced_buffer(self, record: Record) -> str | None:
         """Return the buffer that has no memory, or the port that is not as large as its own."""
@@ -231,9 +277,14 @@ class Soundness:
         dims = steps.dims.followed_by(DimsTable.of(view.dims for view in views))
         return np.append(steps.shape, places), np.append(steps.offset, offsets), dims
 
+    @lazy_property
+    def _into_outputs(self) -> Array:
+        """The views by which buffers of outputs are written."""
+        return np.flatnonzero(self._writes & np.isin(self._buffer, self._record.outputs.buffer))
+
     def _unwritten_output(self, outputs: Ports, elements: Array) -> str | None:
         """Return the output that is not written whole."""
-        wrote, count = self._writes, len(self._record.buffers)
+        wrote, count = self._into_outputs, len(self._record.buffers)
         written = np.bincount(self._buffer[wrote], elements[wrote], count)[outputs.buffer]
         wrong = np.flatnonzero(written < outputs.sizes)
         if not len(wrong):

@@ -78,12 +78,12 @@ def rows_of_kinds(record: Record) -> list[list[int]]:
     return found[: len(symbolic_of(record).decided)]
 
 
-def argument(given: Argument, numbers: Sequence[int]) -> Any:
+def argument(given: Argument, numbers: Sequence[int] | Array) -> Any:
     """Return an argument for some numbers."""
     kind, value = given
     if kind == "tuple":
-        return tuple(argument(each, numbers) for each in value)
-    return numbers[value] if kind == "place" else value
+        return tuple([argument(each, numbers) for each in value])
+    return int(numbers[value]) if kind == "place" else value
 
 
 def host_call(call: HostCall, numbers: Array) -> HostCall:

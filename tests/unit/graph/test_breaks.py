@@ -17,6 +17,7 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.breaks import GraphBreak
 from opbuild.graph.types import Node
 from opbuild.pipeline.segmented import MOST_VALUES
+from support.segments_runner import SegmentsRunner
 from support.walk_runner import WalkRunner
 
 RNG = np.random.default_rng(84)
@@ -58,6 +59,18 @@ def test_an_input_that_decides_a_shape_is_a_constant_of_the_network_for_its_valu
     for axes in (ints(0), ints(1, 2), ints(0), ints()):
         same(SUM, runner, x=x, axes=axes)
     assert runner.breaks == ["values ReduceSum", "end"] * 2
+
+
+def test_an_input_that_decides_a_shape_is_waited_for_once_whatever_the_sizes_are() -> None:
+    """What waits for it computes nothing, and is bound with the first size; what comes behind it with each."""
+    proto = model("g (float[n,6] x, int64[2] s) => (float[] y) { a = Abs(x)  y = Reshape(a, s) }")
+    runner = SegmentsRunner(proto)
+    for rows in (2, 4, 6, 8):
+        x = floats(rows, 6)
+        (got,) = runner(x=x, s=ints(3, rows * 2))
+        np.testing.assert_array_equal(got, np.abs(x).reshape(3, rows * 2))
+    assert sorted(runner.bound.values()) == [1, 4]
+    assert sorted(runner.programs_made.values()) == [1, 1]
 
 
 def test_a_computed_value_that_decides_a_shape_breaks_the_network_before_the_node() -> None:

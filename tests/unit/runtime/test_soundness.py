@@ -31,7 +31,7 @@ from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.record import KernelStep, Ports, Record, Steps, Storages
 from opbuild.runtime.record_json import from_json, to_json
-from opbuild.runtime.soundness import problem
+from opbuild.runtime.soundness import Soundness, problem
 from opbuild.runtime.stored_network import LoadedNetwork
 from opbuild.target.host import host_level
 from opbuild.target.level import CPU
@@ -180,6 +180,33 @@ def test_every_field_of_an_offline_models_table_may_lie(tmp_path: Path) -> None:
             except OpbuildError:
                 refused += 1
     assert refused > 5 * len(fields)
+
+
+def test_what_looks_sound_at_once_is_sound_number_by_number() -> None:
+    """The short look at a record accepts what is usual, and nothing that the careful one refuses."""
+    record, draw = build(chain(64)).record, np.random.default_rng(0)
+    assert Soundness(record)._is_plain(record)
+    accepted = 0
+    for _ in range(300):
+        steps, buffers = record.steps, record.buffers
+        columns = {
+            "size": buffers.size.copy(), "place": buffers.place.copy(), "offset": steps.offset.copy(),
+            "pairs": steps.dims.pairs.copy(), "extents": record.outputs.extents.copy(),
+        }  # fmt: skip
+        column = columns[str(draw.choice([*columns]))].reshape(-1)
+        lie = int(draw.choice([-(2**62), -64, -1, 0, 1, 2, 63, 64, 128, 2**31, 2**40, 2**57, 2**62]))
+        column[draw.integers(len(column))] = lie
+        lying = replace(
+            record,
+            buffers=buffers.with_(size=columns["size"], place=columns["place"]),
+            steps=steps.with_(offset=columns["offset"], dims=steps.dims.with_(pairs=columns["pairs"])),
+            outputs=record.outputs.with_(extents=columns["extents"]),
+        )
+        checked = Soundness(lying)
+        if checked.structure() is None and checked._is_plain(lying):
+            accepted += 1
+            assert (checked._unplaced_buffer(lying) or checked._overreaching_view(lying)) is None
+    assert 0 < accepted < 150
 
 
 def test_a_record_whose_outputs_are_not_each_written_is_refused() -> None:
