@@ -137,8 +137,13 @@ def compile_model(
         source.fix()
         if recognise is not None:
             recognise(source)
-        is_open = signature is None or (waits and source.declaration.is_open)
+        source.keeps = is_open = signature is None or (waits and source.declaration.is_open)
         programs = ModelPrograms(session, source, inputs, shapes, is_open=is_open)
+
+        def declare(bound: Sequence[Endpoint]) -> Sequence[Endpoint]:
+            with source.reading():
+                return outputs_of(source.declaration, inputs, bound, source.graph)
+
         return Network(
             source.declaration.name,
             inputs,
@@ -146,7 +151,7 @@ def compile_model(
             programs.bind,
             first=None if signature is None else programs.bind(signature),
             any_shape=shapes,
-            declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.graph),
+            declare=declare,
         )
 
 

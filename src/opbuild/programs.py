@@ -97,7 +97,10 @@ class Programs:
         bound = self._bound(shapes)
         if bound is None:
             with self._making:  # which may just be making the one
-                bound = self._bound(shapes) or self._new(shapes)
+                bound = self._bound(shapes)
+                if bound is None:
+                    with self._source.reading():
+                        bound = self._new(shapes)
                 self._sizes += 1
         return bound
 
@@ -307,16 +310,21 @@ class Programs:
             bound = self._bound(shapes)
             if (bound is not None and bound.better is None) or self._session.setup.why_not_compiled:
                 return bound
-            session, clock = self._quiet, Clock()
-            with session.builder() as builder:
-                lowered = self._lower(session, builder, shapes, clock, suits=True)
-                made = self._add_program(session, builder, lowered, shapes, clock)
+            clock = Clock()
+            with self._source.reading():
+                made = self._add_suiting(self._quiet, shapes, clock)
             return self._bound(shapes, clock=clock, made=made)
         except Exception as error:
             self._session.setup.warn(
                 f"better kernels for {self._source.declaration.name} at {list(shapes)} were not built", error
             )
             return None
+
+    def _add_suiting(self, session: Session, shapes: Shapes, clock: Clock) -> Mapping[str, OperatorReport]:
+        """Add a program with kernels that suit a size; return the reports of these, by symbol."""
+        with session.builder() as builder:
+            lowered = self._lower(session, builder, shapes, clock, suits=True)
+            return self._add_program(session, builder, lowered, shapes, clock)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

@@ -134,6 +134,21 @@ def test_a_network_has_the_weights_of_the_version_that_was_compiled(
 
 
 @pytest.mark.usefixtures("kept_objects")
+def test_a_further_size_neither_copies_nor_digests_weights_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is lowered for it: their file is mapped meanwhile, and their digest is known."""
+    monkeypatch.setattr(held, "LEAST", 1)
+    copied, digested, replace, digest = list[int](), list[int](), held._replace, held.blake3_of
+    monkeypatch.setattr(held, "_replace", lambda mapped: (copied.append(len(mapped)), replace(mapped)))
+    monkeypatch.setattr(held, "blake3_of", lambda data: (digested.append(len(data)), digest(data))[1])
+    network = opbuild.compile(save(tmp_path, 1), cache_path=tmp_path / "cache", wait=True)
+    assert [answers(network, rows) for rows in (2, 3, 200, 1)] == [1] * 4
+    assert not copied
+    assert digested.count(WIDTH * WIDTH * 4) == 1
+
+
+@pytest.mark.usefixtures("kept_objects")
 def test_a_network_that_has_no_weights_any_more_says_that_they_changed(tmp_path: Path) -> None:
     """Nothing is stored from which it could start, and the data is another version's."""
     network = opbuild.compile(save(tmp_path, 1), op_compiler_cache_mode="disable")

@@ -77,7 +77,7 @@ def build_offline(
             ranges=as_ranges(ranges),
         )
         if plan.source is not None:
-            plan.source.drop()
+            plan.source.forget()
         require_portable(plan.needed.host.values())
         with session.builder() as builder:
             networks = session.build(plan.needed, builder, Packer(), Clock())

@@ -8,6 +8,7 @@ bound to what data bring by numbers.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from opbuild.errors import BuildError
@@ -55,7 +56,10 @@ class Source(Protocol):
         """
 
     def forget(self) -> None:
-        """Give back the memory of the bytes it was read from."""
+        """Keep what it was read from no longer."""
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Hold what is read meanwhile as it is, until the end."""
 
 
 class GraphSource:
@@ -96,6 +100,10 @@ class GraphSource:
 
     def forget(self) -> None:
         """Nothing is kept that the caller does not have."""
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Nothing is read that may change."""
+        return nullcontext()
 
 
 NUMBERS = ""
@@ -179,6 +187,10 @@ class Segment:
     def forget(self) -> None:
         """Do nothing; see ``keeps``."""
 
+    def reading(self) -> AbstractContextManager[None]:
+        """Hold the model's files."""
+        return self._model.reading()
+
     def _remainder_before(self, clock: Clock) -> Remainder:
         if self._before is not None:
             walked = self._before(clock)
@@ -251,6 +263,10 @@ class FirstSegment:
         """Give back the memory of the model, unless something comes behind a break."""
         if self._is_whole:
             self._model.forget()
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Hold the model's files."""
+        return self._model.reading()
 
 
 class Walk:

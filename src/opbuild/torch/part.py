@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,10 @@ class ProgramSource:
 
     def forget(self) -> None:
         """Nothing is kept that the module does not have."""
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Nothing is read that may change."""
+        return nullcontext()
 
 
 MOST_CHANGES = 2

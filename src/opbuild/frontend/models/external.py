@@ -8,6 +8,7 @@ digest that the files had at first, or is refused: a network is of one version. 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from opbuild.platform.files.writing import inside
 from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
-    from opbuild.platform.files.held import HeldFile
+    from opbuild.platform.files.held import HeldFile, Parts
 
 _PIECE = 2**25
 """Bytes that are digested at once."""
@@ -38,6 +39,7 @@ class ExternalData:
         self._model, self._memory = model, memory
         self._known: dict[Path, KnownFile] = {}
         self._held: list[tuple[Path, HeldFile]] = []
+        self._parts: defaultdict[Path, Parts] = defaultdict(dict)
         self._changed: Path | None = None
 
     def digest(self, location: str) -> str:
@@ -79,11 +81,12 @@ class ExternalData:
         held, self._held = self._held, []
         for path, each in held:
             if not each.is_certain():
+                self._parts[path].clear()
                 self._compare(path, each.mapped())
             each.release()
 
     def _read(self, path: Path) -> Array:
-        from opbuild.platform.files.held import hold_file
+        from opbuild.platform.files.held import hold_file, know_parts
 
         with self._error_context(os.path.relpath(path, self._model.parent)):
             known = self._first(path)
@@ -97,6 +100,7 @@ class ExternalData:
         is_sure = descriptor is not None and known.lasts and state_of_open(descriptor) == known.state
         if not is_sure and _digest(_pieces(contents)) != known.digest:
             raise self._changed_error(path)
+        know_parts(contents, self._parts[path])
         return contents
 
     @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,19 +15,20 @@ from opbuild.frontend.models.memory import ModelMemory, digest_model
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.files.kinds import ONNX, require_kind
-from opbuild.platform.files.mapping import read_file
+from opbuild.platform.files.mapping import KnownFile, read_file, state_of_open
 from opbuild.platform.limits import require_room
+from opbuild.platform.locks import Lock
 from opbuild.platform.paths import Path
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from opbuild.frontend.block import Remainder
     from opbuild.frontend.onnx_model import OnnxModel
     from opbuild.frontend.walk import Walked
-    from opbuild.platform.files.held import HeldFile
+    from opbuild.platform.files.held import HeldFile, Parts
 
 Model = str | os.PathLike[str] | bytes | Any
 """A path, a file's bytes, or an ``onnx.ModelProto``."""
@@ -46,6 +48,7 @@ class ModelSource:
         shown: What messages call it.
         held: Its bytes, if they had to be read.
         message: What remains of them without large tensors.
+        known: The file as its digest was taken; None if it is no file.
     """
 
     def __init__(
@@ -56,11 +59,15 @@ class ModelSource:
         shown: str,
         held: HeldFile | None = None,
         message: bytes | None = None,
+        known: KnownFile | None = None,
     ) -> None:
         self._model, self._shown, self._memory = model, shown, memory
         self.own_digest = digest
-        self._held, self._message = held, message
-        self.keeps = self._is_changed = False
+        self._held, self._message, self._known = held, message, known
+        self.keeps = self._is_changed = self._is_read_again = False
+        self._readers: tuple[int, ...] = ()
+        self._counting = Lock()
+        self._parts: Parts = {}
         self._loaded: OnnxModel | None = None  # between reading what it declares and making its first graph
         self._data = ExternalData(model, memory) if isinstance(model, Path) else None
         self.declaration_file = memory.declaration_file(model.stem if isinstance(model, Path) else "model", digest)
@@ -142,25 +149,42 @@ class ModelSource:
             self._loaded = self._loaded or self._load()
             return self._loaded.go_on(remainder, _evaluator())
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Hold the files that are read meanwhile until the last of all who read is done."""
+        with self._counting:
+            own = os.getpid()  # whoever else read stayed in the parent of a fork
+            self._readers = *(each for each in self._readers if each == own), own
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._readers = self._readers[1:]
+            self.release()
+
     def release(self) -> None:
-        """Let others write to the file; who needs more of it than is kept reads it again."""
-        if self._is_uncertain and self._held is not None and self._held.mapped() is not None:
-            self._is_changed = self._differs()
+        """Let others write to the file, unless somebody reads it; who needs more of it than is kept reads it again."""
+        if self._is_reading:
+            return
+        if self._is_read_again or (self._declaration is not None and self._declaration.external):
+            self._loaded, self._is_read_again = None, False  # less is read again than would be copied
+        if self._is_uncertain:
+            self._parts.clear()
+            if self._held is not None and self._held.mapped() is not None:
+                self._is_changed = self._differs()
         held, self._held = self._held, None
         if held is not None:
             held.release()
         if self._data is not None:
-            if self._declaration is not None and self._declaration.external:
-                self._loaded = None  # less is read again than would be copied
             self._data.release()
 
-    def forget(self) -> None:
-        """Keep the model no longer, nor its files."""
-        self.drop()
-        self.release()
+    @property
+    def _is_reading(self) -> bool:
+        """Whether somebody reads who will release it."""
+        return os.getpid() in self._readers
 
-    def drop(self) -> None:
-        """Keep the model no longer; its files are held for as long as something of them is used."""
+    def forget(self) -> None:
+        """Keep the model no longer; its files are held until ``release``."""
         self.keeps, self._loaded = False, None
 
     def remember(self) -> None:
@@ -174,20 +198,33 @@ class ModelSource:
         require_room()
         from opbuild.frontend.onnx_model import load_model
         from opbuild.frontend.onnx_read import ModelFile
+        from opbuild.platform.files.held import know_parts
 
         contents = None if self._held is None else self._held.take()
         if contents is None:
             contents = self._reread()
+        know_parts(contents, self._parts)
         message, self._message = self._message, None
         read = None if self._data is None else self._data.reader()
         path = self._model if isinstance(self._model, Path) else None
         return load_model(ModelFile(path, contents.data, self._shown, message, read))
 
     def _reread(self) -> Array:
+        """Return the bytes of the model once more, not looked at where the file's state says what they are."""
+        from opbuild.platform.files.held import HeldFile, hold_file
+
         try:
-            contents = read_file(self._model) if isinstance(self._model, Path) else _contents(self._model)
+            if isinstance(self._model, Path):
+                held = hold_file(self._model) if self._is_reading else HeldFile(read_file(self._model))
+            else:
+                held = HeldFile(_contents(self._model))
         except OSError as error:
             raise self.changed_error(f": it cannot be read ({error.strerror or error})") from error
+        contents, known = held.contents, self._known
+        held.take()
+        self._held, self._is_read_again = held, held.descriptor is not None
+        if held.descriptor is not None and known and known.lasts and state_of_open(held.descriptor) == known.state:
+            return contents
         again = digest_model(contents)
         if again.digest != self.own_digest:
             raise self.changed_error()
@@ -241,13 +278,13 @@ def open_model(model: Model, memory: ModelMemory, *, releases: bool = False) -> 
 
     try:
         require_kind(path, ONNX)
-        digest = memory.digest(path, read_and_digest).digest
+        known = memory.digest(path, read_and_digest)
         place = path.absolute()  # read again for another signature, wherever the process is then
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InvalidModelError(f"{str(path)!r} cannot be read: {why}", "check the path") from error
     held, message = read[-1] if read else (None, None)
-    return ModelSource(place, memory, digest, repr(str(path)), held, message)
+    return ModelSource(place, memory, known.digest, repr(str(path)), held, message, known)
 
 
 def is_not_cached(model: Model, memory: ModelMemory) -> bool:

@@ -14,7 +14,8 @@ Memory for a file's future contents has pages of its own; once the file is there
 whoever has the memory goes on with the same addresses, and shares the file's pages with all processes that map it.
 
 Of memory of which a digest was taken in parts nobody need read a part again for its digest. Nobody may write to it, and
-what is known of it ends with it: the same place may be other memory then.
+what is known of it ends with it: the same place may be other memory then. Who maps a file again whose bytes are the
+same says so by the digests that were known of it (``know_parts``).
 """
 
 from __future__ import annotations
@@ -23,10 +24,8 @@ import ctypes
 import mmap
 import os
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from itertools import repeat
 from math import prod
 from typing import Any
 
@@ -40,6 +39,7 @@ from opbuild.platform.files.writers import give_back_lease, has_lease, take_leas
 from opbuild.platform.finalizers import Finalizer
 from opbuild.platform.locks import libc
 from opbuild.platform.paths import Path
+from opbuild.platform.records import NamedTuple
 
 LEAST = 2**20
 """Bytes from which a file is mapped."""
@@ -218,8 +218,36 @@ _ALONE = 2**16
 _THREADS = 2
 """Threads at most that take digests: what is to be loaded for a model is loaded meanwhile."""
 
-_Place = tuple[int, int]
-_digests: dict[_Place, tuple[weakref.ref[Array], str]] = {}
+Parts = dict[tuple[int, int], str]
+"""The digests of parts of memory, by beginning and length."""
+
+
+class _Known(NamedTuple):
+    """Memory of which digests are known."""
+
+    owner: weakref.ref[Array]
+    nbytes: int
+    parts: Parts
+
+
+_known: dict[int, _Known] = {}
+"""It, by its address."""
+
+
+def know_parts(contents: Array, parts: Parts) -> None:
+    """Know the digests of parts of memory from now on, and keep those that are taken later beside them.
+
+    Args:
+        contents: The memory, ``uint8``; who uses a part of it keeps this array alive.
+        parts: The digests, which get those that are known of it already.
+    """
+    start = contents.__array_interface__["data"][0]
+    known = _known.get(start)
+    if known is not None and known.owner() is contents:
+        parts.update(known.parts)
+        _known[start] = known._replace(parts=parts)
+    elif contents.nbytes:
+        _known[start] = _Known(Finalizer(contents, partial(_known.pop, start, None)), contents.nbytes, parts)
 
 
 def digest_parts(contents: Array, places: Sequence[tuple[int, int]]) -> list[str]:
@@ -229,7 +257,7 @@ def digest_parts(contents: Array, places: Sequence[tuple[int, int]]) -> list[str
         contents: The memory, ``uint8``; who uses a part of it keeps this array alive.
         places: Beginning and length of each part.
     """
-    data, start = contents.data, contents.__array_interface__["data"][0]
+    data = contents.data
 
     def take(place: tuple[int, int]) -> str:
         begin, size = place
@@ -238,20 +266,22 @@ def digest_parts(contents: Array, places: Sequence[tuple[int, int]]) -> list[str
     large = sorted((place for place in places if place[1] >= _ALONE), key=lambda place: -place[1])
     taken = dict(zip(large, parallel_map(take, large, min(_THREADS, available_cores()), "opbuild-digest"), strict=True))
     digests = [taken.get(place) or take(place) for place in places]
-    here = [(start + begin, size) for begin, size in places]
-    owner = Finalizer(contents, partial(deque, map(_digests.pop, here, repeat(None)), 0))
-    _digests.update({place: (owner, digest) for place, digest in zip(here, digests, strict=True)})
+    know_parts(contents, dict(zip(places, digests, strict=True)))
     return digests
 
 
 def digest_of(array: Array) -> str:
     """Return the BLAKE3 of contiguous ``uint8``, taken now if it is not known."""
-    owner, digest = _digests.get((array.__array_interface__["data"][0], array.nbytes), (None, ""))
-    return digest if owner is not None and owner() is not None else blake3_of(array.data)
+    address, nbytes = array.__array_interface__["data"][0], array.nbytes
+    for start, known in [*_known.items()]:
+        if start <= address and address + nbytes <= start + known.nbytes and known.owner() is not None:
+            place = address - start, nbytes
+            return known.parts.get(place) or known.parts.setdefault(place, blake3_of(array.data))
+    return blake3_of(array.data)
 
 
 def forget(contents: Array) -> None:
     """Drop the digests of memory that somebody may have written to."""
-    start = contents.__array_interface__["data"][0]
-    for place in [place for place in list(_digests) if start <= place[0] < start + contents.nbytes]:
-        _digests.pop(place, None)
+    known = _known.get(contents.__array_interface__["data"][0])
+    if known is not None:
+        known.parts.clear()

@@ -17,7 +17,7 @@ from opbuild.graph.constants import array_digest
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.files import held
-from opbuild.platform.files.held import digest_of, digest_parts
+from opbuild.platform.files.held import digest_of, digest_parts, know_parts
 from opbuild.platform.files.mapping import Array, read_file
 from opbuild.runtime.weights import Packer
 from opbuild.store.weights import weights_in
@@ -66,10 +66,25 @@ def test_what_is_known_ends_with_the_memory() -> None:
     """Whatever takes its place is read, also where it was digested before the old memory was forgotten."""
     contents = memory()
     digest_parts(contents, PLACES)
-    assert len(held._digests) >= len(PLACES)
-    places = [(contents.ctypes.data + begin, size) for begin, size in PLACES]
+    start = contents.ctypes.data
+    assert len(held._known[start].parts) == len(PLACES)
     del contents
-    assert not set(places) & set(held._digests)
+    assert start not in held._known
+
+
+def test_memory_with_the_same_bytes_is_known_by_what_was_known_before(taken: list[int]) -> None:
+    """As that of a file that is mapped again; what is digested later is known the next time."""
+    contents, parts = memory(), dict[tuple[int, int], str]()
+    expected = digest_parts(contents, PLACES)
+    know_parts(contents, parts)
+    digest_of(contents[5:95])
+    again = contents.copy()
+    del contents
+    taken.clear()
+    know_parts(again, parts)
+    assert [digest_of(again[begin : begin + size]) for begin, size in PLACES] == expected
+    assert digest_of(again[5:95]) == blake3_of(again[5:95].tobytes())
+    assert not taken
 
 
 def test_a_view_keeps_what_is_known(taken: list[int]) -> None:
