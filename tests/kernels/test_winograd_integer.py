@@ -108,7 +108,7 @@ def test_where_four_products_are_added_up_at_once_it_is_no_gain() -> None:
 LEVELS = [level for level in TRIED if Machine.of(level).dot == 2]
 """Levels that choose it."""
 
-TILES = [(level, *tile[:2]) for level in LEVELS for tile in winograd.tiles(Machine.of(level))]
+TILES = [(level, *tile[:2]) for level in LEVELS for tile in family.tiles(Machine.of(level))]
 """Levels with their register tiles."""
 
 

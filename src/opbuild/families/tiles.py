@@ -49,7 +49,7 @@ def op_type(step: int) -> str:
     return "ConvTranspose" if step > 1 else "Conv"
 
 
-def fitting(tiles: Mapping[int, Tiles], machine: Machine) -> Tiles:
+def fitting(tiles: Mapping[int, Tiles], machine: Machine, *, is_either: bool = True) -> Tiles:
     """Return the tiles that a machine's registers hold in one of the orders in which ``accumulate`` adds up products.
 
     One more, and the compiler moves sums between registers and memory at each step: 18 to 30% of the time on Zen 5,
@@ -58,10 +58,12 @@ def fitting(tiles: Mapping[int, Tiles], machine: Machine) -> Tiles:
     Args:
         tiles: All, by the registers that a channel block fills.
         machine: The machine.
+        is_either: As of ``registers``. Where a product is an instruction apart from its addition, it is False: a
+            product takes the register of the last input that is read, and with inputs of all positions one more.
     """
     each = machine.vectors(BLOCK)
     return tuple(
-        tile for tile in tiles[each] if registers(tile[0], tile[1] * each, is_either=True) <= machine.registers
+        tile for tile in tiles[each] if registers(tile[0], tile[1] * each, is_either=is_either) <= machine.registers
     )
 
 

@@ -18,6 +18,7 @@ from opbuild.families.conv_grouped import family as grouped
 from opbuild.families.conv_integer import family as integer
 from opbuild.families.family import Variant
 from opbuild.families.tiles import fitting
+from opbuild.families.winograd_integer import family as winograd_integer
 from opbuild.target.level import LEVELS, Level
 from opbuild.target.machine import Machine
 
@@ -60,6 +61,16 @@ def test_a_tile_of_33_registers_is_none() -> None:
     """7 x 4 was the first choice: 28 sums and 4 vectors of weights fill 32 registers, and an input needs one."""
     machine = Machine.of(next(level for level in LEVELS if level.name == "x86-64-v4"))
     assert fitting({1: ((7, 4, 1.0), (7, 3, 1.1))}, machine) == ((7, 3, 1.1),)
+
+
+@EACH_LEVEL
+def test_integers_leave_a_register_for_a_product(level: Level) -> None:
+    """Products of pairs are added up by another instruction; 3 x 2 of AVX2, the best for floats, would be spilled."""
+    machine = Machine.of(level)
+    found = winograd_integer.tiles(machine)
+    for width, blocks, _ in found:
+        assert (width + 1) * blocks * machine.vectors(BLOCK) + 1 <= machine.registers, f"{width} x {blocks} for {level}"
+    assert {(1, 1), (2, 1)} <= {tile[:2] for tile in found}
 
 
 @cache
