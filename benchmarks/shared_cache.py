@@ -29,7 +29,7 @@ import numpy as np
 import onnx
 from generation_models import GROUPS, LAYERS, SIZE, WORDS, with_random_weights
 
-from kernels.generation import decoder
+from kernels.generation import decoder, with_onnx_attention, without_unread
 from kernels.transformer import Sizes
 
 TOKENS = 24
@@ -96,52 +96,6 @@ def with_total(model: onnx.ModelProto) -> onnx.ModelProto:
             node.input[6] = "total"
     graph.input.append(onnx.helper.make_tensor_value_info("total", onnx.TensorProto.INT32, []))
     return without_unread(model)
-
-
-def with_onnx_attention(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a decoder of next tokens that attends with ONNX's own operators."""
-    graph, nodes = model.graph, list[onnx.NodeProto]()
-
-    def add(op_type: str, *inputs: str, output: str = "", **attrs: Any) -> str:
-        name = output or f"{op_type}_of_onnx_{len(nodes)}"
-        nodes.append(onnx.helper.make_node(op_type, inputs, [name], **attrs))
-        return name
-
-    def number(name: str, *values: int) -> str:
-        graph.initializer.append(onnx.numpy_helper.from_array(np.array(values), name))
-        return name
-
-    one, heads = number("one_of_onnx", 1), number("heads_of_onnx", 0, 0, -1, SIZE)
-    row = number("row_of_onnx", 0, 0, -1)
-    before = add("Cast", "seqlens_k", to=onnx.TensorProto.INT64)
-    there, places = add("Add", before, one), add("Unsqueeze", before, one)
-    for node in graph.node:
-        if node.op_type != "GroupQueryAttention":
-            nodes.append(node)
-            continue
-        query, key, value = (add("Transpose", add("Reshape", x, heads), perm=[0, 2, 1, 3]) for x in node.input[:3])
-        query, key = (add("RotaryEmbedding", x, *node.input[7:9], places) for x in (query, key))
-        pairs = zip((key, value), node.input[3:5], node.output[1:], strict=True)
-        present = [add("TensorScatter", past, new, before, output=output) for new, past, output in pairs]
-        attended = add("Attention", query, *present, "", "", "", there, is_causal=1)
-        add("Reshape", add("Transpose", attended, perm=[0, 2, 1, 3]), row, output=node.output[0])
-    del graph.node[:]
-    graph.node.extend(nodes)
-    next(each for each in model.opset_import if not each.domain).version = 24
-    return without_unread(model)
-
-
-def without_unread(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model without the nodes whose results nobody reads."""
-    graph, kept = model.graph, list[onnx.NodeProto]()
-    read = {port.name for port in graph.output}
-    for node in reversed(graph.node):
-        if not read.isdisjoint(node.output):
-            kept.append(node)
-            read.update(node.input)
-    del graph.node[:]
-    graph.node.extend(reversed(kept))
-    return model
 
 
 def milliseconds(step: Step, length: int) -> float:

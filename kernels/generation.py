@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
 from kernels.transformer import Sizes
 from kernels.writer import FLOAT, INT64, Writer
@@ -94,3 +96,52 @@ def decoder(
         gate = to.add("Mul", gate, to.add("Sigmoid", gate))
         x = to.add("Add", x, product(to.add("Mul", gate, product(normed, width, wide)), wide, width))
     return to.model(product(norm(x), width, words), *kept)
+
+
+def with_onnx_attention(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a decoder whose caches have room, with ONNX's own attention; its lengths are those before new tokens."""
+    graph, nodes = model.graph, list[onnx.NodeProto]()
+
+    def add(op_type: str, *inputs: str, output: str = "", **attrs: Any) -> str:
+        name = output or f"{op_type}_of_onnx_{len(nodes)}"
+        nodes.append(helper.make_node(op_type, inputs, [name], **attrs))
+        return name
+
+    def number(name: str, *values: int) -> str:
+        graph.initializer.append(numpy_helper.from_array(np.array(values), name))
+        return name
+
+    size = next(port for port in graph.input if port.name == "past_0_key").type.tensor_type.shape.dim[3].dim_value
+    zero, one, heads = number("zero", 0), number("one", 1), number("heads", 0, 0, -1, size)
+    row = number("row", 0, 0, -1)
+    before = add("Cast", "seqlens_k", to=TensorProto.INT64)
+    new = add("Shape", "input_ids", start=1, end=2)
+    steps = add("Range", *(add("Squeeze", each) for each in (zero, new, one)))
+    there, places = add("Add", before, new), add("Add", add("Unsqueeze", before, one), steps)
+    for node in graph.node:
+        if node.op_type != "GroupQueryAttention":
+            nodes.append(node)
+            continue
+        query, key, value = (add("Transpose", add("Reshape", x, heads), perm=[0, 2, 1, 3]) for x in node.input[:3])
+        query, key = (add("RotaryEmbedding", x, *node.input[7:9], places) for x in (query, key))
+        pairs = zip((key, value), node.input[3:5], node.output[1:], strict=True)
+        present = [add("TensorScatter", past, new, before, output=output) for new, past, output in pairs]
+        attended = add("Attention", query, *present, "", "", "", there, is_causal=1)
+        add("Reshape", add("Transpose", attended, perm=[0, 2, 1, 3]), row, output=node.output[0])
+    del graph.node[:]
+    graph.node.extend(nodes)
+    next(each for each in model.opset_import if not each.domain).version = 24
+    return without_unread(model)
+
+
+def without_unread(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model without the nodes whose results nobody reads."""
+    graph, kept = model.graph, list[onnx.NodeProto]()
+    read = {port.name for port in graph.output}
+    for node in reversed(graph.node):
+        if not read.isdisjoint(node.output):
+            kept.append(node)
+            read.update(node.input)
+    del graph.node[:]
+    graph.node.extend(reversed(kept))
+    return model

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import onnx
 
-from kernels.generation import decoder
+from kernels.generation import decoder, with_onnx_attention
 from kernels.operators import single_operators
 from kernels.quantised import Quantised
 from kernels.training import trainings
@@ -73,6 +73,11 @@ def quantised() -> dict[str, Quantised]:
         for name, (write, sizes, forms) in QUANTISED.items()
         for form in forms
     }
+
+
+def decoder_of_onnx() -> onnx.ModelProto:
+    """Return a decoder whose caches have room and which attends as ONNX says."""
+    return with_onnx_attention(decoder(Sizes("batch", "seq", "room"), 4, 32, False, 4, has_room=True))
 
 
 def _light(name: str) -> Iterator[onnx.ModelProto]:
@@ -180,6 +185,8 @@ def open_structures() -> dict[str, OpenStructure]:
         found[f"decoder of 4 bits, caches with room, {groups} heads of keys, {attending}"] = at(
             ROOMS, decoder, Sizes("batch", "seq", "room"), 4, 32, False, 4, groups=groups, has_room=True, **attending
         )
+    rooms = tuple({"batch": each.batch, "seq": each.seq, "room": each.past} for each in ROOMS)
+    found["decoder of 4 bits, caches with room, ONNX's attention"] = OpenStructure(decoder_of_onnx, rooms)
     masked = partial(decoder, Sizes("batch", "seq", "past"), 4, 32, False, 4, has_mask=True)
     lengths = tuple({**size._asdict(), "total": size.seq + size.past} for size in TOKENS)
     found["decoder of 4 bits, lengths counted in a mask"] = OpenStructure(masked, lengths)
