@@ -6,15 +6,19 @@ sum in int32, which wraps. Other types and zero points are for who makes the ope
 ``rhs`` lies as ``(group, panel, K/group, N/panel)``: panels of columns, in which a group of neighbours along K, four or
 two, are adjacent, as the instructions take them; one matrix for all batches or one each. With the attribute ``halves``
 groups are of four, and sums of two products fit 16 bits: they are added up so first. What lies beyond K and N is never
-looked at. The ``epilogue`` is an expression over the sum and the operands after ``rhs``, each of the output's rank; a
+looked at. The ``epilogue`` is an expression over the sum and the operands that are left, each of the output's rank; a
 stride of 0 repeats.
+
+With the attribute ``excess`` two more operands say what ``rhs`` lacks for that: each panel has as many rows of numbers
+for its columns, ``excess (panel, count, N/panel)`` int8, and ``places (count, N/panel)`` int32 are these rows' places
+along K. Rows of zeros fill up panels that need fewer.
 
 Schedule: as ``matmul`` computes those of float32.
 
 A tile of ``rows`` by so many ``panels`` of sums stays in registers while K passes, a group of products of a lane at a
 time: four by one instruction (VPDPBUSD) where the level has it, else two, widened to 16 bits (VPMADDWD). The left
 operand is widened once, before all tiles. Where numbers on the right are so small that two products fit 16 bits, bytes
-are multiplied (VPMADDUBSW) and the sums of two added up (VPMADDWD).
+are multiplied (VPMADDUBSW) and the sums of two added up (VPMADDWD). Products of an excess follow one by one.
 
 Limits: ``rows`` <= M.
 """
@@ -40,6 +44,7 @@ def define(desc: OpDesc) -> Definition:
     """Return the definition of a batched matrix product of bytes."""
     inputs = parameters(desc)
     lhs, rhs, *others = inputs
+    beyond = (others.pop(0), others.pop(0)) if desc.attrs.get("excess") else None
     n, m = variables("n m")
     batch = variables("b0 b1")[: len(desc.outputs[0].dims) - 2]
     place = (n, m, *batch)
@@ -75,8 +80,14 @@ def define(desc: OpDesc) -> Definition:
     else:
         acc[place] += product(k.y, k.x)
     acc[place] += product(extent // group, rest.x)
+    domains = {"k": k, "rest": rest}
+    if beyond is not None:
+        places, excess = beyond
+        domains["beyond"] = e = hl.RDom([(0, excess.dim(1).extent())], "beyond")
+        row = hl.unsafe_promise_clamped(places[e.x, n // panel], 0, extent - 1)
+        acc[place] += hl.i32(lhs[(row, m, *batch)]) * hl.i32(excess[n % panel, e.x, n // panel])
     value = fused(desc, others, place, acc[place])
-    return computed(desc, inputs, place, value, functions, {"k": k, "rest": rest}, dots=True)
+    return computed(desc, inputs, place, value, functions, domains, dots=True)
 
 
 LEAST_WIDENED = 32
@@ -88,12 +99,15 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     out, lanes = definition.outputs[0], machine.lanes
     rows, columns = desc.variant["rows"], desc.variant["panels"] * desc.inputs[1].dims[1].extent
     mo, _ = tile_output(definition, (rows, columns), lanes)
-    definition.functions["acc"].compute_at(out, mo)
+    acc = definition.functions["acc"].compute_at(out, mo)
     tile_groups(definition, rows, columns, lanes)
+    if "beyond" in definition.domains:
+        n, m, *_ = acc.args()
+        acc.update(2).reorder(n, m, definition.domains["beyond"].x).vectorize(n, lanes).unroll(n).unroll(m)
     if "left" in definition.functions:
         convert_left(definition, 2 * lanes, LEAST_WIDENED)
     if "halves" in definition.functions:
-        acc, halves = definition.functions["acc"], definition.functions["halves"]
+        halves = definition.functions["halves"]
         pair, number, n, m, *batch = halves.args()
         halves.compute_at(acc, m).reorder_storage(pair, n, number, m, *batch)
         sum_in_halves(halves, (pair, n, number, m, *batch), columns, lanes)

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from opbuild.families.conv_integer.family import in_halves
+from opbuild.families.layouts import PAIR
 from opbuild.families.matmul_integer import family
 from opbuild.graph.extents import always_equal, is_one
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import Dim, Operand
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.conv_weights import largest
 from opbuild.lowering.implementations import serves
 from opbuild.lowering.matrix import Product, as_rows, batches_of, epilogue_inputs, in_canonical_form
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import constant_step, viewed_as, with_inner_stride
 from opbuild.operations.expression import operations
 from opbuild.platform.records import replace
+
+MOST_SUM = (2**15 - 1) // 255
+"""Distance from 0 of the sum of two neighbours along K up to which their products by any two bytes fit 16 bits."""
 
 
 @serves("lowering.IntegerProduct")
@@ -30,25 +32,69 @@ def emit_integer_product(lowering: Lowering, product: Product) -> None:
     product = in_canonical_form(product)
     if product.constant is not None:
         name = product.constant[0]
-        halves = in_halves(largest(np.asarray(lowering.constant(name))), lowering.machine)
-        _emit(lowering, replace(as_rows(lowering, product), rhs=_packed(lowering, name, halves)), halves)
+        beyond = _excess(lowering, name) if family.has_halves(lowering.machine) else None
+        halves = beyond is not None
+        packed = _packed(lowering, name, halves)
+        _emit(lowering, replace(as_rows(lowering, product), rhs=packed), halves, beyond or ())
         return
     for part in batches_of(product):
-        _emit(lowering, replace(part, rhs=_copied(lowering, part)), False)
+        _emit(lowering, replace(part, rhs=_copied(lowering, part)), False, ())
+
+
+def _excess(lowering: Lowering, name: str) -> tuple[Plain, ...] | None:
+    """Return the operands that hold what a constant matrix has beyond sums of 16 bits; None if it is too much of it."""
+    *_, k, n = lowering.type(name).shape
+    width = family.panel(lowering.machine)
+    pairs, columns, values = _beyond(np.asarray(lowering.constant(name)).reshape(k, n))
+    if not values.size:
+        return ()
+    rows, row = np.unique(columns // width * k + pairs, return_inverse=True)
+    panels, pairs = np.divmod(rows, k)
+    counts = np.bincount(panels, minlength=-(-n // width))
+    most = int(counts.max())
+    if most > family.MOST_EXCESS * k:
+        return None
+    number = np.arange(rows.size) - (np.cumsum(counts) - counts)[panels]
+    places, excess = np.zeros((counts.size, most), np.int32), np.zeros((counts.size, most, width), np.int8)
+    places[panels, number] = PAIR * pairs
+    excess[columns // width, number[row], columns % width] = values
+    return (
+        lowering.packed((name,), f"places of the excess in panels of {width}", places.shape, "int32", lambda: places),
+        lowering.packed((name,), f"excess in panels of {width}", excess.shape, "int8", lambda: excess),
+    )
+
+
+def _beyond(weights: Array) -> tuple[Array, Array, Array]:
+    """Return the pairs along K and the columns in which the sum of two neighbours is too large, and by how much."""
+    odd = weights[1::PAIR]
+    even = weights[::PAIR][: len(odd)]
+    wrapped = even + odd
+    flat = np.flatnonzero(((even ^ wrapped) & (odd ^ wrapped)) < 0)  # along two dimensions it takes six times as long
+    pairs, columns = np.divmod(flat, weights.shape[1])
+    sums = even[pairs, columns].astype(np.int16) + odd[pairs, columns]
+    values = (sums - np.clip(sums, -MOST_SUM, MOST_SUM)).astype(np.int8)
+    return pairs[values != 0], columns[values != 0], values[values != 0]
 
 
 def _packed(lowering: Lowering, name: str, halves: bool) -> Plain:
-    """Return a constant matrix ``(..., K, N)``, others being 1, as ``(N/panel, K/group, panel, group)``."""
+    """Return a constant matrix ``(..., K, N)``, others being 1, as ``(N/panel, K/group, panel, group)``.
+
+    With ``halves`` the first of two neighbours lacks what their sum has too much.
+    """
     *_, k, n = lowering.type(name).shape
     group, width = family.group(halves, lowering.machine), family.panel(lowering.machine)
     shape = (-(-n // width), -(-k // group), width, group)
 
     def pack() -> Array:
-        full = np.zeros((shape[1] * group, shape[0] * width), np.int8)
-        full[:k, :n] = np.asarray(lowering.constant(name)).reshape(k, n)
+        full, weights = np.zeros((shape[1] * group, shape[0] * width), np.int8), lowering.constant(name)
+        full[:k, :n] = weights = np.asarray(weights).reshape(k, n)
+        if halves:
+            pairs, columns, values = _beyond(weights)
+            full[PAIR * pairs, columns] -= values
         return np.ascontiguousarray(full.reshape(shape[1], group, shape[0], width).transpose(2, 0, 3, 1))
 
-    return lowering.packed((name,), f"panels of {width} by groups of {group}", shape, "int8", pack)
+    less = " less the excess" if halves else ""
+    return lowering.packed((name,), f"panels of {width} by groups of {group}{less}", shape, "int8", pack)
 
 
 def _copied(lowering: Lowering, product: Product) -> Plain:
@@ -77,7 +123,7 @@ def _pieces(extent: int, size: int) -> list[tuple[int, int, int]]:
     return [piece for piece in ((0, whole, size), (whole, 1, rest)) if piece[1] and piece[2]]
 
 
-def _emit(lowering: Lowering, product: Product, halves: bool) -> None:
+def _emit(lowering: Lowering, product: Product, halves: bool, excess: tuple[Plain, ...]) -> None:
     """Emit one call."""
     m, n = product.out.shape[-2:]
     lhs = with_inner_stride(product.lhs, 1)
@@ -86,14 +132,14 @@ def _emit(lowering: Lowering, product: Product, halves: bool) -> None:
     variant = lowering.choose(family.FAMILY, m, n)
     rank = len(product.out.shape)
     group = family.group(halves, lowering.machine)
-    own = family.operands(rank, len(product.rhs.shape), group, variant, lowering.machine)
+    own = family.operands(rank, len(product.rhs.shape), group, bool(excess), variant, lowering.machine)
     desc = family.FAMILY.desc(
         ("MatMulInteger", *operations(product.expression)),
         (*own, *epilogue_inputs(product)),
         (Operand("out", product.out.storage.dtype, (Dim(stride=1), *(Dim(),) * (rank - 1))),),
-        {"epilogue": product.expression} | ({"halves": True} if halves else {}),
+        {"epilogue": product.expression} | ({"halves": True} if halves else {}) | ({"excess": True} if excess else {}),
         variant,
         product.impl_mode,
     )
     out = with_inner_stride(product.out, 1)
-    lowering.emit(desc, (lhs, product.rhs, *product.operands, out), (product.node,))
+    lowering.emit(desc, (lhs, product.rhs, *excess, *product.operands, out), (product.node,))
