@@ -138,7 +138,7 @@ def test_no_kernel_of_a_level_has_what_its_machines_may_lack(level: Level, tmp_p
 @pytest.mark.parametrize("level", X86, ids=str)
 def test_llvm_makes_code_for_a_processor_that_was_compared_with_the_level(level: Level, tmp_path: Path) -> None:
     """Another release of Halide may name another one: then what it has is to be compared with the level's flags."""
-    desc = next(descriptors(level))
+    desc = next(each for each in descriptors(level) if each.family == "elementwise")  # products of bytes have Zen 4's
     code = text_of(desc, level, tmp_path / "kernel.ll", hl.OutputFileType.llvm_assembly)
     assert set(re.findall(r'halide_mcpu_target", !"([^"]*)"', code)) == {PROCESSORS[level.name]}
 
