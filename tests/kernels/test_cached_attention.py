@@ -32,16 +32,31 @@ def model_of(rows: int, room: int, size: int, *, is_causal: bool) -> onnx.ModelP
     ``count``, ``(batch, 1, 1, 1)``, says how many keys there are. ``seen``, ``(batch, 1, rows, 1)``, says how many of
     them each query sees, if it is causal; else it sees all.
     """
+    counts = {"count": [BATCH, 1, 1, 1], **({"seen": [BATCH, 1, rows, 1]} if is_causal else {})}
+    nodes = [
+        helper.make_node("Less", ["keys", "seen" if is_causal else "count"], ["shown"]),
+        helper.make_node("Less", ["places", "count"], ["is_there"]),
+    ]
+    return _attention(nodes, (rows, room, size), counts)
+
+
+def _attention(
+    conditions: list[onnx.NodeProto], extents: tuple[int, int, int], numbers: dict[str, list[int]]
+) -> onnx.ModelProto:
+    """Return an attention to the keys that are ``shown`` and the values that are there.
+
+    ``conditions`` compute which these are from further inputs of the shapes given; ``extents`` are of rows, keys and
+    elements.
+    """
+    rows, room, size = extents
     shape = [BATCH, HEADS, room, size]
     inputs = {"q": [BATCH, HEADS, rows, size], "k": shape, "v": shape}
-    counts = {"count": [BATCH, 1, 1, 1], **({"seen": [BATCH, 1, rows, 1]} if is_causal else {})}
     nodes = [
         helper.make_node("Transpose", ["k"], ["turned"], perm=[0, 1, 3, 2]),
         helper.make_node("MatMul", ["q", "turned"], ["products"]),
-        helper.make_node("Less", ["keys", "seen" if is_causal else "count"], ["shown"]),
+        *conditions,
         helper.make_node("Where", ["shown", "products", "hidden"], ["scores"]),
         helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
-        helper.make_node("Less", ["places", "count"], ["is_there"]),
         helper.make_node("Where", ["is_there", "v", "zero"], ["values"]),
         helper.make_node("MatMul", ["weights", "values"], ["y"]),
     ]
@@ -52,7 +67,7 @@ def model_of(rows: int, room: int, size: int, *, is_causal: bool) -> onnx.ModelP
         "zero": np.float32(0),
     }
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, each) for name, each in inputs.items()]
-    ports += [helper.make_tensor_value_info(name, TensorProto.INT64, each) for name, each in counts.items()]
+    ports += [helper.make_tensor_value_info(name, TensorProto.INT64, each) for name, each in numbers.items()]
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, inputs["q"])
     constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in known.items()]
     graph = helper.make_graph(nodes, "cached", ports, [result], constants)
@@ -137,35 +152,17 @@ def windowed_model(rows: int, room: int, size: int) -> onnx.ModelProto:
 
     Values are zeros before ``start`` and behind ``count``.
     """
-    shape, column, number = [BATCH, HEADS, room, size], [BATCH, 1, rows, 1], [BATCH, 1, 1, 1]
-    inputs = {"q": [BATCH, HEADS, rows, size], "k": shape, "v": shape}
+    column, number = [BATCH, 1, rows, 1], [BATCH, 1, 1, 1]
     numbers = {"first": column, "seen": column, "start": number, "count": number}
     nodes = [
-        helper.make_node("Transpose", ["k"], ["turned"], perm=[0, 1, 3, 2]),
-        helper.make_node("MatMul", ["q", "turned"], ["products"]),
         helper.make_node("Less", ["keys", "seen"], ["is_before"]),
         helper.make_node("GreaterOrEqual", ["keys", "first"], ["is_behind"]),
         helper.make_node("And", ["is_before", "is_behind"], ["shown"]),
-        helper.make_node("Where", ["shown", "products", "hidden"], ["scores"]),
-        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
         helper.make_node("Less", ["places", "count"], ["is_inside"]),
         helper.make_node("GreaterOrEqual", ["places", "start"], ["is_begun"]),
         helper.make_node("And", ["is_inside", "is_begun"], ["is_there"]),
-        helper.make_node("Where", ["is_there", "v", "zero"], ["values"]),
-        helper.make_node("MatMul", ["weights", "values"], ["y"]),
     ]
-    known = {
-        "keys": np.arange(room),
-        "places": np.arange(room)[:, None],
-        "hidden": np.float32(-np.inf),
-        "zero": np.float32(0),
-    }
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, each) for name, each in inputs.items()]
-    ports += [helper.make_tensor_value_info(name, TensorProto.INT64, each) for name, each in numbers.items()]
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, inputs["q"])
-    constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in known.items()]
-    graph = helper.make_graph(nodes, "windowed", ports, [result], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return _attention(nodes, (rows, room, size), numbers)
 
 
 def windowed_feeds(rows: int, room: int, size: int, window: int) -> dict[str, Array]:
