@@ -4,7 +4,7 @@ redis://host[:port][/database]      rediss:// with TLS
 s3://bucket[/folder][?region=...&endpoint=...]
 https://host[:port][/folder]        http://; only read
 webdav://host[:port][/folder]       webdavs:// with TLS
-file:///folder
+file:///folder                      also its path, /folder or ~/folder
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from opbuild.errors import OptionError
 from opbuild.platform.records import NamedTuple
 
 SCHEMES = ("redis", "rediss", "s3", "https", "http", "webdav", "webdavs", "file")
 
-_FORMS = "redis://host, s3://bucket, https://host, webdav://host or file:///folder"
+_FORMS = "redis://host, s3://bucket, https://host, webdav://host, file:///folder or the path of a folder from / or ~"
 _QUERY = {"s3": {"region", "endpoint"}}
 _CREDENTIALS = {
     "redis": "REDIS_USERNAME and REDIS_PASSWORD",
@@ -58,13 +58,16 @@ class Address(NamedTuple):
 
 
 def parse_address(name: str, text: str) -> Address:
-    """Return the address in a URL; errors say who named it.
+    """Return the address in a URL or the path of a folder; errors say who named it.
 
     Raises:
         OptionError: If it is none of a remote store, or holds a user's name or a password, which is not shown.
     """
+    text = text.strip()
+    if text.startswith(("/", "~/")):
+        text = f"file://{quote(os.path.expanduser(text))}"  # noqa: PTH111  no path yet
     try:
-        parts = urlsplit(text.strip())
+        parts = urlsplit(text)
         port = parts.port
     except ValueError:
         raise OptionError(f"{name} is {mask(text)!r}, which is no URL", f"it must be {_FORMS}") from None
