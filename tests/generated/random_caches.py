@@ -79,7 +79,7 @@ class CachedAttention:
     def _of_onnx(
         self, rng: np.random.Generator, feeds: dict[str, Array], before: Sequence[int], length: int
     ) -> dict[str, Array]:
-        """Return what ONNX's Attention reads: its layout of the inputs, their places, and a mask that shows keys."""
+        """Return the inputs of ONNX's Attention: its layout of the inputs, their places, and a mask that shows keys."""
         batch, groups, room, size = feeds["past_key"].shape
         found: dict[str, Array] = {"before": np.array(before), "there": np.array(before) + length}
         for name, each in feeds.items():

@@ -153,7 +153,7 @@ class Interrupted:
         self._really, self._is_first = really, True
 
     def decompress(self, data: bytes, most: int) -> Any:
-        """Return what is unpacked."""
+        """Return the bytes that are unpacked."""
         found = self._really.decompress(data, most)
         if self._is_first:
             self._is_first = False

@@ -69,7 +69,7 @@ class Cleared(NamedTuple):
         return [self.names[part[1]] for part in parts if part[0] == "arg"]
 
     def attributes(self, places: Sequence[str]) -> dict[str, Any]:
-        """Return what an attention knows of it, over other operands, which those of the numbers are among."""
+        """Return the attributes of an attention to it, over other operands, which those of the numbers are among."""
 
         def moved(e: Expression) -> Expression | None:
             return arg(places.index(self.names[e[1]])) if e[0] == "arg" else None
