@@ -215,7 +215,6 @@ def _without_a_temporary_folder(folder: Path) -> Callable[[], None]:
         mock.patch.object(tempfile, "gettempdir", refuse).start()
         mock.patch.object(tempfile, "_get_default_tempdir", refuse).start()
         tempfile.tempdir = None
-        mock.patch("opbuild.runtime.devices.cpu.link._scratch_folders", return_value=[None, "/no/such/folder"]).start()
 
     return work
 
