@@ -35,7 +35,7 @@ class Limit(NamedTuple):
 
     Attributes:
         flag: Of the shell's ``ulimit``.
-        low: Bytes below which a compiler or a linker may fail and not say why; 0 for what is no number of bytes.
+        low: Bytes below which a compiler may fail and not say why; 0 for what is no number of bytes.
     """
 
     name: str

@@ -6,13 +6,10 @@ Source: System V ABI, chapter 5. There are no section headers: loaders read segm
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from opbuild.platform.records import dataclass, field
 from opbuild.runtime.devices.cpu.objects import ARRAYS, FINI_ARRAY, INIT_ARRAY, NO_BITS, ObjectSection
-
-if TYPE_CHECKING:
-    from opbuild.runtime.devices.cpu.parts import Linked, Referent
+from opbuild.runtime.devices.cpu.parts import Linked, Referent
 
 _HEADER = struct.Struct("<4sBBB9xHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -191,8 +188,7 @@ class SharedObject:
         entries = {target: self._table[0] + 8 * number for target, number in self._linked.table.items()}
         for name, number in self._linked.stubs.items():
             address, offset = (start + self._machine.stub * number for start in self._stubs)
-            entry = next(entries[target] for target in entries if target.name == name)
-            self._machine.write_stub(self._image, offset, entry, address)
+            self._machine.write_stub(self._image, offset, entries[Referent(None, 0, name)], address)
         for use in self._linked.uses:
             if use.kind is not None:
                 target = entries[use.target] if use.kind.by_table else self._address(use.target)
