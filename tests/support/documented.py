@@ -2,8 +2,10 @@
 
     sh        is run by one shell: variables and the folder stay from block to block
     python    is run by one interpreter: names stay
-    (none)    is what the block before it prints; numbers are any numbers, a line ``...`` is any lines, ``...`` in a
-              line any text, and /home/me the home
+    (none)    is what the block before it prints; what is measured (times, bytes, fractions) is any number and what
+              is counted is that number (on machines of other levels than LEVEL's, which may need other kernels: some
+              number, and 0 where that is 0), a line ``...`` is any lines, ``...`` in a line any text, and /home/me
+              the home
     text      is shown and not run
     others    name their file in a comment in their first line, ``/* run.c: ...`` or ``# op_cache.ini``, and are
               written to it
@@ -45,9 +47,16 @@ with socket.socket(socket.AF_UNIX) as reader:
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"^(?:#|//|/\*)\s*([\w./-]+\.\w+)\b")
-_HEX = re.compile(r"\b(?=\w*\d)[0-9a-f]{8,}\b|\b\d{9,}_\d\b|<hash>")
-_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-_PLURAL = re.compile(r"(# \w+?)s\b")
+_HEX = re.compile(r"\b(?=\w*\d)[0-9a-f]{8,}\b|(?<!\d)\d{9,}(?:_\d\b)?|<hash>")
+_MEASURED = re.compile(
+    r"[+-]?\d+(?:(?:\.\d+)+(?:e[+-]?\d+)?|e[+-]?\d+|-\d\d-\d\d|(?=\s?(?:[mnuµ]?s|[kKMG]i?B|B|bytes|%)(?!\w)))"
+)
+"""Fractions, versions, dates, and numbers of seconds, bytes and per cent."""
+
+_COUNTED = re.compile(r"\b[1-9]\d*\b")
+LEVEL = "x86-64-v3"
+"""The level of the machine on which what documents show was printed."""
+
 _LINES = "..."
 
 
@@ -90,19 +99,19 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-def differences(expected: str, printed: str, errors: str) -> list[str]:
+def differences(expected: str, printed: str, errors: str, exact: bool = True) -> list[str]:
     """Compare a document's outputs with those that were printed.
 
     Args:
         expected: What it shows.
         printed: The standard output, all of which must be shown.
         errors: The standard error, of which any lines may be.
+        exact: Whether what is counted must be the very number.
 
     Returns:
         What differs, a line each.
     """
-    shown, left = _lines(expected), _lines(printed)
-    said = _lines(errors)
+    shown, left, said = (_lines(text, exact) for text in (expected, printed, errors))
     for position, line in enumerate(shown):
         if line == _LINES:
             after = (each for each in shown[position + 1 :] if each != _LINES)
@@ -120,11 +129,12 @@ def _same(shown: str, printed: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, shown.split(_LINES))), printed) is not None
 
 
-def _lines(text: str) -> list[str]:
-    """Return lines without what differs from run to run: numbers, digits of hashes, widths of columns."""
+def _lines(text: str, exact: bool) -> list[str]:
+    """Return lines without what differs from run to run: what is measured, digits of hashes, widths of columns."""
     found = []
     for line in text.replace(str(Path.home()), "/home/me").splitlines():
-        plain = _PLURAL.sub(r"\1", _NUMBER.sub("#", _HEX.sub("#", line)))
+        plain = _MEASURED.sub("#", _HEX.sub("#", line))
+        plain = plain if exact else _COUNTED.sub("#", plain)
         plain = " ".join(re.sub(r"[─━│┃-]{2,}", " ", plain).split())
         if plain:
             found.append(plain)
@@ -159,7 +169,7 @@ class Reader:
             return [problem, *printed.splitlines()[-20:], *said.splitlines()[-20:]]
         if expects_failure and not problem:
             return ["it shows an error, and there was none"]
-        return [] if block.output is None else differences(block.output, printed, said)
+        return [] if block.output is None else differences(block.output, printed, said, _is_levels_machine())
 
     def _write(self, block: Block) -> list[str]:
         name = _FILE.match(block.text)
@@ -224,6 +234,12 @@ def _run_command(commands: socket.socket) -> bool:
     return True
 
 
+def _is_levels_machine() -> bool:
+    from opbuild.target.host import host_level
+
+    return host_level().name == LEVEL
+
+
 def _content(file: Any) -> str:
     file.seek(0)
     text: bytes = file.read()
@@ -231,16 +247,17 @@ def _content(file: Any) -> str:
 
 
 def run_document(document: Path, missing: list[str]) -> int:
-    """Run the blocks of a document until one is wrong; return the exit code."""
+    """Run the blocks of a document and print what is wrong with each; return the exit code."""
     reader = Reader()
+    code = 0
     for block in blocks(document.read_text()):
         if any(tool in block.text for tool in missing):
             continue
         problems = reader.run(block)
         if problems:
             print(f"{document.name}, line {block.line}:", *problems, sep="\n  ")
-            return 1
-    return 0
+            code = 1
+    return code
 
 
 def main() -> int:

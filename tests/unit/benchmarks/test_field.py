@@ -97,10 +97,12 @@ def test_columns_of_other_databases_are_no_peers() -> None:
 
 
 def test_the_picture_has_each_network_and_its_ratio_in_order() -> None:
-    """It is XML whatever a network is called, and no bar leaves it."""
+    """It is XML whatever a network is called, no bar leaves it, and it says which end is better."""
     picture = field_picture.drawn({"slow": 9.0, "a < b & c": 0.5}, "title")
     words = [each.text for each in ElementTree.fromstring(picture).iter() if each.text and each.text.strip()]
-    assert words == ["title", "a < b & c", "0.50", "slow", "9.00"]
+    bars = [word for word in words if word in ("title", "a < b & c", "0.50", "slow", "9.00")]
+    assert bars == ["title", "a < b & c", "0.50", "slow", "9.00"]
+    assert any("shorter is better" in word for word in words)
 
 
 def test_at_a_lower_level_it_is_said_who_keeps_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
