@@ -209,8 +209,7 @@ def test_whatever_is_damaged_and_however_it_is_mended(tmp_path: Path) -> None:
         lacking = unsound(url, folder / "new")
         return ("wrong", f"{way}: {lacking} after {hows} of {hit}") if lacking else (f"mended by {way}", "")
 
-    # In this process: in a fork of one that used it OpenDAL waits for ever.
-    tally = check_seeds("damages of a remote store", one, CAMPAIGN or 24, processes=0)
+    tally = check_seeds("damages of a remote store", one, CAMPAIGN or 24)
     assert len(tally.outcomes) == len(WAYS)
 
 

@@ -115,7 +115,7 @@ def _ended(seed: int) -> tuple[float, int, list[str]]:
     told: list[str] = []
     made: list[Uploads] = []
     with (
-        mock.patch.object(OpenDal, "_opened", lambda self, seconds, exclusive=False: Operator(world, seconds)),
+        mock.patch.object(OpenDal, "_opened", lambda self, seconds: Operator(world, seconds)),
         mock.patch.object(OpenDal, "_probe_server", lambda self, seconds: world.knock(seconds)),
         mock.patch("opbuild.store.remote.uploads.atexit"),
     ):

@@ -42,6 +42,7 @@ from support.remote_servers import (
     Servers,
     answering,
     free_port,
+    http_server,
     own_server,
     redis_server,
     servers,
@@ -205,7 +206,7 @@ def from_moment(
         if next(numbers) == moment:
             strike()
             self.seconds = seconds
-            self.opendal._operators.clear()
+            self.storage._operator = None
         return read(self, path, most)
 
     patch.setattr(Service, "get", counted)
@@ -407,12 +408,13 @@ def test_a_folder_that_cannot_be_written_refuses(tmp_path: Path) -> None:
     assert problem.code == "refused"
 
 
-def test_a_fork_asks_for_nothing(written: Path) -> None:
+def test_a_fork_asks_through_opendal_for_nothing(written: Path) -> None:
     """The threads that do the work stay in the parent; a fork that asked would wait for ever."""
-    remote = service(f"file://{written}")
     key, _ = entry_of(conv())
-    store = RemoteStore(Objects(remote, PRIVATE))
-    store.lookup(key)
-    assert in_fork(lambda: remote.get(OPERATORS + "x", 10).code) == "refused"  # type: ignore[union-attr]
-    assert isinstance(store.lookup(key), (Found, Missing))
-    assert remote.reading.reason is None
+    with http_server(written) as url:
+        remote = service(url)
+        store = RemoteStore(Objects(remote, PRIVATE))
+        store.lookup(key)
+        assert in_fork(lambda: remote.get(OPERATORS + "x", 10).code) == "refused"  # type: ignore[union-attr]
+        assert isinstance(store.lookup(key), (Found, Missing))
+        assert remote.reading.reason is None

@@ -61,12 +61,10 @@ from opbuild.store.operators import operators_in
 from opbuild.store.pack import Pack, PackFile
 from opbuild.store.pack import _read as forget_packs
 from opbuild.store.peers import _read
-from opbuild.store.remote.address import parse_address
 from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.networks import RemoteNetworks, TieredNetworks
 from opbuild.store.remote.objects import CLAIMS, NETWORKS, OPERATORS, Objects, sha256_of
 from opbuild.store.remote.operators import RemoteStore, _entries, packed
-from opbuild.store.remote.service import Service
 from opbuild.store.tuning_database import TuningRecord, line_of, parse_database
 from opbuild.store.weights import weights_in
 from opbuild.target.host import host_level
@@ -75,6 +73,7 @@ from support.fake_compiler import fake_object
 from support.fields import Format, try_fields
 from support.fuzzing import CAMPAIGN, to_bytes
 from support.handmade import build, chain, image_store, write_chain
+from support.remote_servers import service
 from support.samples import IDENTITY, LEVEL, conv, entry_of, key_of
 from support.tiers import spans
 
@@ -549,35 +548,11 @@ def test_fields_of_networks_of_open_sizes(
 # Objects of a remote store
 
 
-class Files(Service):
-    """A remote store of files without OpenDAL, whose threads are not in the processes that the tests fork."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(parse_address("remote", f"file://{folder}"), seconds=60.0)
-        self._root = folder
-        self.opendal._opened = lambda seconds, exclusive=False: self  # type: ignore[method-assign]
-
-    def open(self, path: str, mode: str) -> Any:
-        if not (self._root / path).exists():
-            raise FileNotFoundError("NotFound (it is not there)")
-        return (self._root / path).open(mode)
-
-    def exists(self, path: str) -> Any:
-        return (self._root / path).exists()
-
-    def write(self, path: str, data: Any, **options: Any) -> Any:
-        (self._root / path).parent.mkdir(parents=True, exist_ok=True)
-        (self._root / path).write_bytes(data)
-
-    def writes_only_new(self) -> bool:
-        return False
-
-
 def remote(folder: Path) -> list[Format]:
     """Operators, groups, networks and claims."""
     url = folder / "remote"
     url.mkdir()
-    objects = Objects(Files(url), PRIVATE)
+    objects = Objects(service(f"file://{url}"), PRIVATE)
     key, entry = entry_of(conv())
     weights = np.arange(70_000, dtype=np.uint8)
     RemoteNetworks(objects).publish(KEY, _network(weights), {blake3_of(weights.data): weights})
@@ -599,7 +574,7 @@ def remote(folder: Path) -> list[Format]:
     def read_network() -> str:
         near = folder / f"near_{os.getpid()}"
         own = weights_in(near / "weights")
-        fresh = Objects(Files(url), PRIVATE)
+        fresh = Objects(service(f"file://{url}"), PRIVATE)
         answer = TieredNetworks(networks_in(near), own, RemoteNetworks(fresh)).lookup(KEY)
         for each in near.rglob("*"):
             assert not each.is_file() or each.stat().st_blocks * 512 < 2**24, each
@@ -607,7 +582,7 @@ def remote(folder: Path) -> list[Format]:
         return "read" if isinstance(answer, StoredNetwork) else answer.elsewhere.partition(",")[0][:40]
 
     def read_operator() -> str:
-        answer = RemoteStore(Objects(Files(url), PRIVATE)).lookup(key)
+        answer = RemoteStore(Objects(service(f"file://{url}"), PRIVATE)).lookup(key)
         return "read" if isinstance(answer, Found) else answer.reason.code
 
     def write_claim(content: Any) -> None:
@@ -616,7 +591,7 @@ def remote(folder: Path) -> list[Format]:
         place.write_bytes(to_bytes(content))
 
     def read_claim() -> str:
-        answer = Leases(Files(url), CLAIMS).claim("name", patience=5.0)
+        answer = Leases(service(f"file://{url}"), CLAIMS).claim("name", patience=5.0)
         return "read" if getattr(answer, "process", 0) == 3 else "another"
 
     group = folder / "group"

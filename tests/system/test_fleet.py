@@ -23,14 +23,16 @@ from opbuild.builder.job import BuildResult
 from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.events import CompileFinished, Warned
+from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import Remote
 from opbuild.platform.files.trust import PRIVATE
-from opbuild.store.blobs import Memory
+from opbuild.store.blobs import Data, Memory
 from opbuild.store.claims import FolderClaims
 from opbuild.store.operators import Operators
+from opbuild.store.remote.failures import SLOW
 from opbuild.store.remote.leases import FleetClaims
 from opbuild.store.remote.objects import NETWORKS
-from opbuild.store.remote.service import OpenDal
+from opbuild.store.remote.shared_folder import SharedFolder
 from opbuild.store.tiers import TieredStore
 from support.crowded_compiler import CrowdedCompiler
 from support.remote_servers import redis_server, service
@@ -99,38 +101,17 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> SmallNetwork:
     return make_small_network(tmp_path_factory.mktemp("small"))
 
 
-class SlowDisk:
-    """OpenDAL's operator on a disk that takes seconds to write; none of them pass here.
-
-    Args:
-        operator: The folder's.
-        limit: Seconds that the service allows.
-        takes: Seconds that a write takes.
-    """
-
-    def __init__(self, operator: Any, limit: float, takes: float) -> None:
-        self._operator, self._limit, self._takes = operator, limit, takes
-
-    def write(self, *arguments: Any, **options: Any) -> None:
-        """Write, unless that takes longer than it may."""
-        if self._limit < self._takes:
-            raise TimeoutError("timeout")
-        self._operator.write(*arguments, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._operator, name)
-
-
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Let each write to a remote store take so many seconds."""
-    opened = OpenDal._opened
+    """Let each write to a remote store take so many seconds, none of which pass here."""
+    write = SharedFolder.write
 
     def write_in(seconds: float) -> None:
-        def slow(self: OpenDal, limit: float, *, exclusive: bool = False) -> Any:
-            return SlowDisk(opened(self, limit, exclusive=exclusive), limit, seconds)
+        def slow(self: SharedFolder, path: str, data: Data, *, only_new: bool = False) -> Reason | None:
+            late = Reason(SLOW, "no answer in time")
+            return late if self._limit() < seconds else write(self, path, data, only_new=only_new)
 
-        monkeypatch.setattr(OpenDal, "_opened", slow)
+        monkeypatch.setattr(SharedFolder, "write", slow)
 
     return write_in
 

@@ -32,17 +32,17 @@ def count_written(nbytes: int) -> None:
         _written += -(-nbytes // _BLOCK) * _BLOCK
 
 
-def make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents for this user alone; one that exists keeps its modes.
+def make_folder(folder: Path, mode: int = 0o700) -> None:
+    """Create a folder and its missing parents, unless told for this user alone; one that exists keeps its modes.
 
     Raises:
         OSError: If the storage refuses.
     """
     if folder.is_dir():
         return
-    make_folder(folder.parent)
+    make_folder(folder.parent, mode)
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=mode, exist_ok=True)
     except FileExistsError as error:  # a file, or a symbolic link that leads nowhere
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from error
 

@@ -19,6 +19,9 @@ from opbuild.platform.records import NamedTuple
 
 SCHEMES = ("redis", "rediss", "s3", "https", "http", "webdav", "webdavs", "file")
 
+FOLDER = "folder"
+"""The service that is none: a folder."""
+
 _FORMS = "redis://host, s3://bucket, https://host, webdav://host, file:///folder or the path of a folder from / or ~"
 _QUERY = {"s3": {"region", "endpoint"}}
 _CREDENTIALS = {
@@ -34,7 +37,7 @@ class Address(NamedTuple):
 
     Attributes:
         url: The URL; it holds no secret.
-        service: What OpenDAL calls the service.
+        service: What OpenDAL calls the service, or ``FOLDER``.
         options: What OpenDAL must know of it, without secrets.
         host: The server, to ask whether anybody listens there; empty: a folder, or a service that many servers are.
         port: Its port.
@@ -92,7 +95,7 @@ def _address(name: str, parts: SplitResult, port: int | None, query: Mapping[str
     if scheme == "file":
         if "\0" in folder or not os.path.isabs(folder):  # noqa: PTH117  no path yet
             raise OptionError(f"{name} is {url!r}", "it must be file:// and the absolute path of a folder")
-        return Address(url, "fs", {"root": folder, "atomic_write_dir": f"{folder.rstrip('/')}/.opbuild_writing"})
+        return Address(url, FOLDER, {"root": folder})
     if scheme == "s3":
         return Address(url, "s3", {"bucket": str(parts.hostname), "root": folder, **query})
     if scheme in ("redis", "rediss"):

@@ -22,22 +22,20 @@ import contextlib
 import hashlib
 import os
 import re
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from opbuild.kernel.key import KEY_FORMAT
 from opbuild.kernel.networks import FORMAT as NETWORK_FORMAT
 from opbuild.kernel.reason import Reason
-from opbuild.platform.background import begin
 from opbuild.platform.files.trust import SignatureError, Trust, UntrustedError, parse_json
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store.blobs import Data, Files
 from opbuild.store.items import REFUSED, reason_of
-from opbuild.store.remote.failures import SLOW
 from opbuild.store.remote.retry import SECONDS
 from opbuild.store.remote.service import Service
+from opbuild.store.remote.shared_folder import answer
 from opbuild.text.canonical import canonical_json
 
 FORMAT = 2
@@ -151,29 +149,27 @@ class Objects:
             self._problems[folder] = self._judge_folder(folder)
         return self._problems[folder]
 
+    @property
+    def _patience(self) -> float:
+        return max(SECONDS, self.service.seconds)
+
     def _judge_folder(self, folder: str) -> Reason | None:
-        """Judge a folder in a thread: on a storage that does not answer any more that takes for ever."""
-        found: list[str | None] = []
-        done = threading.Event()
-
-        def judge() -> None:
-            found.append(self.trust.folder_problem(Path(os.path.abspath(folder))))
-            done.set()
-
-        if begin(judge, "opbuild-trust") is None:
-            judge()
-        if not done.wait(max(SECONDS, self.service.seconds)):
-            return Reason(SLOW, "no answer in time")
-        return Reason("untrusted", f"{found[0]}, or sign what lies there ({_KEY})") if found[0] else None
+        """Judge a folder: on storage that does not answer any more that takes for ever."""
+        place = Path(os.path.abspath(folder))
+        problem = answer(lambda: self.trust.folder_problem(place), self._patience)
+        if isinstance(problem, str):
+            return Reason("untrusted", f"{problem}, or sign what lies there ({_KEY})")
+        return problem
 
     def _read(self, path: str, most: int) -> bytes | Reason:
         data = self._problem(path) or self.service.get(path, most)
         if isinstance(data, Reason):
             return self.damaged(path, data) if data.code == "damaged" else self._failed(data)
         if self.service.folder and not self.trust.key:
+            state = answer(Path(self.service.folder, path).stat, self._patience)
             try:
-                with contextlib.suppress(FileNotFoundError):
-                    self.trust.check(Path(self.service.folder, path).stat(), path)
+                if not isinstance(state, Reason):
+                    self.trust.check(state, path)
             except UntrustedError as error:
                 return self._distrusted(reason_of(error, path))
         return bytes(data)

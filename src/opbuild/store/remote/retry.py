@@ -10,12 +10,12 @@ much.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from opbuild.kernel.reason import Reason
+from opbuild.platform.locks import Lock
 from opbuild.store.blobs import Blobs, Data, Files
 from opbuild.store.remote.failures import ABANDONED, ABSENT, DAMAGED, EXISTS, REFUSED, UNKNOWN, Transient
 from opbuild.store.remote.uploads import ENDING, Ending
@@ -54,7 +54,7 @@ class Breaker:
     def __init__(self, limit: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._failures = 0
         self._lost = 0.0
         self._until = -math.inf
@@ -137,7 +137,7 @@ class Retried:
         self.clock, self.sleep = clock, sleep
         self._explained = explained
         self.reading, self.writing = Breaker(self.seconds, clock), Breaker(self.seconds, clock)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.failure: Reason | None = None
 
     def get(self, name: str, most: int) -> Data | Reason:

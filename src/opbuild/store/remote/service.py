@@ -1,6 +1,6 @@
-"""Service: a remote store through OpenDAL: how a blob is read, written, listed and removed there, and its failures.
+"""Service: a remote store as a process uses it: a folder, or what OpenDAL reads, writes, lists and removes.
 
-What limits, repeats and gives up requests lies round it (``retry``).
+What limits, repeats and gives up requests lies round both (``retry``).
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from operator import methodcaller
@@ -16,11 +15,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from opbuild.kernel.reason import Reason
 from opbuild.platform.finalizers import WeakValues
-from opbuild.platform.records import dataclass
 from opbuild.store.blobs import Data, Files
-from opbuild.store.remote.address import Address
+from opbuild.store.remote.address import FOLDER, Address
 from opbuild.store.remote.failures import ABSENT, DAMAGED, REFUSED, SLOW, UNKNOWN, failure_of
 from opbuild.store.remote.retry import Retried
+from opbuild.store.remote.shared_folder import LEAST_RATE, SharedFolder
+from opbuild.store.remote.traffic import Traffic
 from opbuild.store.remote.uploads import ENDING, Ending
 
 if TYPE_CHECKING:
@@ -28,19 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LEAST_RATE = 2**20
-"""Bytes a second of one object, below which the service is slow."""
-
 _PIECE = 2**20
-
-
-@dataclass
-class Traffic:
-    """The traffic to and fro: requests, and bytes of contents."""
-
-    requests: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
 
 
 class OpenDal:
@@ -63,13 +51,7 @@ class OpenDal:
         self.traffic = Traffic()
         self._secrets = secrets
         self._limit, self._clock = limit, clock
-        self._lock = threading.Lock()
-        self._operators: dict[bool, opendal.Operator] = {}
-
-    @property
-    def folder(self) -> str:
-        """The folder that it is; empty if it is none."""
-        return self.address.options["root"] if self.address.service == "fs" else ""
+        self._operator: opendal.Operator | None = None
 
     def get(self, name: str, most: int) -> bytes | Reason:
         """Return an object, or why not; one of more than ``most`` bytes is not read to its end."""
@@ -83,7 +65,7 @@ class OpenDal:
                     nbytes += len(piece)
                     if self._clock() > deadline + nbytes / LEAST_RATE:
                         raise TimeoutError("timeout")
-            self._count(bytes_read=nbytes)
+            self.traffic.count(bytes_read=nbytes)
             return b"".join(pieces)
 
         data = self._ask(request)
@@ -103,17 +85,13 @@ class OpenDal:
         """Write an object; return None, or why not: ``exists`` where only a new one was to be written."""
 
         def request(operator: opendal.Operator) -> None:
-            if self.folder:
-                _make_folders(os.path.dirname(f"{self.folder}/{path}"))  # noqa: PTH120  no path yet
             if only_new:
                 operator.write(path, bytes(data), if_not_exists=True)
             else:
                 operator.write(path, bytes(data))
-            if self.folder:
-                _restrict_to_owner(f"{self.folder}/{path}")
-            self._count(bytes_written=len(data))
+            self.traffic.count(bytes_written=len(data))
 
-        return self._ask(request, exclusive=only_new)
+        return self._ask(request)
 
     def delete(self, *names: str) -> Reason | None:
         """Remove objects if they are there; return None, or why not."""
@@ -139,7 +117,7 @@ class OpenDal:
     def writes_only_new(self) -> bool:
         """Return whether it can write an object only if that is not there: of many writers one succeeds."""
         with contextlib.suppress(Exception):  # then nothing can be written either
-            return bool(self._opened(self._limit(), exclusive=True).capability().write_with_if_not_exists)
+            return bool(self._opened(self._limit()).capability().write_with_if_not_exists)
         return False
 
     def explained(self, reason: Reason) -> Reason:
@@ -154,11 +132,11 @@ class OpenDal:
                 return failure_of(error)
         return reason
 
-    def _ask(self, request: Callable[[opendal.Operator], T], *, exclusive: bool = False) -> T | Reason:
+    def _ask(self, request: Callable[[opendal.Operator], T]) -> T | Reason:
         """Return the result of one request, or why it failed."""
         try:
-            operator = self._opened(self._limit(), exclusive=exclusive)
-            self._count(requests=1)
+            operator = self._opened(self._limit())
+            self.traffic.count(requests=1)
             return request(operator)
         except Exception as error:  # OpenDAL's errors have no base of their own, and some are OSError
             return failure_of(error)
@@ -199,40 +177,25 @@ class OpenDal:
         """Whether the service's client tries to connect again and again until its time is over."""
         return self.address.service == "redis"
 
-    def _count(self, requests: int = 0, bytes_read: int = 0, bytes_written: int = 0) -> None:
-        with self._lock:
-            self.traffic.requests += requests
-            self.traffic.bytes_read += bytes_read
-            self.traffic.bytes_written += bytes_written
-
-    def _opened(self, seconds: float, *, exclusive: bool = False) -> opendal.Operator:
-        """Return the operator, with so much time for each step of a request.
-
-        ``exclusive``: files are made where they are to be, so that one writer is first. Else they are renamed once they
-        are whole.
-        """
+    def _opened(self, seconds: float) -> opendal.Operator:
+        """Return the operator, with so much time for each step of a request."""
         from opendal.layers import TimeoutLayer
 
-        if exclusive not in self._operators:
+        if self._operator is None:
             import opendal
 
             if self._has_pool:  # else it waits for a server that is not there, or does not want these credentials
                 self._probe_server(seconds)
-            options = {**self.address.options, **self._secrets}
-            if self.folder:  # else OpenDAL makes it, as the umask says
-                _make_folders(self.address.options["atomic_write_dir"])
-            if exclusive:
-                options.pop("atomic_write_dir", None)
-            self._operators[exclusive] = opendal.Operator(self.address.service, **options)
-        return self._operators[exclusive].layer(TimeoutLayer(timeout=seconds, io_timeout=seconds))
+            self._operator = opendal.Operator(self.address.service, **{**self.address.options, **self._secrets})
+        return self._operator.layer(TimeoutLayer(timeout=seconds, io_timeout=seconds))
 
 
 class Service(Retried):
-    """A remote store, as one process uses it. Threads may share it; a fork asks for nothing.
+    """A remote store, as one process uses it. Threads may share it; through OpenDAL a fork asks for nothing.
 
     Args:
         address: Where it is.
-        secrets: Credentials, as options of OpenDAL.
+        secrets: Credentials, as options of OpenDAL; none for a folder.
         seconds: See ``Retried``, as of what follows.
         ending: How much time is left once the program has ended.
         clock: Returns seconds.
@@ -256,9 +219,15 @@ class Service(Retried):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.address = address
-        self.opendal = OpenDal(address, secrets or {}, self.limit, clock)
-        super().__init__(self.opendal, seconds, ending, clock, sleep, self.opendal.explained)
-        self.traffic, self.folder = self.opendal.traffic, self.opendal.folder
+        self.folder = address.options["root"] if address.service == FOLDER else ""
+        self.storage: SharedFolder | OpenDal
+        if self.folder:
+            self.storage = SharedFolder(self.folder, self.limit)
+            super().__init__(self.storage, seconds, ending, clock, sleep)
+        else:
+            self.storage = OpenDal(address, secrets or {}, self.limit, clock)
+            super().__init__(self.storage, seconds, ending, clock, sleep, self.storage.explained)
+        self.traffic = self.storage.traffic
         self.damaged: set[str] = set()
         self.mended: set[str] = set()
         self._told: set[str] = set()
@@ -282,36 +251,20 @@ class Service(Retried):
 
     def size(self, path: str) -> int | Reason:
         """Return the bytes of an object, or the reason that they are not known."""
-        return self._request(self.reading, lambda: self.opendal.size(path))
+        return self._request(self.reading, lambda: self.storage.size(path))
 
     def put_new(self, path: str, data: Data) -> Reason | None:
         """Write an object unless it is there; return None, or why not: ``exists``."""
-        return self._request(self.writing, lambda: self.opendal.write(path, data, only_new=True))
+        return self._request(self.writing, lambda: self.storage.write(path, data, only_new=True))
 
     def writes_only_new(self) -> bool:
         """Return whether of many writers of one new object one succeeds."""
-        return self.opendal.writes_only_new()
+        return self.storage.writes_only_new()
 
 
 def described(reason: Reason) -> str:
     """Return a reason with its word before it."""
     return f"{reason.code}: {reason.text}"
-
-
-def _make_folders(path: str) -> None:
-    """Make a folder and those above it that are missing, which not everybody may write to, whatever the umask."""
-    if not os.path.isdir(path):  # noqa: PTH112  no path yet
-        _make_folders(os.path.dirname(path))  # noqa: PTH120
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o775)  # noqa: PTH102
-
-
-def _restrict_to_owner(path: str) -> None:
-    """Let nobody else write to a file, whatever the umask: it is only ever replaced."""
-    with contextlib.suppress(OSError):
-        mode = os.stat(path).st_mode  # noqa: PTH116
-        if mode & 0o022:
-            os.chmod(path, mode & 0o755)  # noqa: PTH101
 
 
 _SERVICES = WeakValues[int, Service]()
@@ -321,7 +274,7 @@ def _forked() -> None:
     """Ask nothing in a fork: the threads that do OpenDAL's work stay in the parent."""
     reason = Reason(REFUSED, "this process is a fork of one that used it")
     for _, service in _SERVICES.items():
-        if service.opendal._operators:
+        if isinstance(service.storage, OpenDal) and service.storage._operator is not None:
             service.reading.stop(reason)
             service.writing.stop(reason)
 
