@@ -21,7 +21,7 @@ from opbuild.torch.tensors import (  # noqa: E402
     to_array,
     to_tensor,
 )
-from support.torch_programs import program_of  # noqa: E402
+from support.torch_programs import computed, program_of  # noqa: E402
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -116,6 +116,41 @@ def test_parts_are_what_lies_between_operators_that_are_left_to_torch() -> None:
     assert [name for name, _ in found.left] == [
         "aten.special_bessel_j0.default", "aten.t.default", "aten.special_bessel_j0.default",
     ]  # fmt: skip
+
+
+HIDDEN = torch.arange(5) >= torch.tensor([[5], [3], [0]])
+MASKS = {
+    "none": (),
+    "of pairs": (HIDDEN[0].expand(5, 5), 0),
+    "of keys": (HIDDEN, 1),
+    "of heads": (HIDDEN[:, None, None].expand(3, 2, 5, 5), 2),
+    "of numbers": (torch.tensor([0.0, 0.5, -torch.inf]).repeat(50).reshape(3, 2, 5, 5), 2),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("uses_gelu", [False, True])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_layer_of_an_encoder_is_written_out_as_torch_computes_it(
+    mask: str, uses_gelu: bool, norm_first: bool
+) -> None:
+    """Its operator takes what is not 0 for hidden, and gives NaN to who sees nothing."""
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16)
+    x, (hidden, *kind) = torch.rand(3, 5, 8), MASKS[mask] or (torch.zeros(()),)
+
+    def function(x: torch.Tensor, hidden: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        masks = (hidden, *kind) if kind else ()
+        attention, network, norms = weights[:4], weights[4:8], weights[8:]
+        return torch._transformer_encoder_layer_fwd(
+            x, 8, 2, *attention, uses_gelu, norm_first, 1e-5, *norms, *network, *masks
+        )
+
+    given = (x, hidden, *layer.parameters())
+    expected = function(*given)
+    assert bool(expected.isnan().any()) == (mask in ("of keys", "of heads"))
+    torch.testing.assert_close(computed(function, *given)[0], expected, equal_nan=True)
+    assert not partitioned(function, *given).left
 
 
 def test_a_form_that_a_rule_refuses_is_left_to_torch_with_its_words() -> None:
