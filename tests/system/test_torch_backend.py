@@ -349,11 +349,15 @@ def test_what_cannot_be_built_is_an_error_or_a_counted_fallback(tmp_path: Path) 
     with pytest.raises(CompileForbiddenError):
         torch.compile(model, backend=backend, options=options)(x)
     torch.compiler.reset()
+    reset()
     fast = torch.compile(model, backend=backend, options={**options, "on_error": "eager"})
     with pytest.warns(UserWarning, match="leaves a part"):
         torch.testing.assert_close(fast(x), model(x))
     (why,) = report(fast).fallbacks
     assert "forbid" in why
+    found = report(fast)
+    assert not found.compiled
+    assert {reason for _, reason in found.partitioned} == {"it could not be built"}
 
 
 @pytest.mark.slow

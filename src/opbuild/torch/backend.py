@@ -25,7 +25,7 @@ from opbuild.torch.report import Graph, add
 from opbuild.torch.settings import Settings, read_settings
 
 _NUMBERS = count()
-_FRAMES = re.compile(r'File "(.*)", line \d+, in (.*)')
+_FRAMES = re.compile(r'File "(.*)", line (\d+), in ')
 
 
 def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
@@ -64,8 +64,8 @@ def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappi
 def _graph_of(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Graph:
     tensors = [each for each in example_inputs if isinstance(each, torch.Tensor)]
     traces = (str(node.meta.get("stack_trace", "")) for node in gm.graph.nodes)
-    code = frozenset(frame for trace in traces for frame in _FRAMES.findall(trace))
-    return Graph(f"graph_{next(_NUMBERS)}", _tensors=tuple(map(weakref.ref, tensors)), _code=code)
+    lines = frozenset((file, int(line)) for trace in traces for file, line in _FRAMES.findall(trace))
+    return Graph(f"graph_{next(_NUMBERS)}", _tensors=tuple(map(weakref.ref, tensors)), _lines=lines)
 
 
 def _compile(settings: Settings, graph: Graph, role: Role, flat: list[Flat] | None = None) -> Callable[..., Any]:
@@ -74,7 +74,8 @@ def _compile(settings: Settings, graph: Graph, role: Role, flat: list[Flat] | No
     def compiler(gm: fx.GraphModule, _: Sequence[Any]) -> Any:
         frozen = _frozen_names(gm) if role == "inference" else set[str]()
         replaced = _replaced(gm) if role == "inference" and flat is None else {}
-        partitioned = Partitioned(gm, frozen, replaced, is_stored=flat is not None)
+        prefix = "opbuild_" if role == "inference" else f"{role}_"
+        partitioned = Partitioned(gm, frozen, replaced, is_stored=flat is not None, prefix=prefix)
         graph.compiled.update(partitioned.compiled)
         graph.partitioned.update(partitioned.left)
         if flat is not None:

@@ -172,9 +172,7 @@ class Runner:
             _PART + name: Part(program, _missing_part, strict, self.graph) for name, program in flat.programs.items()
         }
         self._calls = [(parts.get(step.target) or _function(step.target, namespaces), step) for step in flat.steps]
-        self.graph.compiled.update(
-            step.target for each in flat.programs.values() for step in each.steps if not step.target.startswith(_SYM)
-        )
+        self.graph.compiled.update(name for each in flat.programs.values() for name in each.operators)
         self.graph.partitioned.update(
             (step.target, "it was left to torch when it was saved")
             for step in flat.steps

@@ -142,16 +142,17 @@ class Part:
             ModelError, BuildError: If it cannot be built.
             RunError: If it fails while it runs.
         """
-        if self._failed or self._is_out_of_range(args):
+        if self._failed:
+            return self._eager(*args)
+        if self._is_out_of_range(args):
+            self._note(f"{self._program.name}: torch computes calls with a number that no kernel takes exactly")
             return self._eager(*args)
         try:
             return self._run(args)
         except OpbuildError as error:
             if self._settings.on_error == "raise" or isinstance(error, ChangesError):
                 raise
-            self._failed = True
-            self._graph.fallbacks.append(str(error))
-            warnings.warn(f"opbuild leaves a part of {visible(self._graph.name)} to torch: {error}", stacklevel=2)
+            self._leave(error)
             return self._eager(*args)
 
     @property
@@ -163,6 +164,20 @@ class Part:
     def built(self) -> int:
         """Operators that were compiled for all sizes and weights together."""
         return self._built_before + (0 if self._network is None else self._network.built)
+
+    def _leave(self, error: OpbuildError) -> None:
+        """Leave all further calls to torch, and say so once."""
+        with self._lock:
+            if self._failed:
+                return
+            self._failed = True
+            self._graph.leave(self._program.operators, "it could not be built")
+        self._note(str(error))
+        warnings.warn(f"opbuild leaves a part of {visible(self._graph.name)} to torch: {error}", stacklevel=3)
+
+    def _note(self, why: str) -> None:
+        if why not in self._graph.fallbacks:
+            self._graph.fallbacks.append(why)
 
     def _is_out_of_range(self, args: Sequence[Any]) -> bool:
         return any(abs(args[index]) > MOST_ELEMENTS for index in self._numbers) or any(

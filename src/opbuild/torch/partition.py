@@ -63,6 +63,7 @@ class Partitioned:
         frozen: Names of the placeholders that are constants.
         replaced: Names of the placeholders that outputs replace, by the outputs' positions.
         is_stored: Whether it runs later without the module: then what may need torch at a call is left to it at once.
+        prefix: What the names of its parts begin with, by which warnings tell a forward pass from a backward one.
 
     Attributes:
         module: The graph, which calls the parts.
@@ -78,13 +79,14 @@ class Partitioned:
         replaced: Mapping[int, str] = MappingProxyType({}),
         *,
         is_stored: bool = False,
+        prefix: str = "opbuild_",
     ) -> None:
         self.module = module
         self.programs: dict[str, AtenProgram] = {}
         self.left: list[tuple[str, str]] = []
         self.compiled: list[str] = []
         self._frozen = frozen
-        self._is_stored = is_stored
+        self._is_stored, self._prefix = is_stored, prefix
         refused: dict[str, str] = {}
         module.graph.eliminate_dead_code()
         while True:
@@ -104,7 +106,7 @@ class Partitioned:
                 break
             refused |= new
         self._count(support, {node for part in found for node in part.nodes})
-        self.module = partitioner.fuse_partitions(found, prefix="opbuild_")
+        self.module = partitioner.fuse_partitions(found, prefix=prefix)
         self._read()
         self._replace(replaced)
 
@@ -131,12 +133,12 @@ class Partitioned:
                 self.compiled.append(target)
             else:
                 self.left.append(
-                    (target, support.why_not(node) or "it only moves elements beside operators that are left to torch")
+                    (target, support.why_not(node) or "it only moves elements, beside nothing that is compiled")
                 )
 
     def _read(self) -> None:
         for node in self.module.graph.nodes:
-            if node.op != "call_module" or not str(node.target).startswith("opbuild_"):
+            if node.op != "call_module" or not str(node.target).startswith(self._prefix):
                 continue
             inner = self.module.get_submodule(str(node.target))
             assert isinstance(inner, fx.GraphModule)  # noqa: S101 - the partitioner makes them

@@ -96,6 +96,11 @@ class AtenProgram:
         parts = [self.name, self.inputs, self.steps, self.outputs, *[self.updates] * bool(self.updates)]
         return blake3_of(canonical_json(plain(parts)).encode())
 
+    @property
+    def operators(self) -> list[str]:
+        """The names of its operators, without the arithmetic of sizes."""
+        return [step.target for step in self.steps if not step.target.startswith("sym.")]
+
     @lazy_property
     def given(self) -> tuple[int, ...]:
         """Positions of the inputs that the network has: tensors, and sizes that no tensor's extent tells."""
