@@ -78,7 +78,7 @@ def tuned(name: str, level: str, threads: int, seconds: int, folder: Path) -> in
         path, data = field_networks.written(name, Path(models))
         shapes = ";".join(f"{key}:{','.join(map(str, array.shape))}" for key, array in data.items())
         command = [sys.executable, "-m", "opbuild", "tune", str(path), "--budget", f"{seconds}s"]
-        command += ["--input_shape", shapes, "--soc_version", level]
+        command += ["--shape", shapes, "--target", level]
         command += ["--num_threads", str(threads), "--cache_path", str(folder / "cache")]
         return subprocess.run(command, env=environment, check=False).returncode
 

@@ -164,7 +164,7 @@ def measure_file(case: Case, model: Path, store: Path, lowering: CountedFunction
     path = store / "network.om"
     store.mkdir(exist_ok=True)
     if not path.exists():
-        opbuild.build_offline(model, path, ranges=case.ranges, config=Config(cache_path=store))
+        opbuild.export(model, path, ranges=case.ranges, config=Config(cache_path=store))
     return measure_sizes(case, model, store, lowering, lambda: opbuild.load(path, num_threads=THREADS))
 
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from opbuild.api import compile, compile_graph  # noqa: A004  as in torch.compile
     from opbuild.frontend.user_operators import operator
-    from opbuild.offline.build import build_offline
+    from opbuild.offline.build import build_offline as build_offline
+    from opbuild.offline.build import export
     from opbuild.offline.load import load
     from opbuild.offline.operator_support import OperatorSupport, operators
     from opbuild.offline.warming import warm
@@ -46,9 +47,9 @@ __all__ = [
     "Profile",
     "Report",
     "__version__",
-    "build_offline",
     "compile",
     "compile_graph",
+    "export",
     "load",
     "operator",
     "operators",
@@ -57,6 +58,7 @@ __all__ = [
 
 _WHERE = {
     "build_offline": "opbuild.offline.build",
+    "export": "opbuild.offline.build",
     "load": "opbuild.offline.load",
     "compile": "opbuild.api",
     "compile_graph": "opbuild.api",

@@ -323,7 +323,7 @@ _KINDS: Mapping[tuple[str, str], ArgumentKind] = {
     ("warm", "models"): ArgumentKind(_models, "give a list of paths"),
     ("warm", "shapes"): ArgumentKind(_shapes_or_variants, "give a dictionary such as {'x': (1, 8)}, or a list of them"),
     ("warm", "targets"): ArgumentKind(_list_of_texts, "give a list of levels such as ['x86-64-v3']"),
-    ("build_offline", "model"): ArgumentKind(_model_or_graph, _MODEL),
+    ("export", "model"): ArgumentKind(_model_or_graph, _MODEL),
     ("", "graph"): ArgumentKind(
         _reader_of(Graph), "give an opbuild.graph.types.Graph; opbuild.compile takes ONNX models"
     ),
@@ -337,7 +337,7 @@ _KINDS: Mapping[tuple[str, str], ArgumentKind] = {
     ("", "image"): _FLAG,
     ("compile", "wait"): _FLAG,
     ("", "output"): _FILE,
-    ("", "soc_version"): ArgumentKind(_reader_of(str), "give 'host', or a level such as 'x86-64-v3'"),
+    ("export", "target"): ArgumentKind(_reader_of(str), "give 'host', or a level such as 'x86-64-v3'"),
     ("", "path"): _FILE,
     ("", "verify"): _FLAG,
     ("", "op_type"): ArgumentKind(_reader_of(str), "give the operator's type as text: @opbuild.operator('MyOp')"),

@@ -133,9 +133,9 @@ def test_a_folder_that_is_not_trusted_is_neither_believed_nor_changed(
 def test_the_commands_say_that_nothing_was_kept(
     small_network: SmallNetwork, others: Path, with_pack: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``opbuild build`` builds by the pack, and says that it keeps nothing, and why."""
+    """``opbuild compile`` builds by the pack, and says that it keeps nothing, and why."""
     shapes = "x:" + ",".join(map(str, SHAPE))
-    arguments = ["build", str(small_network.path), "--input_shape", shapes, "--cache_path", str(others)]
+    arguments = ["compile", str(small_network.path), "--shape", shapes, "--cache_path", str(others)]
     assert main([*arguments, "--forbid_compile"]) == 0
     said = capsys.readouterr()
     assert "not kept in" in said.out + said.err

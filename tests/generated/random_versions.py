@@ -276,7 +276,7 @@ def _offline(world: World) -> Call:
     config = Config.from_environment(cache_path=world.folder / "cache")
     given: dict[str, Any] = {} if world.kind.input == "fixed" else {"ranges": {"x": ((1, 8), width)}}
     path = world.folder / f"{len(world.done)}.om"
-    opbuild.build_offline(world.place / MODEL, path, config=config, **given)
+    opbuild.export(world.place / MODEL, path, config=config, **given)
     return _caller(opbuild.load(path), world.kind)
 
 

@@ -41,14 +41,14 @@ def commands(model: str, folder: Path) -> list[list[str]]:
     return [
         ["explain", model, *store],
         ["explain", model, *store, "--json"],
-        ["build", model, *store],
+        ["compile", model, *store],
         ["run", model, *store],
         ["run", model, *store, "--output_dir", str(folder / "out")],
         ["profile", model, *store],
         ["profile", model, *store, "--by", "kernel"],
         ["report", model, *store, "-o", str(folder / "page.html")],
-        ["compile", "--model", model, "--output", str(folder / "file"), "--log", "debug"],
-        ["compile", "--model", model, "--mode", "3", "--check_report", str(folder / "all.json")],
+        ["export", "--model", model, "--output", str(folder / "file"), "--log", "debug"],
+        ["export", "--model", model, "--mode", "3", "--check_report", str(folder / "all.json")],
         ["run", str(folder / "file.om")],
         ["atc", f"--model={model}", "--framework=5", f"--output={folder / 'atc'}", "--soc_version=host"],
         ["warm", model, *store],
@@ -69,10 +69,10 @@ def commands(model: str, folder: Path) -> list[list[str]]:
 def mistakes(model: str, draw: random.Random) -> list[list[str]]:
     """Return commands that somebody else's script has put foreign words in."""
     return [
-        ["run", model, "--input_shape", word(draw, "x")],
-        ["build", model, word(draw, "--option")],
-        ["build", word(draw, "missing")],
-        ["build", model, f"--cache_path={word(draw, 'folder')}"],
+        ["run", model, "--shape", word(draw, "x")],
+        ["compile", model, word(draw, "--option")],
+        ["compile", word(draw, "missing")],
+        ["compile", model, f"--cache_path={word(draw, 'folder')}"],
         ["cache", "show", word(draw, "name")],
         ["cache", "check", "--remote", word(draw, "file://")],
         [word(draw, "command")],
@@ -148,7 +148,7 @@ def test_a_damaged_store_gives_no_orders(tmp_path: Path, capsys: pytest.CaptureF
     draw = random.Random(SEED)
     path = tmp_path / "m.onnx"
     path.write_bytes(plain_model())
-    said(["build", str(path), "--cache_path", str(tmp_path / "store")], capsys)
+    said(["compile", str(path), "--cache_path", str(tmp_path / "store")], capsys)
     for file in [each for each in (tmp_path / "store").rglob("*") if each.suffix in (".info", ".json")]:
         file.write_text(json.dumps(_hostile(json.loads(file.read_text()), draw)))
         (file.parent / (word(draw, "stray").replace("/", "-") + SURROGATE)).write_text("x")

@@ -28,7 +28,7 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import OpbuildError, RunError
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import desc_from_text
-from opbuild.offline.build import build_offline
+from opbuild.offline.build import export
 from opbuild.offline.file import PackedWeights, read_offline, write_offline
 from opbuild.offline.format import _ENTRY as LINE
 from opbuild.offline.format import _HEADER as HEADER
@@ -513,7 +513,7 @@ def ranged(reader: Reader, shared_store: Path, tmp_path_factory: pytest.TempPath
     graph = helper.make_graph(nodes, "rows", rows[:1], rows[1:], [bias])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     config = Config(cache_path=shared_store, workers=2)
-    path = build_offline(model, folder / "ranged", config=config, ranges={"x": [(2, 8), 24]})
+    path = export(model, folder / "ranged", config=config, ranges={"x": [(2, 8), 24]})
     sections = sections_of(path)
     own = {symbol: desc_from_text(desc) for desc, symbol in json.loads(sections[GRAPH, 0])["kernels"]}
     (folder / "own.c").write_text("".join(_standing_in(symbol, len(desc.operands)) for symbol, desc in own.items()))

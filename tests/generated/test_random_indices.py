@@ -44,7 +44,7 @@ class Tried:
         if way == "session":
             self.session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         elif way == "offline":
-            self.network = opbuild.load(opbuild.build_offline(model, folder / "it.om"))
+            self.network = opbuild.load(opbuild.export(model, folder / "it.om"))
         else:
             self.network = opbuild.compile(model)
 

@@ -70,6 +70,6 @@ def test_scans_are_programs_in_images_and_offline_models(seed: int, shared_store
     feeds = scan.feeds(seed, 5)
     config = Config(cache_path=shared_store, workers=1, num_threads=1)
     shapes = {name: each.shape for name, each in feeds.items()}
-    offline = opbuild.load(opbuild.build_offline(scan.model, tmp_path / "scan", input_shapes=shapes, config=config))
+    offline = opbuild.load(opbuild.export(scan.model, tmp_path / "scan", input_shapes=shapes, config=config))
     compare(offline.run(None, feeds), expected(scan, feeds), f"scan {seed + 20} offline")
     assert not offline.report.host

@@ -82,5 +82,5 @@ def test_offline_searches_choose_what_onnx_runtime_chooses(seed: int, shared_sto
     wanted = onnxruntime_outputs(search.model, search.feeds)
     shapes = {name: array.shape for name, array in search.feeds.items()}
     config = Config(cache_path=shared_store, workers=1, num_threads=1)
-    net = opbuild.load(opbuild.build_offline(search.model, tmp_path / "net", input_shapes=shapes, config=config))
+    net = opbuild.load(opbuild.export(search.model, tmp_path / "net", input_shapes=shapes, config=config))
     assert not difference(search, net.run(None, search.feeds), wanted)

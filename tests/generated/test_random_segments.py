@@ -117,7 +117,7 @@ def test_offline_models_in_segments_compute_what_onnx_runtime_does(
     first = network.feeds(seed * CALLS)
     shapes = {name: array.shape for name, array in first.items()}
     config = Config(cache_path=shared_store, workers=1, num_threads=1)
-    net = opbuild.load(opbuild.build_offline(network.model, tmp_path / "net", input_shapes=shapes, config=config))
+    net = opbuild.load(opbuild.export(network.model, tmp_path / "net", input_shapes=shapes, config=config))
     for call in range(CALLS):
         feeds = network.feeds(seed * CALLS + call)
         wanted = expected(network, feeds) if {name: each.shape for name, each in feeds.items()} == shapes else None

@@ -77,7 +77,7 @@ def every_way(model: onnx.ModelProto, feeds: Mapping[str, Array], folder: Path) 
     results["open sizes"] = outputs_of(open_sizes, feeds)
     with suppress(UnsupportedOperatorError):  # what runs only where onnx is installed is in no offline model
         config = Config.from_environment(cache_path=folder, num_threads=2)
-        path = opbuild.build_offline(data, folder / f"{os.getpid()}.om", config=config)
+        path = opbuild.export(data, folder / f"{os.getpid()}.om", config=config)
         results["offline"] = outputs_of(opbuild.load(path, num_threads=2), feeds)
     return {**results, "kernels that are there": present, "its own behind them": later}
 

@@ -298,6 +298,6 @@ def test_an_offline_model_checks_itself_where_its_weights_cannot_be_written(tmp_
     model = network([helper.make_node("MatMul", ["x", "c0"], ["y"], "product")], x, ["y"], weights)
     file = debug_file(tmp_path, "op_debug_config=check_flag\nop_debug_list=product")
     config = Config.from_environment(cache_path=cache_path, op_debug_config=file)
-    opbuild.build_offline(model, tmp_path / "checked.om", config=config)
+    opbuild.export(model, tmp_path / "checked.om", config=config)
     net = opbuild.load(tmp_path / "checked.om")
     np.testing.assert_allclose(net(x), x @ weights, rtol=1e-4, atol=1e-4)

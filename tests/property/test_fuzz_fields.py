@@ -24,7 +24,7 @@ from onnx import parser
 
 import opbuild
 from opbuild.builder.wire import Unpacker
-from opbuild.cli.compile import show, write_json
+from opbuild.cli.export import show, write_json
 from opbuild.cli.main import main
 from opbuild.cli.run_model import read_inputs
 from opbuild.cli.store.bundling import _unpack
@@ -513,7 +513,7 @@ def test_fields_of_networks_of_open_sizes(
     inputs = [np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32) for rows in (3, 5)]
     right = [network(each) for each in inputs]
     sound, path = folder / "sound.om", folder / "model.om"
-    opbuild.build_offline(model, sound, ranges={"x": ((1, 9), 8)}, config=Config(**options))
+    opbuild.export(model, sound, ranges={"x": ((1, 9), 8)}, config=Config(**options))
     marks = [each for each in folder.rglob("*.json") if b'"program"' in each.read_bytes()]
     container = open_container(sound)
     sections = {place: container.section(*place).tobytes() for place in container.places}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.cli.compile import _rows, write_json
+from opbuild.cli.export import _rows, write_json
 from opbuild.cli.store.bundling import _unpack
 from opbuild.cli.store.folder import check_network
 from opbuild.errors import OpbuildError

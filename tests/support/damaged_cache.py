@@ -29,7 +29,7 @@ from opbuild.cli.store import bundling
 from opbuild.cli.store.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import OpbuildError
-from opbuild.offline.build import build_offline
+from opbuild.offline.build import export
 from opbuild.offline.load import load
 from opbuild.target.host import host_level
 from support.forked import forked
@@ -93,7 +93,7 @@ class World:
         self._build()
         shutil.copytree(self.folder / "stored/cache/rank_0", self.folder / "answers")
         for name in ("first", "second"):
-            build_offline(self.path(name), self.folder / f"stored/{name}.om", config=self.config)
+            export(self.path(name), self.folder / f"stored/{name}.om", config=self.config)
         bundling.export_model(
             self.folder / "stored/first.bundle", self.path("first"), self.config, host_level(), network=True
         )

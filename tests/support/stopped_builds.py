@@ -36,7 +36,7 @@ import opbuild
 from opbuild.cli.store import bundling
 from opbuild.cli.store.folder import Cache
 from opbuild.config import Config
-from opbuild.offline.build import build_offline
+from opbuild.offline.build import export
 from opbuild.offline.load import load
 from opbuild.platform.digest import blake3_of
 from opbuild.store.ageing import age
@@ -121,7 +121,7 @@ class Place:
 
     def offline(self) -> None:
         """Write an offline model."""
-        build_offline(self.model, self.out / "small.om", config=self.config)
+        export(self.model, self.out / "small.om", config=self.config)
 
     def tree(self) -> list[str]:
         """Return the names of everything that lies in the folders.

@@ -18,7 +18,7 @@ import opbuild
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, ShapeError
 from opbuild.frontend.models.sizes import make_sizes
-from opbuild.offline.build import build_offline
+from opbuild.offline.build import export
 from opbuild.offline.file import read_offline
 from support import networks
 from support.comparison import onnxruntime_output, onnxruntime_outputs, relative_error
@@ -167,7 +167,7 @@ def check_sizes(
     """Compare sizes with ONNX Runtime; return how many kernels the file has."""
     known = {tensor.name for tensor in model.graph.initializer}
     (name,) = (each.name for each in model.graph.input if each.name not in known)
-    build_offline(model.SerializeToString(), path, ranges={name: ranges}, config=config)
+    export(model.SerializeToString(), path, ranges={name: ranges}, config=config)
     rng = np.random.default_rng(3)
     feeds = {f"i{index}": rng.standard_normal(shape).astype(np.float32) for index, shape in enumerate(shapes)}
     found, host = run_elsewhere(path, feeds)
@@ -211,7 +211,7 @@ def test_paddings_and_phases_that_depend_on_the_size_are_served(config: Config, 
 @pytest.mark.slow
 def test_a_size_outside_the_ranges_is_refused_by_name(config: Config, tmp_path: Path) -> None:
     """The message names the input, its shape and the range."""
-    build_offline(perceptron(), tmp_path / "net.om", ranges={"x": [(2, 8), 24]}, config=config)
+    export(perceptron(), tmp_path / "net.om", ranges={"x": [(2, 8), 24]}, config=config)
     net = opbuild.load(tmp_path / "net.om")
     assert net.inputs[0].type.shape == (-1, 24)
     with pytest.raises(ShapeError, match=r"'x' has shape \[9, 24\], which is outside \[2~8, 24\]"):
@@ -224,7 +224,7 @@ def test_a_file_of_another_version_binds_no_new_size(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another version may choose and lay out otherwise: it runs the stored size only, and says so."""
-    path = build_offline(perceptron(), tmp_path / "net.om", ranges={"x": [(2, 8), 24]}, config=config)
+    path = export(perceptron(), tmp_path / "net.om", ranges={"x": [(2, 8), 24]}, config=config)
     monkeypatch.setattr("opbuild.offline.load.own_sources", lambda: "other")
     net = opbuild.load(path)
     assert net(np.zeros((5, 24), np.float32)).size
@@ -248,7 +248,7 @@ def test_what_only_functions_define_is_in_a_file_for_ranges(config: Config, tmp_
         helper.make_node("Add", ["c", "d"], ["y"]),
     ]
     model = graph_model(nodes, ["n", "n"], {"size": np.array([2, 2])})
-    net = opbuild.load(build_offline(model, tmp_path / "net", ranges={"x": [(3, 9), (3, 9)]}, config=config))
+    net = opbuild.load(export(model, tmp_path / "net", ranges={"x": [(3, 9), (3, 9)]}, config=config))
     for size in (3, 4, 9):
         x = np.arange(size * size, dtype=np.float32).reshape(size, size)
         np.testing.assert_array_equal(net(x), onnxruntime_outputs(model, {"x": x})[0])
@@ -257,9 +257,9 @@ def test_what_only_functions_define_is_in_a_file_for_ranges(config: Config, tmp_
 def test_ranges_and_listed_signatures_exclude_each_other(config: Config, tmp_path: Path) -> None:
     """Both would say what the file serves."""
     with pytest.raises(OptionError, match="ranges"):
-        build_offline(perceptron(), tmp_path / "n.om", ranges={"x": [-1, 24]}, variants=[{"x": (2, 24)}], config=config)
+        export(perceptron(), tmp_path / "n.om", ranges={"x": [-1, 24]}, variants=[{"x": (2, 24)}], config=config)
     with pytest.raises(ShapeError, match="8~2"):
-        build_offline(perceptron(), tmp_path / "n.om", ranges={"x": [(8, 2), 24]}, config=config)
+        export(perceptron(), tmp_path / "n.om", ranges={"x": [(8, 2), 24]}, config=config)
 
 
 @pytest.mark.slow
@@ -274,7 +274,7 @@ def test_any_size_is_bound_by_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Sizes that were not looked at are served by the programs of the file; nothing reads or lowers a network."""
-    path = build_offline(model(), tmp_path / "net.om", ranges={"x": ranges}, config=config)
+    path = export(model(), tmp_path / "net.om", ranges={"x": ranges}, config=config)
     for name in ("opbuild.lowering.lower.lower", "opbuild.frontend.walk.walk"):
         monkeypatch.setattr(name, None)
     net, chance = opbuild.load(path, num_threads=1), random.Random(7)
@@ -295,7 +295,7 @@ def test_masked_attention_has_a_program_at_one_batch(config: Config, tmp_path: P
         helper.make_node("MatMul", ["p", "x"], ["y"]),
     ]
     model = graph_model(nodes, ["b", "n", 8], {"one": np.array([1]), "two": np.array([2])})
-    build_offline(model, tmp_path / "net.om", ranges={"x": (-1, -1, 8)}, config=config)
+    export(model, tmp_path / "net.om", ranges={"x": (-1, -1, 8)}, config=config)
     net = opbuild.load(tmp_path / "net.om")
     for shape in ((1, 2, 8), (1, 1, 8), (1, 9, 8), (3, 1, 8), (2, 40, 8)):
         x = np.random.default_rng(shape[1]).standard_normal(shape).astype(np.float32)
@@ -305,7 +305,7 @@ def test_masked_attention_has_a_program_at_one_batch(config: Config, tmp_path: P
 def test_a_size_that_no_program_serves_is_refused_by_name(config: Config, tmp_path: Path) -> None:
     """A size in the ranges that the network does not take: the message has the file and the size."""
     model = graph_model([helper.make_node("MatMul", ["x", "w"], ["y"])], ["n", "m"], {"w": weights(5, 3)})
-    net = opbuild.load(build_offline(model, tmp_path / "net.om", ranges={"x": [2, (1, 7)]}, config=config))
+    net = opbuild.load(export(model, tmp_path / "net.om", ranges={"x": [2, (1, 7)]}, config=config))
     assert net(np.ones((2, 5), np.float32)).shape == (2, 3)
     with pytest.raises(ShapeError, match=r"net.om' has no program for x:2,4"):
         net(np.ones((2, 4), np.float32))
@@ -315,7 +315,7 @@ def test_a_network_without_kernels_has_ranges_too(config: Config, tmp_path: Path
     """Nothing is asked of any family where the host computes all; the file has its program all the same."""
     pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2, 2])
     model = graph_model([pool], ["n", 1, 4, 4, 4], {})
-    net = opbuild.load(build_offline(model, tmp_path / "net.om", ranges={"x": [(1, 9), 1, 4, 4, 4]}, config=config))
+    net = opbuild.load(export(model, tmp_path / "net.om", ranges={"x": [(1, 9), 1, 4, 4, 4]}, config=config))
     assert net(np.ones((7, 1, 4, 4, 4), np.float32)).shape == (7, 1, 3, 3, 3)
 
 

@@ -15,7 +15,7 @@ from support.small_network import SmallNetwork
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 
-QUICK = ["--rounds", "2", "--seconds", "1", "--num_threads", "1", "--json", "figures.json"]
+QUICK = ["--rounds", "2", "--seconds", "1", "--num_threads", "1", "--output", "figures.json"]
 BOTH = ["--runtime", "onnxruntime", "--runtime", "opbuild"]
 
 
@@ -33,7 +33,7 @@ def test_a_model_is_measured_beside_onnx_runtime(
 ) -> None:
     """Starts, latency with and without gaps, memory and the difference of the outputs; the store is left alone."""
     (folder / "small.onnx").write_bytes(small_network.path.read_bytes())
-    assert main(["bench", "small.onnx", "--input_shape", "x:8,256", *BOTH, "--gap", "5", *QUICK]) == 0
+    assert main(["bench", "small.onnx", "--shape", "x:8,256", *BOTH, "--gap", "5", *QUICK]) == 0
     own, other = json.loads((folder / "figures.json").read_text())["figures"]
     assert (own["runtime"], own["failure"], other["runtime"], other["failure"]) == ("opbuild", "", "onnxruntime", "")
     for each in (own, other):
@@ -96,7 +96,7 @@ def test_texts_of_a_decoder_are_measured_beside_onnx_runtime(folder: Path, capfd
     """Both generate the same tokens; what is told is of prompts and of tokens behind them."""
     path = optimum(folder)
     words = ["--generate", "--prompt", "9", "--tokens", "5", "--rounds", "2", "--num_threads", "1"]
-    assert main(["bench", path.name, *BOTH, *words, "--json", "figures.json"]) == 0
+    assert main(["bench", path.name, *BOTH, *words, "--output", "figures.json"]) == 0
     record = json.loads((folder / "figures.json").read_text())
     own, other = record["figures"]
     assert (record["prompt"], record["tokens"], own["same"], other["same"]) == (9, 5, 6, None)

@@ -100,7 +100,7 @@ def test_two_models_of_a_c_program_share_one_pool(shared_store: Path, tmp_path: 
     if compiler is None or not HERE:
         pytest.skip("there is no C compiler, or no pool for this machine")
     config = Config(cache_path=shared_store, workers=2, num_threads=3)
-    path = opbuild.build_offline(model(), tmp_path / "product", config=config)
+    path = opbuild.export(model(), tmp_path / "product", config=config)
     (tmp_path / "two.c").write_text(_PROGRAM)
     sources = [str(tmp_path / "two.c"), *map(str, sorted(NATIVE.glob("*.c")))]
     program = str(tmp_path / "two")

@@ -18,10 +18,10 @@ from support.small_network import SHAPE, SmallNetwork
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 
-RUN = ["run", "small.onnx", "--repeat", "1", "--input_shape", "x:64,256"]
-GIVEN = ["run", "small.onnx", "--repeat", "1"]
-BUILD = ["build", "small.onnx", "--input_shape", "x:64,256"]
-COMPILE = ["compile", "--model=small.onnx", "--input_shape", "x:64,256"]
+RUN = ["run", "small.onnx", "--runs", "1", "--shape", "x:64,256"]
+GIVEN = ["run", "small.onnx", "--runs", "1"]
+COMPILE = ["compile", "small.onnx", "--shape", "x:64,256"]
+EXPORT = ["export", "--model=small.onnx", "--shape", "x:64,256"]
 ATC = ["atc", "--model=small.onnx", "--framework=5", "--soc_version=host", "--input_shape", "x:64,256"]
 
 Fault = tuple[list[str], int, str]
@@ -36,8 +36,8 @@ INPUTS: dict[str, Fault] = {
     "no array": (["--input", "x=small.onnx"], 2, "small.onnx"),
 }
 SHAPES: dict[str, Fault] = {
-    "a shape for no input": (["--input_shape", "z:1,3"], 3, "'z'"),
-    "a shape of another rank": (["--input_shape", "x:1,2,3"], 3, "2 dimensions"),
+    "a shape for no input": (["--shape", "z:1,3"], 3, "'z'"),
+    "a shape of another rank": (["--shape", "x:1,2,3"], 3, "2 dimensions"),
 }
 PLACES: dict[str, tuple[str, str]] = {
     "no folder above": ("nowhere/deep/out", "no folder"),
@@ -49,21 +49,21 @@ PLACES: dict[str, tuple[str, str]] = {
 
 def _outputs() -> Iterator[tuple[str, list[str], int, str]]:
     for what, (place, said) in PLACES.items():
-        yield f"compile, {what}", [*COMPILE, f"--output={place}"], 2, said
+        yield f"export, {what}", [*EXPORT, f"--output={place}"], 2, said
         yield f"atc, {what}", [*ATC, f"--output={place}"], 2, said
         if what != "no folder above":  # it is made
             yield f"run, {what}", [*RUN, "--output_dir", place], 2, said
     for what, (place, said) in PLACES.items():
-        yield f"json, {what}", ["compile", "--mode=1", "--model=small.onnx", f"--json={place}"], 2, said
-        yield f"check, {what}", ["compile", "--mode=3", "--model=small.onnx", f"--check_report={place}"], 2, said
-    yield "compile, a folder in the way", [*COMPILE, "--output=taken"], 2, "folder"
+        yield f"json, {what}", ["export", "--mode=1", "--model=small.onnx", f"--json={place}"], 2, said
+        yield f"check, {what}", ["export", "--mode=3", "--model=small.onnx", f"--check_report={place}"], 2, said
+    yield "export, a folder in the way", [*EXPORT, "--output=taken"], 2, "folder"
 
 
 def _cases() -> Iterator[tuple[str, list[str], int, str]]:
     for what, (options, code, said) in INPUTS.items():
         yield f"run, {what}", [*GIVEN, *options], code, said
     for what, (options, code, said) in SHAPES.items():
-        for command in (GIVEN, ["build", "small.onnx"], COMPILE[:2], ["explain", "small.onnx"]):
+        for command in (GIVEN, ["compile", "small.onnx"], EXPORT[:2], ["explain", "small.onnx"]):
             yield f"{command[0]}, {what}", [*command, *options], code, said
     yield "run, data and a shape that differ", [*RUN, "--input", "x=other.npy"], 4, "[32,256]"
     yield from _outputs()
@@ -115,7 +115,7 @@ def compiles(small_network: SmallNetwork, monkeypatch: pytest.MonkeyPatch) -> It
         yield Compiles(monkeypatch)
 
 
-@pytest.mark.parametrize("command", [RUN, [*GIVEN, "--input", "x=x.npy"], BUILD, COMPILE, [*ATC, "--output=o"]])
+@pytest.mark.parametrize("command", [RUN, [*GIVEN, "--input", "x=x.npy"], COMPILE, EXPORT, [*ATC, "--output=o"]])
 def test_a_right_command_compiles(folder: Path, compiles: Compiles, command: list[str]) -> None:
     """What the faults are put into works without them, and is counted."""
     assert main(command) == 0
@@ -144,6 +144,6 @@ def test_build_offline_refuses_an_output_before_anything_is_compiled(
 ) -> None:
     """The same from Python."""
     with pytest.raises(OpbuildError, match=r"^output is "):
-        opbuild.build_offline("small.onnx", output, input_shapes={"x": SHAPE})
+        opbuild.export("small.onnx", output, input_shapes={"x": SHAPE})
     assert compiles.count == 0
     assert not [path for path in folder.iterdir() if path.name.startswith("tmp")]

@@ -1,4 +1,4 @@
-"""``opbuild build`` and ``opbuild run`` on models: what they say, write and end with."""
+"""``opbuild compile`` and ``opbuild run`` on models: what they say, write and end with."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def first_build(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
     """Build ``mlp.onnx`` in an empty folder; return the folder and what the command said."""
     folder = tmp_path_factory.mktemp("models")
     onnx.save(networks.mlp(), folder / "mlp.onnx")
-    done = opbuild(folder, "build", "mlp.onnx")
+    done = opbuild(folder, "compile", "mlp.onnx")
     assert done.code == 0, done.errors
     return folder, done
 
 
 @pytest.fixture(scope="module")
 def built(first_build: tuple[Path, Ended]) -> Path:
-    """Return a folder with ``mlp.onnx``, built by ``opbuild build``."""
+    """Return a folder with ``mlp.onnx``, built by ``opbuild compile``."""
     return first_build[0]
 
 
@@ -60,7 +60,7 @@ def test_a_build_names_each_operator_with_its_reason(
 
 def test_a_second_build_reuses_everything(built: Path) -> None:
     """Nothing is compiled where compiling is forbidden; the report says that all was reused."""
-    done = opbuild(built, "build", "mlp.onnx", "--forbid-compile")
+    done = opbuild(built, "compile", "mlp.onnx", "--forbid-compile")
     assert done.code == 0, done.errors
     assert "0 operators built, " in done.output
 
@@ -69,7 +69,7 @@ def test_a_second_build_reuses_everything(built: Path) -> None:
 def test_forbidden_compiles_fail_with_the_operator_and_the_reason(built: Path, tmp_path: Path) -> None:
     """In an empty folder a forbidden compile ends with exit code 5 and names what is missing; nothing is written."""
     for arguments, environment in ((["--forbid_compile"], {}), ([], {"OPBUILD_FORBID_COMPILE": "1"})):
-        done = opbuild(tmp_path, "build", str(built / "mlp.onnx"), *arguments, **environment)
+        done = opbuild(tmp_path, "compile", str(built / "mlp.onnx"), *arguments, **environment)
         assert done.code == 5
         assert "\nerror (compile forbidden): " in done.errors
         assert "not in the store" in done.errors
@@ -95,7 +95,7 @@ def test_random_inputs_repeat_with_their_seed(built: Path, tmp_path: Path) -> No
     written = []
     for index, seed in enumerate(("1", "1", "2")):
         out = str(tmp_path / str(index))
-        arguments = ("run", "mlp.onnx", "--seed", seed, "--repeat", "1", "--output_dir", out)
+        arguments = ("run", "mlp.onnx", "--seed", seed, "--runs", "1", "--output_dir", out)
         if index:
             assert opbuild(built, *arguments).code == 0
         else:
@@ -111,10 +111,10 @@ def test_random_inputs_repeat_with_their_seed(built: Path, tmp_path: Path) -> No
         (["run", "mlp.onnx", "--input", "z=x.npy"], 4, "has no input 'z'"),
         (["run", "mlp.onnx", "--input", "x=wrong.npy"], 4, "'x'"),
         (["run", "mlp.onnx", "--input", "x=missing.npy"], 2, "missing.npy"),
-        (["build", "mlp.onnx", "--input_shape", "y:1,2"], 3, "'y'"),
-        (["build", "mlp.onnx", "--input_shape", "x:1,two"], 2, "'two'"),
-        (["build", "garbage.onnx"], 3, "garbage.onnx"),
-        (["build", "nothing.onnx"], 2, "nothing.onnx"),
+        (["compile", "mlp.onnx", "--shape", "y:1,2"], 3, "'y'"),
+        (["compile", "mlp.onnx", "--shape", "x:1,two"], 2, "'two'"),
+        (["compile", "garbage.onnx"], 3, "garbage.onnx"),
+        (["compile", "nothing.onnx"], 2, "nothing.onnx"),
     ],
 )
 def test_what_is_wrong_is_one_block_with_a_hint(built: Path, arguments: list[str], code: int, said: str) -> None:
@@ -132,7 +132,7 @@ def test_what_is_wrong_is_one_block_with_a_hint(built: Path, arguments: list[str
 
 def test_a_wrong_variable_is_named(built: Path) -> None:
     """A variable with a value that is not allowed ends the command with exit code 2 and is named."""
-    done = opbuild(built, "build", "mlp.onnx", RANK_ID="first")
+    done = opbuild(built, "compile", "mlp.onnx", RANK_ID="first")
     assert done.code == 2
     assert "RANK_ID is 'first'" in done.errors
 
@@ -144,7 +144,7 @@ def test_ctrl_c_in_a_build_is_quiet_and_loses_nothing(tmp_path: Path) -> None:
     # A shell's background jobs, tests among them, start with SIGINT ignored, and children inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
-        [sys.executable, "-m", "opbuild", "build", "net.onnx", "--workers", "1", "--cache_path", "."],
+        [sys.executable, "-m", "opbuild", "compile", "net.onnx", "--workers", "1", "--cache_path", "."],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},  # it compiles, which takes longer than to take what is kept
     )  # fmt: skip
@@ -154,7 +154,7 @@ def test_ctrl_c_in_a_build_is_quiet_and_loses_nothing(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in said
-    assert opbuild(tmp_path, "build", "net.onnx").code == 0
+    assert opbuild(tmp_path, "compile", "net.onnx").code == 0
 
 
 def test_env_shows_what_a_build_would_use(tmp_path: Path) -> None:
@@ -176,13 +176,13 @@ def test_a_build_of_an_open_shape_asks_for_it(tmp_path: Path) -> None:
         onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]),
         tmp_path / "open.onnx",
     )
-    code, _, errors = opbuild(tmp_path, "build", "open.onnx")
+    code, _, errors = opbuild(tmp_path, "compile", "open.onnx")
     assert code == 2
     assert "[?,3]" in errors
-    assert "--input_shape" in errors
+    assert "--shape" in errors
     for text in ("x:99999999999999999999,3", "x:2147483647,3"):
-        code, _, errors = opbuild(tmp_path, "build", "open.onnx", "--input_shape", text)
+        code, _, errors = opbuild(tmp_path, "compile", "open.onnx", "--shape", text)
         assert code in (2, 3)
         assert errors.count("error (") == 1
-    code, _, errors = opbuild(tmp_path, "build", ".")
+    code, _, errors = opbuild(tmp_path, "compile", ".")
     assert (code, "is a folder" in errors) == (2, True)

@@ -112,7 +112,7 @@ def test_warming_for_a_device_serves_further_sizes(tmp_path: Path) -> None:
 
 def test_explain_tells_of_the_operators_of_both(model: Path, warm: Path, tmp_path: Path, said: Said) -> None:
     """Before they are built and after."""
-    command = "explain", model, "--soc_version", TARGET, "--cache_path"
+    command = "explain", model, "--target", TARGET, "--cache_path"
     rows = {row["name"].split("_")[0]: row for row in json.loads(said(*command, warm, "--json"))}
     assert rows.keys() >= {"conv", "exp", "matmul", "reducel2", "softmax"}
     assert {row["reused"] for row in rows.values()} == {True}
@@ -126,7 +126,7 @@ def test_explain_tells_where_a_devices_sources_changed_and_define_the_same(
 ) -> None:
     """The device's compiler is asked, not the CPU's."""
     monkeypatch.setattr(PythonCompiler, "sources_digest", lambda self, desc: "0" * 64)
-    rows = json.loads(said("explain", model, "--soc_version", TARGET, "--cache_path", warm, "--json"))
+    rows = json.loads(said("explain", model, "--target", TARGET, "--cache_path", warm, "--json"))
     why = {row["name"].split("_")[0]: row["why"] for row in rows}
     assert why["softmax"] == "sources changed, what they define did not"
     assert why["conv"] == "in the store"
@@ -150,7 +150,7 @@ def test_a_bundle_brings_a_devices_operators(
 ) -> None:
     """With those of the CPU beside it; with its networks these start as they are."""
     options = [part for each in only for part in ((each, model) if each == "--model" else (each,))]
-    text = said("cache", "export", tmp_path / "b", *options, "--soc_version", TARGET, "--cache_path", warm)
+    text = said("cache", "export", tmp_path / "b", *options, "--target", TARGET, "--cache_path", warm)
     assert f"for {BOTH}" in text
     text = said("cache", "import", tmp_path / "b", "--cache_path", tmp_path / "other")
     assert f"for {BOTH}" in text
@@ -163,7 +163,7 @@ def test_a_level_s_bundle_leaves_a_devices_operators_out(warm: Path, tmp_path: P
     text = said("cache", "export", tmp_path / "b", "--cache_path", warm)
     assert f"not exported: 4 operators for {TARGET}:v1" in text
     said("cache", "import", tmp_path / "b", "--cache_path", tmp_path / "other")
-    text = said("cache", "export", tmp_path / "c", "--soc_version", TARGET, "--cache_path", tmp_path / "other", code=5)
+    text = said("cache", "export", tmp_path / "c", "--target", TARGET, "--cache_path", tmp_path / "other", code=5)
     assert f"has no operator for {BOTH}" in text
 
 
@@ -171,7 +171,7 @@ def test_a_devices_bundle_is_refused_where_there_is_no_such_device(
     warm: Path, tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or another architecture of it; nothing is imported."""
-    said("cache", "export", tmp_path / "b", "--soc_version", TARGET, "--cache_path", warm)
+    said("cache", "export", tmp_path / "b", "--target", TARGET, "--cache_path", warm)
     monkeypatch.setattr(fake_device.FakeClass, "target", lambda self: devices.Target(TARGET, "v2"))
     text = said("cache", "import", tmp_path / "b", "--cache_path", tmp_path / "other", code=BuildError.exit_code)
     assert f"is for '{BOTH}': it is for {TARGET}:v1, and the device here is {TARGET}:v2" in text
@@ -187,9 +187,9 @@ def test_a_store_that_others_share_brings_a_devices_networks(
 ) -> None:
     """Pushed and pulled by the model's name, or with all else for the device."""
     remote, models = (tmp_path / "remote").as_uri(), [model] if is_named else []
-    text = said("push", model, remote, "--soc_version", TARGET, "--cache_path", warm)
+    text = said("push", model, remote, "--target", TARGET, "--cache_path", warm)
     assert "8 operators and 1 network written, 0 operators were there, " in text
-    place = "--soc_version", TARGET, "--cache_path", tmp_path / "other"
+    place = "--target", TARGET, "--cache_path", tmp_path / "other"
     text = said("pull", remote, *models, *place)
     assert "8 operators and 1 network taken" in text
     assert "warning" not in text
@@ -201,7 +201,7 @@ def test_what_is_for_a_device_is_left_alone_in_a_shared_store_where_there_is_non
 ) -> None:
     """A level's pull leaves it out, and who repairs the store does not take it for damaged."""
     remote = (tmp_path / "remote").as_uri()
-    said("push", model, remote, "--soc_version", TARGET, "--cache_path", warm)
+    said("push", model, remote, "--target", TARGET, "--cache_path", warm)
     unregister(monkeypatch)
     text = said("pull", remote, "--cache_path", tmp_path / "other")
     assert "4 operators and 0 networks taken" in text
@@ -217,7 +217,7 @@ def test_what_is_for_a_device_is_left_alone_in_a_shared_store_where_there_is_non
 def test_no_offline_model_is_for_a_device(model: Path, tmp_path: Path, said: Said) -> None:
     """Builds, dry runs and checks of one say it, and what builds for the device."""
     with pytest.raises(OptionError, match=f"'{TARGET}', a class of devices, and offline models are for CPUs") as raised:
-        opbuild.build_offline(model, tmp_path / "cnn", soc_version=TARGET)
+        opbuild.export(model, tmp_path / "cnn", target=TARGET)
     assert f"opbuild.compile(model, target='{TARGET}') builds for it" in str(raised.value.hint)
     atc = "atc", "--model", model, "--framework", "5", "--output", tmp_path / "cnn", "--soc_version", TARGET
     for more in ((), ("--dry_run",), ("--mode", "3")):
@@ -229,8 +229,8 @@ def test_an_offline_model_with_a_devices_code_is_refused(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None is written; one that was, is not loaded."""
-    monkeypatch.setattr(plan, "resolve_soc_version", parse_target)
-    opbuild.build_offline(model, tmp_path / "cnn", soc_version=TARGET)
+    monkeypatch.setattr(plan, "resolve_level", parse_target)
+    opbuild.export(model, tmp_path / "cnn", target=TARGET)
     with pytest.raises(InvalidModelError, match=r"cnn\.om' cannot be used: its library is cut"):
         opbuild.load(tmp_path / "cnn.om")
 
@@ -240,8 +240,8 @@ def test_a_devices_calls_are_not_tuned(model: Path, tmp_path: Path, said: Said) 
     config = Config(cache_path=tmp_path)
     with pytest.raises(TargetError, match=f"calls on {TARGET}:v1 cannot be tuned: there are variants of CPUs' kernels"):
         tune_model(model, config, target=TARGET)
-    text = said("tune", model, "--soc_version", TARGET, "--cache_path", tmp_path, code=TargetError.exit_code)
-    assert "leave --soc_version out" in text
+    text = said("tune", model, "--target", TARGET, "--cache_path", tmp_path, code=TargetError.exit_code)
+    assert "leave --target out" in text
     assert not config.tune_bank.exists()
 
 

@@ -106,7 +106,7 @@ def _graph(folder: Path) -> None:
 
 def _offline(folder: Path) -> None:
     if not (folder / "small.om").exists():
-        opbuild.build_offline(_file(folder), folder / "small.om", ranges={"x": ((1, 64), FEATURES)})
+        opbuild.export(_file(folder), folder / "small.om", ranges={"x": ((1, 64), FEATURES)})
     network = opbuild.load(folder / "small.om")
     for count in (64, 3, 9):
         network(_rows(count))

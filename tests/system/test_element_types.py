@@ -94,7 +94,7 @@ def test_tensors_in_files_beside_the_model_are_read(path: Path, tmp_path: Path) 
 
 def test_offline_models_hold_every_type_and_c_reads_their_names(path: Path, tmp_path: Path) -> None:
     """The types of inputs that have no number among Halide's have one of their own in the file."""
-    written = opbuild.build_offline(path, tmp_path / "types", config=Config(cache_path=tmp_path / "cache"))
+    written = opbuild.export(path, tmp_path / "types", config=Config(cache_path=tmp_path / "cache"))
     check(opbuild.load(written).run(feeds()))
     program = tmp_path / "names.c"
     program.write_text(

@@ -89,7 +89,7 @@ def explain(model: str, *arguments: str) -> list[str]:
     return ["explain", model, "--json", *arguments]
 
 
-BUILD = ["build", "net.onnx", "--num_threads", "2"]
+BUILD = ["compile", "net.onnx", "--num_threads", "2"]
 
 
 def missing(said: str) -> dict[str, str]:
@@ -182,7 +182,7 @@ def test_another_level_is_named(built: Path) -> None:
     """Every operator is new, and the level is why, also where each level has a folder of its own."""
     level = json.loads(_first_info(built).read_text())["key"]["components"]["target"]
     shutil.copytree(built / "rank_0" / "kernel_meta", built / "levels" / level)
-    other = ("--soc_version", "armv8-a")
+    other = ("--target", "armv8-a")
     commands = explain("net.onnx", *other), explain("net.onnx", "--op_compiler_cache_dir", "levels", *other)
     found, each_apart = (missing(done.output) for done in opbuild(built, *commands))
     assert set(found) >= {"conv", "pool", "product", "exp"}
@@ -233,7 +233,7 @@ def test_every_operator_of_a_bundle_hits_without_the_compiler(bundles: dict[str,
     """Where halide is not installed, a model whose operators were imported builds; what is missing is named (F71)."""
     onnx.save(network(kernel=5), machine / "changed.onnx")
     take = ["cache", "import", str(bundles["all"])]
-    changed = ["build", "changed.onnx", "--num_threads", "2"]
+    changed = ["compile", "changed.onnx", "--num_threads", "2"]
     refused, taken, done, lacking = elsewhere(machine, BUILD, take, BUILD, changed, without="halide")
     assert refused.code == 5
     assert "the compiler halide is not installed" in refused.errors
@@ -251,7 +251,7 @@ def test_a_network_in_a_bundle_starts_without_compiler_and_reader(
 ) -> None:
     """With --network neither halide nor onnx is needed, and the outputs are those of the machine that built it."""
     take = ["cache", "import", str(bundles["net"])]
-    call = ["run", "net.onnx", "--num_threads", "2", "--repeat", "1", "--output_dir", "out"]
+    call = ["run", "net.onnx", "--num_threads", "2", "--runs", "1", "--output_dir", "out"]
     taken, done = elsewhere(machine, take, call, without="halide,onnx")
     assert (taken.code, done.code) == (0, 0), taken.errors + done.errors
     assert "0 operators built, " in done.output
@@ -268,7 +268,7 @@ def test_stats_count_what_builds_found(built: Path, tmp_path: Path) -> None:
 
     onnx.save(network(kernel=5), tmp_path / "changed.onnx")
     stats = ["cache", "stats", "--json"]
-    changed = ["build", "changed.onnx", "--num_threads", "2"]
+    changed = ["compile", "changed.onnx", "--num_threads", "2"]
     first, _, second, built_now, third = opbuild(tmp_path, stats, BUILD, stats, changed, stats)
     before, started, after = (json.loads(done.output) for done in (first, second, third))
     assert before["misses"] == {"absent": before["stored"]["operators"]["count"]}

@@ -141,7 +141,7 @@ def test_warming_tells_what_a_store_did_not_take(
     """A fleet that counts on it would build again: the command says how much is missing, and strictly fails."""
     slow_disk(60.0)
     shared = (tmp_path / "shared").as_uri()
-    command = ["warm", str(small.path), "--shapes", "x:3,256", "--cache_path", str(tmp_path / "ci"), "--remote", shared]
+    command = ["warm", str(small.path), "--shape", "x:3,256", "--cache_path", str(tmp_path / "ci"), "--remote", shared]
     assert main([*command, "--strict"]) != 0
     output = capsys.readouterr()
     told = " ".join((output.out + output.err).split())

@@ -161,7 +161,7 @@ def test_a_forest_is_an_offline_model(shared_store: Path, tmp_path: Path) -> Non
     model, x = trained("XGBClassifier of two")
     config = Config(cache_path=shared_store, workers=1, num_threads=1)
     name = model.graph.input[0].name
-    path = opbuild.build_offline(model, tmp_path / "forest", input_shapes={name: (40, FEATURES)}, config=config)
+    path = opbuild.export(model, tmp_path / "forest", input_shapes={name: (40, FEATURES)}, config=config)
     offline = opbuild.load(path)
     assert_same(offline.run(None, {name: x[:40]}), onnxruntime_outputs(model, {name: x[:40]}), "offline")
     assert not offline.report.host

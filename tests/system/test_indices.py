@@ -66,7 +66,7 @@ def test_a_c_program_is_told_which_index_is_out_of_range(shared_store: Path, tmp
     if compiler is None:
         pytest.skip("there is no C compiler")
     config = Config(cache_path=shared_store, workers=2)
-    path = opbuild.build_offline(rows_of_table(), tmp_path / "rows", config=config)
+    path = opbuild.export(rows_of_table(), tmp_path / "rows", config=config)
     (tmp_path / "rows.c").write_text(_PROGRAM)
     sources = [str(tmp_path / "rows.c"), *map(str, sorted(NATIVE.glob("*.c")))]
     command = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *sources, "-o", str(tmp_path / "rows_of")]

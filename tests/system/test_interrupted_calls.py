@@ -54,9 +54,9 @@ CALLS = {
         "session.run(None, {name: image})",
     ),
     "warm": ("", 'opbuild.warm(["net.onnx"], cache_path=cache)'),
-    "offline": ("", 'opbuild.build_offline("net.onnx", "net.om", config=Config.from_environment(cache_path=cache))'),
+    "offline": ("", 'opbuild.export("net.onnx", "net.om", config=Config.from_environment(cache_path=cache))'),
     "load": (
-        'opbuild.build_offline("net.onnx", "net.om", config=Config.from_environment(cache_path="kept"))',
+        'opbuild.export("net.onnx", "net.om", config=Config.from_environment(cache_path="kept"))',
         'opbuild.load("net.om")',
     ),
 }

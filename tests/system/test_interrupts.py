@@ -41,9 +41,9 @@ finally:
 """
 
 COMMANDS: dict[str, tuple[list[str], float]] = {
-    "build": (["build", "net.onnx", "--workers", "1"], 2.5),
-    "compile": (["compile", "--model=net.onnx", "--output=out", "--workers=1"], 2.5),
-    "run": (["run", "mlp.onnx", "--repeat", "1000000"], 2.0),
+    "build": (["compile", "net.onnx", "--workers", "1"], 2.5),
+    "compile": (["export", "--model=net.onnx", "--output=out", "--workers=1"], 2.5),
+    "run": (["run", "mlp.onnx", "--runs", "1000000"], 2.0),
     "bench": (["bench", "mlp.onnx", "--runtime", "opbuild", "--runtime", "onnxruntime"], 3.0),
     "tune": (["tune", "mlp.onnx"], 3.0),
     "explain": (["explain", "net.onnx"], 0.8),
@@ -51,7 +51,7 @@ COMMANDS: dict[str, tuple[list[str], float]] = {
     "profile": (["profile", "mlp.onnx", "--report", "page.html"], 2.5),
     "cache": (["cache", "verify"], 0.4),
     "help": (["--help"], 0.12),
-    "wrong": (["build", "nothing.onnx"], 0.3),
+    "wrong": (["compile", "nothing.onnx"], 0.3),
     "launch": (["launch", "-n", "2", "script.py"], 1.5),
     "warm": (["warm", "net.onnx"], 2.5),
 }
@@ -160,7 +160,7 @@ def test_the_answer_does_not_wait_for_a_library_that_is_at_work(tmp_path: Path) 
 @pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once(folder: Path) -> None:
     """Who asks twice does not want to wait for files to be closed."""
-    what = interrupt(["run", "mlp.onnx", "--repeat", "1000000"], folder, 1.5, times=2, MS_COMPILER_CACHE_PATH="cache")
+    what = interrupt(["run", "mlp.onnx", "--runs", "1000000"], folder, 1.5, times=2, MS_COMPILER_CACHE_PATH="cache")
     assert what.code == 130
     assert what.said[-1].startswith("interrupted")
     assert "Traceback" not in " ".join(what.said)

@@ -186,7 +186,7 @@ def test_a_lower_level_serves_where_no_compiler_is_installed(
     lower, bundle = OTHER[0], tmp_path / "lower.bundle"
     opbuild.compile(model, target=str(lower), **place)
     options = [f"--{name}={value}" for name, value in place.items()]
-    assert main(["cache", "export", str(bundle), f"--soc_version={lower}", *options]) == 0
+    assert main(["cache", "export", str(bundle), f"--target={lower}", *options]) == 0
     elsewhere = dict.fromkeys(place, tmp_path / "elsewhere")
     with monkeypatch.context() as patch:
         patch.setattr(HalideCompiler, "library", staticmethod(lambda: None))
@@ -235,16 +235,29 @@ def test_explain_says_which_level_would_serve(
     assert [row["name"] for row in rows] == [each.name for each in built.report.operators]
 
 
+def test_the_command_compiles_for_the_level_that_is_named(
+    model: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``opbuild compile --target`` stores operators of that level, as ``target=`` does."""
+    onnx.save(model, tmp_path / "net.onnx")
+    words = [f"--target={LOWER[0]}", f"--cache_path={tmp_path}"]
+    assert main(["compile", str(tmp_path / "net.onnx"), *words]) == 0
+    capsys.readouterr()
+    assert main(["explain", str(tmp_path / "net.onnx"), *words]) == 0
+    assert f"level {LOWER[0]}\n" in capsys.readouterr().out
+    assert opbuild.compile(model, target=str(LOWER[0]), cache_path=tmp_path, forbid_compile=True).report.built == 0
+
+
 def test_an_offline_model_of_a_lower_level_says_so(
     model: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It runs here, its report and ``opbuild compile --mode=6`` name both levels."""
-    path = opbuild.build_offline(model, tmp_path / "net", soc_version=str(LOWER[0]))
+    """It runs here, its report and ``opbuild export --mode=6`` name both levels."""
+    path = opbuild.export(model, tmp_path / "net", target=str(LOWER[0]))
     net = opbuild.load(path)
     assert net.report.level == f"{LOWER[0]} (this machine has {HOST})"
     assert net(DATA).shape == (4, 10)
     capsys.readouterr()
-    assert main(["compile", "--mode=6", f"--om={path}"]) == 0
+    assert main(["export", "--mode=6", f"--om={path}"]) == 0
     assert f"{LOWER[0]} (this machine has {HOST})" in capsys.readouterr().out
 
 

@@ -22,7 +22,7 @@ import opbuild
 from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.offline.format import VERSION
-from opbuild.target.host import host_problem, resolve_soc_version
+from opbuild.target.host import host_problem, resolve_level
 from support import commands, networks
 from support.comparison import onnxruntime_output, relative_error
 from support.fuzzing import CAMPAIGN
@@ -88,16 +88,16 @@ def test_a_light_network_runs_from_its_file_without_halide_and_onnx(name: str, c
     """Within 1e-3 of ONNX Runtime, in a process that can import neither."""
     model = networks.light(name)
     feeds = networks.random_input(model)
-    path = opbuild.build_offline(model, tmp_path / name, config=config)
+    path = opbuild.export(model, tmp_path / name, config=config)
     assert path == tmp_path / f"{name}.om"
     assert relative_error(run_elsewhere(path, feeds), onnxruntime_output(model, feeds)) < 1e-3
 
 
 def test_one_file_serves_several_batches(config: Config, tmp_path: Path) -> None:
     """The call picks by the input's shape; a further variant costs less than its weights; others are refused."""
-    one = opbuild.build_offline(small(), tmp_path / "one", config=config, input_shapes={"x": (1, 8, 14, 14)})
+    one = opbuild.export(small(), tmp_path / "one", config=config, input_shapes={"x": (1, 8, 14, 14)})
     shapes = [{"x": (batch, 8, 14, 14)} for batch in (1, 2, 4)]
-    many = opbuild.build_offline(small(), tmp_path / "many", config=config, variants=shapes)
+    many = opbuild.export(small(), tmp_path / "many", config=config, variants=shapes)
     assert many.stat().st_size < 1.5 * one.stat().st_size
     net = opbuild.load(many)
     for shape in shapes:
@@ -110,10 +110,10 @@ def test_one_file_serves_several_batches(config: Config, tmp_path: Path) -> None
 
 def test_a_file_for_older_processors_runs_on_this_one(config: Config, tmp_path: Path) -> None:
     """``x86-64-linux-avx2`` on any machine that has AVX2."""
-    if host_problem(resolve_soc_version("x86-64-linux-avx2")):
+    if host_problem(resolve_level("x86-64-linux-avx2")):
         pytest.skip("this machine has no AVX2")
-    path = opbuild.build_offline(
-        small(), tmp_path / "avx2", config=config, soc_version="x86-64-linux-avx2", input_shapes={"x": (1, 8, 14, 14)}
+    path = opbuild.export(
+        small(), tmp_path / "avx2", config=config, target="x86-64-linux-avx2", input_shapes={"x": (1, 8, 14, 14)}
     )
     x = np.random.default_rng(1).standard_normal((1, 8, 14, 14)).astype(np.float32)
     assert relative_error(opbuild.load(path)(x), onnxruntime_output(small(), {"x": x})) < 1e-3
@@ -122,9 +122,9 @@ def test_a_file_for_older_processors_runs_on_this_one(config: Config, tmp_path: 
 def test_an_open_shape_is_asked_for_and_writes_nothing(config: Config, tmp_path: Path) -> None:
     """The message names the input; so does a folder that is not there."""
     with pytest.raises(ShapeError, match="'x' has an open shape"):
-        opbuild.build_offline(small(), tmp_path / "open", config=config)
+        opbuild.export(small(), tmp_path / "open", config=config)
     with pytest.raises(OptionError, match="no folder"):
-        opbuild.build_offline(small(), tmp_path / "absent" / "file", config=config)
+        opbuild.export(small(), tmp_path / "absent" / "file", config=config)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -136,16 +136,16 @@ def test_an_operator_that_needs_onnx_is_refused_by_name(config: Config, tmp_path
     model.graph.node.append(helper.make_node("RoiAlign", ["x", "r", "i"], ["z"], name="regions"))
     model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
     with pytest.raises(UnsupportedOperatorError, match=r"RoiAlign \(regions\)"):
-        opbuild.build_offline(model, tmp_path / "x", config=config, input_shapes={"x": (1, 8, 14, 14)})
+        opbuild.export(model, tmp_path / "x", config=config, input_shapes={"x": (1, 8, 14, 14)})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_runs_a_file(config: Config, tmp_path: Path) -> None:
     """``opbuild run X.om`` takes data, writes outputs, and refuses options of builds."""
-    path = opbuild.build_offline(small(), tmp_path / "m", config=config, input_shapes={"x": (1, 8, 14, 14)})
+    path = opbuild.export(small(), tmp_path / "m", config=config, input_shapes={"x": (1, 8, 14, 14)})
     x = np.random.default_rng(1).standard_normal((1, 8, 14, 14)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
-    given = ["--input", f"x={tmp_path}/x.npy", "--output_dir", tmp_path / "out", "--repeat", "2"]
+    given = ["--input", f"x={tmp_path}/x.npy", "--output_dir", tmp_path / "out", "--runs", "2"]
     done = commands.opbuild("run", path, *given)
     assert done.code == 0, done.errors
     assert "latency: median" in done.output
@@ -199,7 +199,7 @@ def test_the_program_of_the_guide_gives_what_python_gives(program: Path, config:
     """A network with every kind of buffer and parallel kernels, from C: the same bits."""
     model = networks.light("squeezenet")
     (x,) = networks.random_input(model).values()
-    path = opbuild.build_offline(model, tmp_path / "squeezenet", config=config)
+    path = opbuild.export(model, tmp_path / "squeezenet", config=config)
     expected = opbuild.load(path)(x)
     np.testing.assert_array_equal(run_in_c([str(program)], path, x, expected.shape), expected)
 
@@ -217,7 +217,7 @@ def test_a_kernel_of_several_outputs_gives_from_c_what_it_gives_from_python(
     )
     graph = helper.make_graph([node], "recurrent", [x], [y], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    path = opbuild.build_offline(model, tmp_path / "recurrent", config=config)
+    path = opbuild.export(model, tmp_path / "recurrent", config=config)
     values = rng.standard_normal((9, 3, 8)).astype(np.float32)
     network = opbuild.load(path)
     expected = network(values)
@@ -227,7 +227,7 @@ def test_a_kernel_of_several_outputs_gives_from_c_what_it_gives_from_python(
 
 def test_a_model_that_c_copied_outlives_its_file(program: Path, config: Config, tmp_path: Path) -> None:
     """Cut in place before its first run; a mapping ends the program with SIGBUS."""
-    path = opbuild.build_offline(small(), tmp_path / "m", config=config, input_shapes={"x": (1, 8, 14, 14)})
+    path = opbuild.export(small(), tmp_path / "m", config=config, input_shapes={"x": (1, 8, 14, 14)})
     x = np.random.default_rng(1).standard_normal((1, 8, 14, 14)).astype(np.float32)
     expected = opbuild.load(path)(x)
     (tmp_path / "c").mkdir()
@@ -243,7 +243,7 @@ def test_a_model_that_c_copied_outlives_its_file(program: Path, config: Config, 
 def test_c_refuses_what_it_cannot_run_with_a_message(program: Path, config: Config, tmp_path: Path) -> None:
     """Nothing there, no model, cut, changed, for another machine, with an operator of Python's: a message, no crash."""
     fixed = {"x": (1, 8, 14, 14)}
-    path = opbuild.build_offline(small(), tmp_path / "m", config=config, input_shapes=fixed)
+    path = opbuild.export(small(), tmp_path / "m", config=config, input_shapes=fixed)
     data = path.read_bytes()
     changed, swapped = bytearray(data), bytearray(data)
     changed[-10] ^= 1
@@ -281,11 +281,11 @@ def test_c_runs_the_stored_size_of_a_file_of_ranges(program: Path, config: Confi
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 24])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    path = opbuild.build_offline(model, tmp_path / "rows", config=config, ranges={"x": [(2, 8), 24]})
+    path = opbuild.export(model, tmp_path / "rows", config=config, ranges={"x": [(2, 8), 24]})
     x = np.random.default_rng(1).standard_normal((5, 24)).astype(np.float32)
     np.testing.assert_array_equal(run_in_c([str(program)], path, x, (5, 24)), np.maximum(x, 0))
     np.testing.assert_array_equal(opbuild.load(path)(x[:3]), np.maximum(x[:3], 0))
-    shown = commands.opbuild("compile", "--mode=6", f"--om={path}").output
+    shown = commands.opbuild("export", "--mode=6", f"--om={path}").output
     assert "x:2~8,24" in shown
     assert "run from C: x:5,24" in shown
 
@@ -293,7 +293,7 @@ def test_c_runs_the_stored_size_of_a_file_of_ranges(program: Path, config: Confi
 def test_c_names_the_operators_that_run_in_python_only(program: Path, config: Config, tmp_path: Path) -> None:
     """An operator that opbuild evaluates in numpy is no reason to refuse the file, but C cannot run it."""
     model = double_model()
-    path = opbuild.build_offline(model, tmp_path / "host", config=config)
+    path = opbuild.export(model, tmp_path / "host", config=config)
     x = np.arange(4, dtype=np.float64).reshape(2, 2)
     np.testing.assert_allclose(run_elsewhere(path, {"x": x}), np.linalg.det(2 * x))
     done = subprocess.run([str(program), str(path)], check=False, capture_output=True, text=True)
@@ -310,7 +310,7 @@ def test_c_names_the_node_at_which_a_network_is_cut(program: Path, config: Confi
         [helper.make_tensor_value_info("y", TensorProto.INT64, None)],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    path = opbuild.build_offline(model, tmp_path / "parts", config=config)
+    path = opbuild.export(model, tmp_path / "parts", config=config)
     done = subprocess.run([str(program), str(path)], check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert "depend on data or values (NonZero where): it runs in Python only" in done.stderr
@@ -349,7 +349,7 @@ def test_a_file_for_arm_runs_under_an_emulator(name: str, config: Config, tmp_pa
     make, level = ARM[name]
     model = make()
     shapes = {"x": (1, 8, 14, 14)} if make is small else {}
-    path = opbuild.build_offline(model, tmp_path / "arm", config=config, soc_version=level, input_shapes=shapes)
+    path = opbuild.export(model, tmp_path / "arm", config=config, target=level, input_shapes=shapes)
     with pytest.raises(TargetError, match="it is for armv8"):
         opbuild.load(path)
     (port,) = model.graph.input

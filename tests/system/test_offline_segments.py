@@ -19,7 +19,7 @@ import opbuild
 from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, OpbuildError, UnsupportedOperatorError
-from opbuild.offline.build import build_offline
+from opbuild.offline.build import export
 from opbuild.offline.format import GRAPH, PLAN, Section, open_container, write_container
 from opbuild.offline.plan import check, preview
 from support.fuzzing import INPUTS, Change, changed_json, fuzz, to_bytes
@@ -155,7 +155,7 @@ def files(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a file of each network."""
     folder = tmp_path_factory.mktemp("segments")
     for name in NETWORKS:
-        build_offline(network(name), folder / name, config=config)
+        export(network(name), folder / name, config=config)
     return folder
 
 
@@ -182,7 +182,7 @@ def test_a_file_of_ranges_may_hold_a_network_in_segments(config: Config, tmp_pat
     """Each size has segments of its own; outputs are as the model has them."""
     model = network("data")
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
-    path = build_offline(model, tmp_path / "net", ranges={"x": [(1, 64), 8]}, config=config)
+    path = export(model, tmp_path / "net", ranges={"x": [(1, 64), 8]}, config=config)
     net = opbuild.load(path)
     assert net.inputs[0].shape == (-1, 8)
     assert [output.name for output in net.outputs] == ["y", "found"]
@@ -196,7 +196,7 @@ def test_a_file_may_hold_a_network_in_segments_for_several_signatures(config: Co
     """They share kernels; others are refused."""
     model = network("data")
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
-    path = build_offline(model, tmp_path / "net", variants=[{"x": (2, 8)}, {"x": (9, 8)}], config=config)
+    path = export(model, tmp_path / "net", variants=[{"x": (2, 8)}, {"x": (9, 8)}], config=config)
     net = opbuild.load(path)
     for rows in (2, 9):
         given = {"x": np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)}
@@ -219,17 +219,17 @@ def test_nodes_at_breaks_that_need_onnx_are_refused_by_name(config: Config, tmp_
     model.graph.node.append(onnx.helper.make_node("CenterCropPad", ["y", "i"], ["c"], name="the_crop"))
     model.graph.output[0].name = "c"
     with pytest.raises(UnsupportedOperatorError, match="the_crop"):
-        build_offline(model, tmp_path / "net", config=config)
+        export(model, tmp_path / "net", config=config)
     text = parser.parse_model(_HEAD + "g (seq(float[2]) s, int64 i) => (float[] y) { y = SequenceAt(s, i) }")
     with pytest.raises(UnsupportedOperatorError, match="input 's' is no tensor"):
-        build_offline(text, tmp_path / "net", config=config)
+        export(text, tmp_path / "net", config=config)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_preview_lists_what_a_file_of_segments_would_hold(config: Config, tmp_path: Path) -> None:
     """After the build all of it would be reused; the breaks behind which segments are bound in calls are named."""
     onnx.save(network("data"), tmp_path / "net.onnx")
-    build_offline(tmp_path / "net.onnx", tmp_path / "net", config=config)
+    export(tmp_path / "net.onnx", tmp_path / "net", config=config)
     report = preview(tmp_path / "net.onnx", config=config)
     assert report.built == 0
     assert len(report.operators) > 3

@@ -148,7 +148,7 @@ def test_an_open_shape_asks_for_one(shape: tuple[int | str | None, ...] | None) 
     fails(ShapeError, model(relu(), x=shape), "input 'x'", "input_shapes={'x': (1, 3")
     with pytest.raises(ShapeError) as caught:
         load_model(model(relu(), x=shape)).bind({}, evaluate)
-    assert caught.value.command_hint.startswith('give it: --input_shape "x:1,3')
+    assert caught.value.command_hint.startswith('give it: --shape "x:1,3')
     assert load_model(model(relu(), x=shape)).bind({"x": (5, 3)}, evaluate).types["y"].shape == (5, 3)
 
 

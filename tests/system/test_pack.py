@@ -22,7 +22,7 @@ from opbuild.frontend.onnx_schemas import TABLE
 from opbuild.kernel.identity import identify
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.offline.build import build_offline
+from opbuild.offline.build import export
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators
 from opbuild.store.pack import PACKS, Pack, PackFile
@@ -178,7 +178,7 @@ def test_where_the_pack_has_everything_no_compile_server_starts(
     if stored == "network":
         assert opbuild.compile(model, cache_path=tmp_path).report.built == 0
     else:
-        assert build_offline(model, tmp_path / "net.om", config=config).stat().st_size
+        assert export(model, tmp_path / "net.om", config=config).stat().st_size
     assert started == []
 
 

@@ -21,7 +21,7 @@ from support.small_network import SmallNetwork
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 
-SIZE = ["--input_shape", "x:64,256"]
+SIZE = ["--shape", "x:64,256"]
 FILES = ["--report", "page.html", "--trace", "trace.json"]
 
 
@@ -79,7 +79,7 @@ def complete(text: str) -> dict[int, list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["build", "run", "profile"])
+@pytest.mark.parametrize("command", ["compile", "run", "profile"])
 def test_a_command_writes_what_it_built_as_a_page_and_as_a_trace(folder: Path, command: str) -> None:
     """What was compiled stands in both; each call in the trace, unless nothing was timed."""
     assert main([command, "small.onnx", *SIZE, *FILES]) == 0
@@ -143,7 +143,7 @@ def test_a_profile_has_a_row_for_each_call_or_kernel(folder: Path, capfd: pytest
 
 def test_an_offline_model_is_shown_too(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """It has calls and nothing that was built; another size of an open model has calls of another shape."""
-    assert main(["compile", "small.onnx", *SIZE, "--output", "small"]) == 0
+    assert main(["export", "small.onnx", *SIZE, "--output", "small"]) == 0
     assert main(["report", "small.om"]) == 0
     assert "scores" in (folder / "small.html").read_text(encoding="utf-8")
     capfd.readouterr()

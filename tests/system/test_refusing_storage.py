@@ -15,7 +15,7 @@ import pytest
 from opbuild.cli.store.bundling import export_cache
 from opbuild.config import Config
 from opbuild.errors import OptionError
-from opbuild.offline.build import build_offline
+from opbuild.offline.build import export
 from opbuild.target.host import host_level
 from support.refusing_storage import REFUSALS, RefusingStorage, watched
 from support.small_network import SHAPE, SmallNetwork
@@ -73,7 +73,7 @@ def test_every_step_of_writing_a_file_may_be_refused(small_network: SmallNetwork
     """An .om file and a bundle are written whole, or not at all with an error that names the file (F54)."""
     config = Config.from_environment(cache_path=small_network.cache)
     writers: dict[str, Callable[[Path], object]] = {
-        "model.om": lambda path: build_offline(small_network.path, path, input_shapes={"x": SHAPE}, config=config),
+        "model.om": lambda path: export(small_network.path, path, input_shapes={"x": SHAPE}, config=config),
         "cache.bundle": lambda path: export_cache(path, config, host_level()),
     }
     for name, write in writers.items():

@@ -169,15 +169,15 @@ def test_a_network_of_several_sizes_is_pushed_and_pulled(tmp_path: Path, capsys:
     """A size that was bound by numbers has no network of its own: that of all sizes goes, and serves there."""
     own, url, file = tmp_path / "own", f"file://{tmp_path}/stick", tmp_path / "rows.onnx"
     onnx.save(rows_model(), file)
-    assert main(["warm", str(file), "--shapes", "x:20,24", "--cache_path", str(own)]) == 0
-    push = ["push", str(file), url, "--input_shape", "x:7,24", "--cache_path", str(own), "--json"]
+    assert main(["warm", str(file), "--shape", "x:20,24", "--cache_path", str(own)]) == 0
+    push = ["push", str(file), url, "--shape", "x:7,24", "--cache_path", str(own), "--json"]
     opbuild.compile(file, input_shapes={"x": (7, 24)}, cache_path=own)
     capsys.readouterr()
     assert main(push) == 0
     done = json.loads(capsys.readouterr().out)
     assert (done["networks"], done["left_out"]) == (1, {})
     pod = tmp_path / "pod"
-    assert main(["pull", url, str(file), "--input_shape", "x:9,24", "--cache_path", str(pod)]) == 0
+    assert main(["pull", url, str(file), "--shape", "x:9,24", "--cache_path", str(pod)]) == 0
     network = opbuild.compile(file, input_shapes={"x": (9, 24)}, cache_path=pod, forbid_compile=True)
     assert network.report.image
 
@@ -216,7 +216,7 @@ def test_what_cannot_go_says_how_it_can(tmp_path: Path, capsys: pytest.CaptureFi
         assert main([*command, *place]) != 0
         said = " ".join(capsys.readouterr().err.split())
         assert "inputs of 'open.onnx' have open shapes: x:-1,256" in said
-        assert 'give one size as --input_shape "x:1,128": its operators serve other sizes too' in said
+        assert 'give one size as --shape "x:1,128": its operators serve other sizes too' in said
     assert main(["cache", "export", str(tmp_path / "bundle"), *place]) != 0
     assert "--model MODEL.onnx exports it too" in " ".join(capsys.readouterr().err.split())
 

@@ -75,7 +75,7 @@ def test_the_job_that_warms_fills_a_shared_store_in_the_image(image: Image, cont
     ("right", "wrong"),
     [
         ("opbuild warm", "opbuild warn"),
-        ("--targets", "--target_levels"),
+        ("--target", "--target_levels"),
         ("COPY models", "COPY model"),
         ("remote", "remoat"),
         ("python:3", "python:2"),

@@ -89,7 +89,7 @@ class Base:
             folder: A folder for it, which is made.
         """
         folder.mkdir(exist_ok=True)
-        shown = ["--input_shape", f"x:{SHAPE[0]},{SHAPE[1]}"]
+        shown = ["--shape", f"x:{SHAPE[0]},{SHAPE[1]}"]
         model, offline = str(self.folder / "small.onnx"), str(self.folder / "small.om")
         if kind in ("warm", "relink"):
             shutil.copytree(self.folder / "cache", folder / "cache")
@@ -98,9 +98,9 @@ class Base:
         if kind == "launch":
             (folder / "script.py").write_text(SCRIPT.format(base=str(self.folder)))
         command = {
-            "build": [*OPBUILD, "build", model, *shown, "--cache_path", "cache"],
-            "compile": [*OPBUILD, "compile", "--model", model, *shown, "--output", "out"],
-            "run": [*OPBUILD, "run", offline, "--repeat", "1"],
+            "build": [*OPBUILD, "compile", model, *shown, "--cache_path", "cache"],
+            "compile": [*OPBUILD, "export", "--model", model, *shown, "--output", "out"],
+            "run": [*OPBUILD, "run", offline, "--runs", "1"],
             "launch": [*OPBUILD, "launch", "-n", "2", "script.py"],
         }.get(kind, [sys.executable, "-c", PROGRAM, kind, str(self.folder)])
         variables = {**ONE_THREAD, "ASCEND_CACHE_PATH": str(folder / "cache"), **surroundings.variables}
@@ -120,7 +120,7 @@ def base(small_network: SmallNetwork, tmp_path_factory: pytest.TempPathFactory) 
     shutil.copytree(small_network.cache, folder / "cache")
     config = Config(cache_path=folder / "cache", workers=2, num_threads=2)
     opbuild.compile(folder / "small.onnx", cache_path=folder / "cache", input_shapes={"x": SHAPE})
-    opbuild.build_offline(folder / "small.onnx", folder / "small.om", input_shapes={"x": SHAPE}, config=config)
+    opbuild.export(folder / "small.onnx", folder / "small.om", input_shapes={"x": SHAPE}, config=config)
     return Base(folder)
 
 

@@ -74,12 +74,12 @@ def test_what_tuning_finds_is_kept_listed_carried_and_used(
     """Candidates are built and compared with real kernels; results stay right whatever is chosen."""
     cache, other = tmp_path / "cache", tmp_path / "other"
     expected, before = outputs(model, cache)
-    assert main(["tune", str(model), "--threads", "1", "--cache_path", str(cache)]) == 0
+    assert main(["tune", str(model), "--num_threads", "1", "--cache_path", str(cache)]) == 0
     said = capfd.readouterr().out
     assert "0 known before" in said
     assert f"the tuning database is {cache / 'tune_bank' / 'opbuild_bank.jsonl'}" in said
     assert "refused" not in said
-    assert main(["tune", str(model), "--threads", "1", "--cache_path", str(cache)]) == 0
+    assert main(["tune", str(model), "--num_threads", "1", "--cache_path", str(cache)]) == 0
     assert "0 distinct calls measured" in capfd.readouterr().out
 
     assert main(["bank", "ls", "--json", "--cache_path", str(cache)]) == 0
@@ -112,8 +112,8 @@ def test_a_lower_level_is_tuned_for_builds_at_that_level(
     lower = next((each for each in host_level().lower() if each in worth_building(host_level())), None)
     if lower is None:
         pytest.skip("this machine has no lower level that is worth tuning")
-    asked = ["tune", str(model), "--threads", "1", "--cache_path", str(tmp_path), "--operators", "conv"]
-    assert main([*asked, "--soc_version", lower.name]) == 0
+    asked = ["tune", str(model), "--num_threads", "1", "--cache_path", str(tmp_path), "--operators", "conv"]
+    assert main([*asked, "--target", lower.name]) == 0
     assert f"convolutions for {lower} on" in capfd.readouterr().out
     assert main(["bank", "ls", "--json", "--cache_path", str(tmp_path)]) == 0
     records = json.loads(capfd.readouterr().out)
@@ -155,10 +155,10 @@ def test_wrong_arguments_of_tune_are_said_before_anything_is_measured(
     assert "Conv" in said
     assert main(["tune", str(model), str(model.with_name("missing.onnx"))]) == 2
     assert "there is no file" in capfd.readouterr().err
-    assert main(["tune", str(model), "--soc_version", "x86-65"]) == 2
-    assert "soc_version is 'x86-65'" in capfd.readouterr().err
+    assert main(["tune", str(model), "--target", "x86-65"]) == 2
+    assert "target is 'x86-65'" in capfd.readouterr().err
     other = "armv8-a" if platform.machine() == "x86_64" else "x86-64"
-    assert main(["tune", str(model), "--soc_version", other]) == 5
+    assert main(["tune", str(model), "--target", other]) == 5
     assert "cannot run here" in capfd.readouterr().err
 
 

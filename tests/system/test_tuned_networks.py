@@ -96,7 +96,7 @@ def test_explain_names_where_a_variant_is_from(
     monkeypatch.setenv("OPBUILD_NUM_THREADS", "2")
     remember(record(QUESTION, DEFAULT, OTHERS[0]), cache_path=tmp_path)
     rows, columns = SHAPE
-    asked = ["explain", str(small_network.path), "--input_shape", f"x:{rows},{columns}", "--cache_path", str(tmp_path)]
+    asked = ["explain", str(small_network.path), "--shape", f"x:{rows},{columns}", "--cache_path", str(tmp_path)]
     assert main(asked) == 0
     assert "variants: 1 node tuned on" in capfd.readouterr().out
     assert main([*asked, "--json"]) == 0

@@ -102,7 +102,7 @@ def test_a_network_is_one_for_every_number_of_threads(tmp_path: Path) -> None:
 def test_an_offline_model_is_one_for_every_number_of_threads(tmp_path: Path) -> None:
     """Built where one thread or many would run it, it is the same file."""
     files = [
-        opbuild.build_offline(networks.mlp(), tmp_path / f"{threads}", config=Config(tmp_path, num_threads=threads))
+        opbuild.export(networks.mlp(), tmp_path / f"{threads}", config=Config(tmp_path, num_threads=threads))
         for threads in (1, 16)
     ]
     assert files[0].read_bytes() == files[1].read_bytes()

@@ -96,8 +96,8 @@ def test_the_command_warms_several_levels(
 ) -> None:
     """It says for which levels, how many operators were compiled, and where they are."""
     shapes = ",".join(map(str, SHAPE))
-    arguments = [str(small.path), "--shapes", f"x:{shapes}", "--cache_path", str(warmed)]
-    assert main(["warm", *arguments, "--targets", f"host, {OTHER}"]) == 0
+    arguments = [str(small.path), "--shape", f"x:{shapes}", "--cache_path", str(warmed)]
+    assert main(["warm", *arguments, "--target", f"host, {OTHER}"]) == 0
     out = capsys.readouterr().out
     assert f"small for {host_level()}: 2 operators\n" in out
     assert f"small for {OTHER}: 2 operators\n" in out

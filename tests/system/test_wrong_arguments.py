@@ -30,30 +30,30 @@ pytestmark = pytest.mark.usefixtures("kept_objects")
 
 SOURCE = Path(opbuild.__file__).parent
 
-PYTHON = re.compile(r"\b\w+=[\[{('\"]|\bopbuild\.(compile|load|build_offline)\b")
+PYTHON = re.compile(r"\b\w+=[\[{('\"]|\bopbuild\.(compile|load|export)\b")
 """What only who writes Python can use."""
-COMMAND = re.compile(r"(?<![\w-])--[a-z]\w+|\bopbuild (build|compile|explain|run) ")
+COMMAND = re.compile(r"(?<![\w-])--[a-z]\w+|\bopbuild (compile|export|explain|run) ")
 """What only who types a command can use."""
 
 MODEL: dict[str, list[str]] = {
-    "build": ["build", "FILE"],
+    "compile": ["compile", "FILE"],
     "run": ["run", "FILE"],
     "explain": ["explain", "FILE"],
     "report": ["report", "FILE"],
     "profile": ["profile", "FILE"],
     "bench": ["bench", "FILE"],
-    "compile": ["compile", "--model=FILE"],
-    "check": ["compile", "--mode=3", "--model=FILE"],
-    "json": ["compile", "--mode=1", "--model=FILE", "--json=out.json"],
+    "export": ["export", "--model=FILE"],
+    "check": ["export", "--mode=3", "--model=FILE"],
+    "json": ["export", "--mode=1", "--model=FILE", "--json=out.json"],
     "atc": ["atc", "--model=FILE", "--framework=5", "--output=out", "--soc_version=host"],
-    "export": ["cache", "export", "out.bundle", "--model=FILE"],
+    "cache export": ["cache", "export", "out.bundle", "--model=FILE"],
 }
 """Commands that take an ONNX model."""
 OTHERS: dict[str, list[str]] = {
-    "show": ["compile", "--mode=6", "--om=FILE"],
+    "show": ["export", "--mode=6", "--om=FILE"],
     "launch": ["launch", "-n", "1", "FILE"],
     "import": ["cache", "import", "FILE"],
-    "input": ["run", "small.onnx", "--input_shape", "x:64,256", "--input", "x=FILE"],
+    "input": ["run", "small.onnx", "--shape", "x:64,256", "--input", "x=FILE"],
 }
 
 FAULTS: dict[str, tuple[str, int, str]] = {
@@ -192,12 +192,12 @@ def test_run_names_no_other_call_for_what_it_runs(folder: Path, capfd: pytest.Ca
 
 
 OVER_THE_MODEL: dict[str, tuple[list[str], str]] = {
-    "compile": (["compile", "model.om"], "--output is 'model.om', which is the model"),
+    "export": (["export", "model.om"], "--output is 'model.om', which is the model"),
     "atc": (["atc", "model.om", "--framework=5", "--output=link", "--soc_version=host"],
             "--output is 'link.om', which is the model"),
-    "json": (["compile", "--mode=1", "model.om", "--json=model.om"], "--json is 'model.om'"),
-    "check": (["compile", "--mode=3", "model.om", "--check_report=./model.om"], "--check_report is 'model.om'"),
-    "export": (["cache", "export", "model.om", "--model=model.om"],
+    "json": (["export", "--mode=1", "model.om", "--json=model.om"], "--json is 'model.om'"),
+    "check": (["export", "--mode=3", "model.om", "--check_report=./model.om"], "--check_report is 'model.om'"),
+    "cache export": (["cache", "export", "model.om", "--model=model.om"],
                "the bundle 'model.om' cannot be written: it is the model"),
 }  # fmt: skip
 
@@ -211,7 +211,7 @@ def test_nothing_is_written_over_the_model(folder: Path, capfd: pytest.CaptureFi
     arguments, message = OVER_THE_MODEL[command]
     assert said(arguments, capfd)[:2] == (2, message)
     with pytest.raises(OpbuildError, match=r"output is 'model.om', which is the model"):
-        opbuild.build_offline("model.om", "model", input_shapes={"x": (64, 256)})
+        opbuild.export("model.om", "model", input_shapes={"x": (64, 256)})
     assert (folder / "model.om").read_bytes() == before
 
 
@@ -247,19 +247,19 @@ def test_an_unknown_option_is_named_and_help_is_offered(
 HELP = "'opbuild {} --help' lists what it takes"
 USAGE: dict[str, tuple[str, str]] = {
     "run --modle=x": ("there is no option '--modle'", f"did you mean --model? {HELP.format('run')}"),
-    "compile --input_shap=x": ("there is no option '--input_shap'",
-                               f"did you mean --input_shape? {HELP.format('compile')}"),
+    "export --input_shap=x": ("there is no option '--input_shap'",
+                               f"did you mean --shape? {HELP.format('export')}"),
     "run small.onnx --input": ("--input needs a value", HELP.format("run")),
     "cache show": ("NAME is missing", HELP.format("cache show")),
     "cache lss": ("there is no command 'lss'", f"did you mean ls? {HELP.format('cache')}"),
-    "bild small.onnx": ("there is no command 'bild'", "did you mean build? 'opbuild --help' lists what it takes"),
+    "compil small.onnx": ("there is no command 'compil'", "did you mean compile? 'opbuild --help' lists what it takes"),
     "launch script.py": ("--num_ranks is missing", HELP.format("launch")),
     "launch -n 2": ("SCRIPT.py is missing", HELP.format("launch")),
-    "build small.onnx more": ("too many arguments: more", HELP.format("build")),
+    "compile small.onnx more": ("too many arguments: more", HELP.format("compile")),
     "run small.onnx a b": ("too many arguments: a b", HELP.format("run")),
-    "build": ("the model is missing", "give its path: opbuild build MODEL.onnx"),
+    "compile": ("the model is missing", "give its path: opbuild compile MODEL.onnx"),
     "run": ("the model is missing", "give its path: opbuild run SCRIPT.py|MODEL.onnx|MODEL.om"),
-    "build ''": ("MODEL.onnx is empty", "it must be the path of a file"),
+    "compile ''": ("MODEL.onnx is empty", "it must be the path of a file"),
     "run --model=": ("--model is empty", "it must be the path of a file"),
     "example squeezenet -o ''": ("--output is empty", "it must be the file to write"),
     "operators --type=float": ("--type is 'float'",
@@ -276,22 +276,22 @@ USAGE: dict[str, tuple[str, str]] = {
         "--runtime is 'caffe'", "it must be opbuild, onnxruntime, openvino, mnn, ncnn or torch",
     ),
     "bench small.onnx --num_threads=0": ("--num_threads is '0'", "it must be an integer from 1 to 1024"),
-    "bench small.onnx --json=folder": (
-        "--json is 'folder'", "it must be the file to write in a folder that you may write to, and it is a folder"
+    "bench small.onnx --output=folder": (
+        "--output is 'folder'", "it must be the file to write in a folder that you may write to, and it is a folder"
     ),
     "bench small.onnx": (
         "input 'x' has the open shape [?,256]",
-        'give numbers for each ?: --input_shape "x:?,256", or data: --input "x=FILE.npy"',
+        'give numbers for each ?: --shape "x:?,256", or data: --input "x=FILE.npy"',
     ),
     "run --seed=1 script.py": ("--seed is for models, and 'script.py' is a script",
                                "leave it out, or put what is the script's own behind its name"),
-    "build small.onnx --input_shape=x:-1,256": (
-        "--input_shape 'x:-1,256' has the dimension '-1'",
+    "compile small.onnx --shape=x:-1,256": (
+        "--shape 'x:-1,256' has the dimension '-1'",
         'give a number: only .om files leave dimensions open; write it as "data:1,3,224,224", and several inputs as '
         '"a:1,8;b:1,16"',
     ),
-    "compile --mode=6": ("--om is missing", "mode 6 needs it: --om=FILE.om"),
-    "compile --mode=6 built.om --om=built.om": (
+    "export --mode=6": ("--om is missing", "mode 6 needs it: --om=FILE.om"),
+    "export --mode=6 built.om --om=built.om": (
         "the file is given twice: 'built.om' and --om 'built.om'", "give it once"
     ),
     "atc": ("--model is missing", "mode 0 needs it: --model=FILE.onnx"),
@@ -320,8 +320,8 @@ def test_a_wrong_command_line_is_said_in_one_wording(
 
 @pytest.mark.parametrize(
     "command",
-    ["build small.onnx", "run small.onnx", "run built.om", "explain small.onnx", "report small.onnx",
-     "profile small.onnx", "cache ls", "cache export x.bundle", "compile small.onnx",
+    ["compile small.onnx", "run small.onnx", "run built.om", "explain small.onnx", "report small.onnx",
+     "profile small.onnx", "cache ls", "cache export x.bundle", "export small.onnx",
      "atc small.onnx --framework=5 --output=out --soc_version=host"],
 )  # fmt: skip
 @pytest.mark.parametrize("option", ["cache_path", "op_compiler_cache_dir", "output_dir"])
@@ -382,17 +382,17 @@ def test_a_variable_out_of_range_says_the_range(
 ) -> None:
     """The same for what the environment says."""
     monkeypatch.setenv(variable, value)
-    code, message, hint = said(["build", "small.onnx"], capfd)
+    code, message, hint = said(["compile", "small.onnx"], capfd)
     assert (code, message) == (2, f"{variable} is {value!r}")
     assert re.fullmatch(r"it must be an integer from \d+ to \d+", hint)
 
 
 def test_hints_are_in_the_idiom_of_the_place(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """``--input_shape`` on the command line, ``input_shapes={...}`` in Python; one message had both."""
-    code, _, hint = said(["compile", "--model=small.onnx"], capfd)
-    assert (code, hint) == (3, 'give it: --input_shape "x:..."')
+    """``--shape`` on the command line, ``input_shapes={...}`` in Python; one message had both."""
+    code, _, hint = said(["export", "--model=small.onnx"], capfd)
+    assert (code, hint) == (3, 'give it: --shape "x:..."')
     with pytest.raises(OpbuildError) as caught:
-        opbuild.build_offline("small.onnx", "out")
+        opbuild.export("small.onnx", "out")
     assert caught.value.hint == "give it: input_shapes={'x': (...)}; for a file of many sizes give variants or ranges"
     np.save(folder / "x.npy", np.ones((64, 255), np.float32))
     code, _, hint = said(["run", "small.onnx", "--input", "x=x.npy"], capfd)
@@ -481,9 +481,9 @@ def test_one_operator_is_one_operator(
 ) -> None:
     """In what commands print of a build."""
     with small_network.replayed():
-        assert main(["build", "small.onnx", "--input_shape", f"x:{SHAPE[0]},{SHAPE[1]}"]) == 0
+        assert main(["compile", "small.onnx", "--shape", f"x:{SHAPE[0]},{SHAPE[1]}"]) == 0
         assert main(["cache", "ls"]) == 0
-        assert main(["run", "small.onnx", "--input_shape", "x:64,256", "--repeat", "1"]) == 0
+        assert main(["run", "small.onnx", "--shape", "x:64,256", "--runs", "1"]) == 0
     captured = capfd.readouterr()
     assert not re.search(rf"\b1 ({THINGS}|calls)\b", captured.out + captured.err)
     assert "1 call\n" in captured.out

@@ -83,7 +83,7 @@ def wrong_values() -> Iterator[tuple[str, str, Any]]:
         function = getattr(opbuild, name)
         hints = get_type_hints(inspect.unwrap(function), localns={"Observer": events.Observer, "Executor": Executor})
         for argument in inspect.signature(function).parameters:
-            annotation = str | os.PathLike | bytes | (Graph if name == "build_offline" else str)
+            annotation = str | os.PathLike | bytes | (Graph if name == "export" else str)
             annotation = annotation if argument == "model" else hints[argument]
             for value in VALUES:
                 if not matches(value, annotation):
@@ -160,9 +160,9 @@ Module.__module__ = "torch.nn.modules.module"
         ("compile", {"cache_path": 3}, "^cache_path is 3(?s:.*) the path of a folder"),
         ("compile", {"copy_weights": "no"}, "^copy_weights is 'no'(?s:.*) True or False"),
         ("load", {"verify": "yes"}, "^verify is 'yes'"),
-        ("build_offline", {"variants": {"x": (1,)}}, "^variants is (?s:.*) a list of dictionaries"),
-        ("build_offline", {"variants": [{"x": "1"}]}, r"^variants\[0\]\['x'\] is '1'"),
-        ("build_offline", {"ranges": {"x": [(1, 2, 3)]}}, r"^ranges\['x'\] is "),
+        ("export", {"variants": {"x": (1,)}}, "^variants is (?s:.*) a list of dictionaries"),
+        ("export", {"variants": [{"x": "1"}]}, r"^variants\[0\]\['x'\] is '1'"),
+        ("export", {"ranges": {"x": [(1, 2, 3)]}}, r"^ranges\['x'\] is "),
         ("compile", {"model": 3}, "^model is 3, which is of type int, not a model(?s:.*)onnx.ModelProto"),
         ("compile", {"model": None}, "^model is None, which is not a model"),
         ("compile", {"model": type("Net", (Module,), {})()}, r"torch module \(Net\), (?s:.*)torch.onnx.export\("),
@@ -172,8 +172,8 @@ Module.__module__ = "torch.nn.modules.module"
         ("compile", {"model": relu_graph().node[0]}, "is an onnx.NodeProto, not"),
         ("compile", {"model": io.BytesIO(b"x")}, r"of type BytesIO, not (?s:.*)model.read\(\)"),
         ("compile", {"model": SimpleNamespace(model_proto=None)}, "hint: give the onnx.ModelProto that it holds"),
-        ("build_offline", {"output": "."}, "^output is '.', a folder\n  hint: name a file: 'model.om'"),
-        ("build_offline", {"output": "a/.."}, "^output is 'a/..', a folder"),
+        ("export", {"output": "."}, "^output is '.', a folder\n  hint: name a file: 'model.om'"),
+        ("export", {"output": "a/.."}, "^output is 'a/..', a folder"),
         (
             "compile",
             {"model": type("ExportedProgram", (), {"__module__": "torch.export.exported_program"})()},
@@ -199,7 +199,7 @@ def test_what_is_no_function_cannot_be_an_operator() -> None:
 def test_a_range_the_wrong_way_round_is_shown_as_python_writes_it() -> None:
     """The hint was that of the command line."""
     with pytest.raises(ModelError, match=r"hint: give the least dimension first: \(1, 8\)"):
-        opbuild.build_offline(relu(), "net", ranges={"x": [(8, 1), 3]})
+        opbuild.export(relu(), "net", ranges={"x": [(8, 1), 3]})
 
 
 def frames(error: BaseException) -> list[str]:
@@ -248,7 +248,7 @@ def test_numpys_numbers_and_truth_values_serve(tmp_path: Path) -> None:
         net = opbuild.compile(relu(), cache_path=tmp_path, input_shapes={"x": shape}, **sizes)  # type: ignore[arg-type]
         assert net(np.ones((2, 3), np.float32)).sum() == 6
     ranges = {"x": [(np.int64(1), None), np.int32(3)]}
-    path = opbuild.build_offline(relu(), tmp_path / "net.om", ranges=ranges, config=Config(cache_path=tmp_path))
+    path = opbuild.export(relu(), tmp_path / "net.om", ranges=ranges, config=Config(cache_path=tmp_path))
     assert opbuild.load(path, verify=np.False_).inputs[0].shape == (-1, 3)  # type: ignore[arg-type]
 
 

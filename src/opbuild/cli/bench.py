@@ -60,10 +60,11 @@ bench_options = option_group(
     value_option("--seconds", "N", "Length of a turn.", Whole(1, 3600), default=1, show_default=True),
     input_option,
     seed_option,
-    value_option("--soc_version", "LEVEL",
+    value_option("--target", "LEVEL",
                  f"Run opbuild's code for {' or '.join(LIMITED)}, and keep others to it that can be kept.",
-                 WordValue(tuple(LIMITED)), "host"),
-    value_option("--json results", "FILE.json", "Write all figures, with the machine and the versions.", TO_WRITE),
+                 WordValue(tuple(LIMITED)), "host", older="--soc_version"),
+    value_option("-o --output results", "FILE.json", "Write all figures, with the machine and the versions.", TO_WRITE,
+                 older="--json"),
 )  # fmt: skip
 
 
@@ -85,7 +86,7 @@ def bench(
     inputs: tuple[str, ...],
     input_shapes: dict[str, tuple[int, ...]],
     seed: int,
-    soc_version: str | None,
+    target: str | None,
     results: Path | None,
 ) -> None:
     """Measure a model in opbuild and in the runtimes that are installed.
@@ -105,7 +106,7 @@ def bench(
             f"{given[0]} is for {'calls, not texts' if generate else 'texts, with --generate'}", "leave it out"
         )
     if results is not None:
-        new_file("json", str(results), "the file to write")
+        new_file("output", str(results), "the file to write")
     chosen = _installed(runtimes, generate)
     counts = tuple(dict.fromkeys(threads or (1, os.cpu_count() or 1)))
     if generate:
@@ -117,7 +118,7 @@ def bench(
         for count in counts:
             titles = ", ".join(RUNTIMES[name].title for name in chosen)
             status.update(f"{model.name}: {titles}, {counted(count, 'thread')} ...")
-            figures += measure(chosen, count, rounds=rounds, level=soc_version or "")
+            figures += measure(chosen, count, rounds=rounds, level=target or "")
     table, verdicts = shown(figures)
     output_console().print(table)
     for line in verdicts:

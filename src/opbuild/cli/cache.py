@@ -392,7 +392,7 @@ class WholeSummaries(click.Group):
 def cache() -> None:
     """List, check, clean, export and import what is stored. All commands are safe beside builds.
 
-    Without options they work on your own store, the one of 'opbuild build', 'run' and 'compile' and of Python.
+    Without options they work on your own store, the one of 'opbuild compile', 'run' and 'export' and of Python.
     MindSpore-style scripts keep ./rank_<id>/ (--cache_path .), and 'opbuild atc' a folder for each level
     (--op_compiler_cache_dir).
     """

@@ -1,289 +1,200 @@
-"""``opbuild compile`` and ``atc``: a model in, one offline model (``.om``) out; atc has ATC's defaults and messages."""
+"""``opbuild compile``, ``explain`` and ``warm``: models in, what they need in the store, and why it is built."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping
-from typing import Any, cast
+from contextlib import nullcontext
+from typing import Any
 
 import click
-from rich.text import Text
 
-from opbuild.cli.build_log import StorageWatch, build_log, make_warner, stored_in
-from opbuild.cli.compile_options import (
-    ATC_DEFAULTS,
-    BUILD,
-    CHECK,
-    COMPILE_DEFAULTS,
-    SHOW,
-    CompileRequest,
-    compile_options,
-    make_request,
+from opbuild.cli.build_log import StorageWatch, make_warner, stored_in
+from opbuild.cli.options import (
+    CORES,
+    FOLDER,
+    OnePath,
+    Whole,
+    cache_path_option,
+    json_option,
+    locate,
+    model_arguments,
+    model_options,
+    num_threads_option,
+    print_json,
+    remote_option,
+    target_options,
+    value_option,
 )
-from opbuild.cli.options import CommandLineError, new_file
-from opbuild.cli.streams import echo, message_of, usage_error
-from opbuild.cli.tables import output_console, plain_table, say, show_report, text_table
+from opbuild.cli.picture import Picture, picture_options
+from opbuild.cli.streams import say_older
+from opbuild.cli.tables import Terminal, say, show_report
 from opbuild.config import Config
-from opbuild.errors import (
-    BuildError,
-    FileError,
-    InputError,
-    InvalidModelError,
-    ModelError,
-    OpbuildError,
-    OptionError,
-    RankError,
-    ShapeError,
-    TargetError,
-    UnsupportedOperatorError,
-)
-from opbuild.frontend.input_shape import InputShapeError, split_shapes
-from opbuild.offline.file import OfflineModel, read_offline
-from opbuild.offline.format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
-from opbuild.platform.files.trust import make_trust
+from opbuild.errors import OptionError
+from opbuild.events import CompileFinished, Event
+from opbuild.frontend.input_shape import parse_input_shape, parse_open_shape, split_shapes
 from opbuild.platform.paths import Path
-from opbuild.runtime.record_json import to_json
-from opbuild.target.host import compared
 from opbuild.text.plural import counted
 
-SHOWN_SIGNATURES = 8
-_KINDS = ((LIBRARY, "library"), (WEIGHTS, "weights"), (PLAN, "plans"), (PROGRAM, "tables for C"), (GRAPH, "graph"))
 
-
-def show(path: Path) -> None:
-    """Print the content of an offline model."""
-    model = read_offline(path, trust=make_trust(Config.from_environment()))
-    table = plain_table("", "", header=False)
-    table.columns[1].overflow = "fold"
-    for name, value in _rows(model):
-        table.add_row(Text(name), Text(value))
-    console = output_console()
-    console.print(table)
-    operators = [(name, ", ".join(nodes)) for name, nodes in model.build.get("operators", [])]
-    if operators:
-        console.print()
-        console.print(text_table(("operator", "nodes"), operators))
-
-
-def _rows(model: OfflineModel) -> list[tuple[str, str]]:
-    served = [str(model.build["ranges"])] if model.build.get("ranges") else model.served
-    signatures = served[:SHOWN_SIGNATURES]
-    if len(served) > SHOWN_SIGNATURES:
-        signatures.append(f"and {len(served) - SHOWN_SIGNATURES} more")
-    if model.build.get("ranges"):
-        signatures.append(f"stored whole, and run from C: {model.served[0]}")
-    rows = [
-        ("network", model.name),
-        ("level", compared(model.level)),
-        ("inputs", ", ".join(map(" ".join, model.inputs))),
-        ("shapes", "\n".join(signatures)),
-        ("outputs", ", ".join(model.outputs)),
-        ("operators", str(len(model.build.get("operators", [])))),
-    ]
-    rows += [(name, str(model.build[name])) for name in ("opbuild", "compiler", "model") if model.build.get(name)]
-    for kind, name in _KINDS:
-        places = model.container.places.items()
-        size = sum(length for (each, _), (_, length) in places if each == kind)
-        if size:
-            rows.append((name, f"{size} bytes"))
-    return rows
-
-
-def write_json(om: Path | None, model: Path | None, target: Path) -> None:
-    """Write an offline model, or a model, as readable JSON; as ATC does, also a model that ``om`` names."""
-    if om is not None and om.suffix == ".om":
-        content = _describe(read_offline(om, trust=make_trust(Config.from_environment())))
-    else:
-        from opbuild.frontend.onnx_inspect import describe_model
-
-        content = describe_model(str(om or model))
-    write_report(content, "json", target)
-
-
-def write_report(content: Mapping[str, Any], option: str, target: Path) -> None:
-    """Write JSON for people into a file that an option names."""
-    try:
-        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        target.write_text(text, "utf-8", "backslashreplace")  # names of files may be no UTF-8
-    except OSError as error:
-        raise OptionError(
-            f"--{option} is {str(target)!r}, which cannot be written: {error.strerror}",
-            "it must be a file that you may write",
-        ) from error
-
-
-def _describe(model: OfflineModel) -> dict[str, Any]:
-    plans = [to_json(model.record(index)) for index in range(len(model.signatures))]
-    return {
-        "name": model.name,
-        "target": model.level.name,
-        "inputs": [{"name": name, "type": dtype} for name, dtype in model.inputs],
-        "outputs": list(model.outputs),
-        "signatures": model.served,
-        "build": dict(model.build),
-        "plans": plans,
-    }
-
-
-@click.command()
-@compile_options(COMPILE_DEFAULTS)
-def compile(**options: Any) -> None:  # noqa: A001  the command's name
-    """Build MODEL.onnx into one .om file, which runs without the compiler, in Python and from C.
-
-    Operators come from the store that 'opbuild build' and 'opbuild run' use too, and go there. --soc_version builds for
-    other machines than this one. Options have the names and meanings of ATC, the compiler of Huawei's CANN.
-    """
-    carry_out(make_request(options, COMPILE_DEFAULTS))
-
-
-def carry_out(request: CompileRequest) -> None:
-    """Carry out a command line."""
-    if request.mode == BUILD:
-        _preview(request) if request.dry_run else _build(request)
-    elif request.mode == CHECK:
-        _check(request)
-    elif request.mode == SHOW:
-        show(cast("Path", request.om))
-    else:
-        write_json(request.om, request.model, cast("Path", request.json))
-
-
-def make_config(request: CompileRequest) -> Config:
-    """Return the settings of a build."""
-    return Config.from_environment(**request.settings, atc=request.atc)
-
-
-def _arguments(request: CompileRequest) -> dict[str, Any]:
-    """Return the arguments that building, previewing and checking have in common."""
-    fixed, ranges = split_shapes(request.input_shapes)
-    return {
-        "model": request.model,
-        "soc_version": request.soc_version,
-        "input_shapes": fixed or None,
-        "variants": request.variants or None,
-        "ranges": None if request.variants else ranges or None,
-        "config": make_config(request),
-    }
-
-
-def _build(request: CompileRequest) -> None:
-    from opbuild.offline.build import build_offline
-
-    arguments = _arguments(request)
-    with build_log(request.log, explain=request.explain) as log:
-        started = time.perf_counter()
-        watch = StorageWatch(log)
-        path = build_offline(output=cast("Path", request.output), **arguments, observer=watch)
-    log.finish(path, time.perf_counter() - started, watch.summary)
-    log.tell(stored_in(arguments["config"], watch))
-    watch.require_stored(request.strict)
-
-
-def _preview(request: CompileRequest) -> None:
-    from opbuild.offline.plan import preview
-
-    report = preview(**_arguments(request), observer=make_warner(request.log))
-    show_report(report, planned=True)
-    counts = f"{counted(report.built, 'operator')} to build, {report.reused} to reuse"
-    say(f"dry run: {counts}; nothing was built or written")
-
-
-def _check(request: CompileRequest) -> None:
-    """Check a model, write the result, and fail if an offline model cannot have one of its operators."""
-    from opbuild.offline.plan import check
-
-    if not request.dry_run:
-        new_file("check_report", str(request.check_report), "the JSON file to write")
-    checked = check(**_arguments(request), observer=make_warner(request.log))
-    for node in checked.without_kernel:
-        echo(f"{node.name}: {node.op_type}: {' '.join(node.remark.split())}")
-    passed = len(checked.nodes) - len(checked.failed)
-    echo(f"{counted(len(checked.nodes), 'operator')}: {passed} can be built, {len(checked.failed)} can not")
-    if not request.dry_run:
-        write_report(checked.to_json(), "check_report", request.check_report)
-    if checked.failed:
-        names = ", ".join(f"{node.name} ({node.op_type})" for node in checked.failed)
-        raise UnsupportedOperatorError(
-            f"{checked.name} cannot be built: {names}",
-            "replace these operators in the model, or define them with @opbuild.operator",
-        )
-
-
-STARTED = "ATC start working now, please wait for a moment."
-SUCCEEDED = "ATC run success, welcome to the next use."
-FAILED = "ATC run failed, Please check the detail log, Try 'atc --help' for more information"
-
-CODES: tuple[tuple[type[OpbuildError], str], ...] = (
-    (InputShapeError, "E10002"),
-    (OptionError, "E10001"),
-    (FileError, "E10410"),
-    (UnsupportedOperatorError, "E10501"),
-    (ShapeError, "E11005"),
-    (InvalidModelError, "E10059"),
-    (ModelError, "E10055"),
-    (InputError, "E10001"),
-    (TargetError, "E10001"),
-    (BuildError, "E10059"),
-    (RankError, "E10059"),
-)
-"""ATC's code of each other error of opbuild; the first that fits counts."""
-
-INTERNAL = "E19999"
-
-
-def code_of(error: OpbuildError) -> str:
-    """Return ATC's code of an error."""
-    if isinstance(error, CommandLineError):
-        return error.code
-    return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
-
-
-class AtcCommand(click.Command):
-    """A command that has ATC's messages on the standard output."""
+class CompileCommand(click.Command):
+    """A command that is ``export`` where an option says so that only this has: once ``export`` had this name."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Say that the work begins, and read the options."""
-        if {"-h", "--help"}.isdisjoint(args):
-            echo(STARTED)
+        """Read the options of the one or the other command."""
+        words = list(args)
         try:
             return super().make_context(info_name, args, parent, **extra)
-        except OpbuildError as error:
-            raise self._failed(error) from error
-        except click.UsageError as error:
-            command = f"{parent.command_path} {info_name}" if parent is not None else str(info_name)
-            raise self._failed(usage_error(error, command)) from error
+        except click.NoSuchOption as error:
+            from opbuild.cli.export import export
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command and say how it ended."""
-        try:
-            super().invoke(ctx)
-        except OpbuildError as error:
-            raise self._failed(error) from error
-        except (click.exceptions.Exit, click.Abort, click.ClickException):
-            raise
-        except Exception as error:
-            echo(f"{FAILED}\n{INTERNAL}: Internal Error! {type(error).__name__}: {' '.join(str(error).split())}")
-            raise click.exceptions.Exit(1) from error
-        echo(SUCCEEDED)
-
-    def _failed(self, error: OpbuildError) -> click.exceptions.Exit:
-        """Write ATC's last line and the error below it."""
-        hint = " ".join(error.command_hint.split())
-        lines = [message_of(error), *([f"        Solution: {hint}"] if hint else [])]
-        echo("\n".join((FAILED, f"{code_of(error)}: {lines[0]}", *lines[1:])))
-        return click.exceptions.Exit(error.exit_code)
+            if all(error.option_name not in option.opts for option in export.params):
+                raise
+            say_older(f"'opbuild compile' with {error.option_name}", "'opbuild export'")
+            return export.make_context("export", words, parent, **extra)
 
 
-@click.command(cls=AtcCommand)
-@compile_options(ATC_DEFAULTS)
-def atc(**options: Any) -> None:
-    """Build MODEL.onnx into one .om file, as ATC does, the command that compiles models for Huawei's NPUs.
+@click.command(cls=CompileCommand)
+@model_arguments()
+@model_options
+@value_option("--target", "LEVEL", "The level to build for, which must run here: x86-64-v3, ...", usual="host")
+@picture_options
+@click.option("--strict", is_flag=True, help="Fail, once it is built, if something could not be stored.")
+def compile(  # noqa: A001  the command's name
+    model: Path,
+    input_shapes: dict[str, tuple[int, ...]],
+    *,
+    strict: bool,
+    report: Path | None,
+    trace: Path | None,
+    **options: Any,
+) -> None:
+    """Build an ONNX model and show what was built and reused, why, and how long it took.
 
-    For scripts that call ATC; others use 'opbuild compile', which has the same options. Here --framework, --output and
-    --soc_version must be given, the cache is off unless --op_compiler_cache_mode turns it on, and messages are ATC's.
-    ATC's options that decide nothing on a CPU are taken with the values that change nothing.
+    What is built stays in your store (--cache_path): compiling, running or exporting this or another model, from any
+    folder, finds it there. 'opbuild export' writes a file.
     """
-    carry_out(make_request(options, ATC_DEFAULTS))
+    from opbuild.api import compile as build_network
+    from opbuild.cli.progress import build_progress
+    from opbuild.cli.run_model import ports_of, require_shapes
+
+    picture = Picture(model, report, trace)
+    with build_progress(Terminal(stderr=True)) as observer:
+        started = time.perf_counter()
+        watch = StorageWatch(picture.watching(observer))
+        network = build_network(model, input_shapes=input_shapes or None, observer=watch, wait=True, **options)
+        seconds = time.perf_counter() - started
+    picture.built()
+    require_shapes(ports_of(network))
+    made = network.report
+    show_report(made)
+    counts = f"{counted(made.built, 'operator')} built, {made.reused} reused{watch.summary}"
+    say(f"{counts}, ready in {seconds:.2f} s")
+    config = Config.from_environment(cache_path=options["cache_path"], num_threads=options["num_threads"])
+    if place := stored_in(config, watch):
+        say(place, soft_wrap=True)
+    picture.write(network, config)
+    watch.require_stored(strict)
+
+
+@click.command()
+@model_arguments()
+@value_option(
+    "--shape",
+    "SHAPES",
+    'Shapes that the model leaves open: "data:1,3,224,224"; 1~640 is a range, as for an .om file.',
+    older="--input_shape",
+)
+@num_threads_option
+@target_options
+@remote_option
+@json_option
+def explain(model: Path, shape: str | None, as_json: bool, **place: Any) -> None:
+    """Say for each operator of MODEL.onnx whether a build would reuse it, and if not, why.
+
+    The reason is what is wrong with the stored operator, or the first field of the key that differs from the nearest
+    one, with both values. Nothing is compiled or written.
+    """
+    from opbuild.offline.plan import preview
+
+    config, target = locate(**place)
+    fixed, ranges = split_shapes(parse_open_shape(shape) if shape else {})
+    shapes: Any = {"input_shapes": fixed, "ranges": ranges}
+    report = preview(model, target=target, **shapes, config=config, portable=False, observer=make_warner())
+    if as_json:
+        print_json([{"name": each.name, "reused": each.status != "built", "why": report.why(each),
+                     "nodes": list(each.nodes), "level": report.level} for each in report.operators])  # fmt: skip
+        return
+    show_report(report, planned=True)
+    say(f"{counted(report.built, 'operator')} to build, {report.reused} to reuse, level {report.level}")
+
+
+@click.command()
+@click.argument("paths", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of a file"))
+@value_option(
+    "--shape shapes", "SHAPES",
+    'Shapes that models leave open: "data:1,3,224,224;mask:1,128". Repeat it for more sizes.', multiple=True,
+    older="--shapes",
+    callback=lambda context, option, texts: [parse_input_shape(text) for text in texts],
+)  # fmt: skip
+@value_option(
+    "--target targets", "LEVEL,LEVEL",
+    "The levels to build for, such as x86-64-v3,x86-64-v4; they need not run here.", usual="host", older="--targets",
+    callback=lambda context, option, text: None if text is None else [each.strip() for each in text.split(",")],
+)  # fmt: skip
+@value_option(
+    "--executor", "EXECUTOR",
+    "Who compiles besides this host: dask://HOST:PORT, dask+tls://HOST:PORT, or processes.",
+)  # fmt: skip
+@cache_path_option
+@value_option(
+    "--op_compiler_cache_dir", "DIR", "Instead of it: folder with a folder of operators for each level.",
+    OnePath(FOLDER, folder=True),
+)  # fmt: skip
+@value_option("--workers", "N", "Operators compiled at once here.", Whole(1), CORES)
+@remote_option
+@click.option("--strict", is_flag=True, help="Fail, once all is built, if something could not be stored.")
+def warm(
+    paths: tuple[Path, ...],
+    shapes: list[dict[str, Any]],
+    targets: list[str] | None,
+    executor: str | None,
+    *,
+    strict: bool,
+    **place: Any,
+) -> None:
+    """Build everything that models need, for this machine or others, and store it; run none.
+
+    What is built is written to the store that others share, too, if there is one (--remote); what your own store had
+    before goes there by 'opbuild push'.
+
+    What is stored already is not built again. The operators of all models are compiled together by the workers of
+    --executor; what these do not compile is compiled here.
+    """
+    from opbuild.cli.executors import executor_named
+    from opbuild.cli.progress import build_progress
+    from opbuild.offline.warming import warm_models
+
+    if not paths:
+        raise OptionError("the models are missing", "give their paths: opbuild warm MODEL.onnx...")
+    config = Config.from_environment(**place)
+    started = time.perf_counter()
+    opened = nullcontext() if executor is None else executor_named(executor, config.workers)
+    compiled = 0
+    with build_progress(Terminal(stderr=True)) as observer, opened as pool:
+        watch = StorageWatch(observer)
+
+        def observe(event: Event) -> None:
+            nonlocal compiled
+            compiled += isinstance(event, CompileFinished)
+            watch(event)
+
+        reports = warm_models(paths, config, shapes, targets, executor=pool, observer=observe)
+    for report in reports:
+        say(f"{report.network} for {report.level}: {counted(len(report.operators), 'operator')}")
+    count = f"{counted(len(reports), 'network')} warm, {counted(compiled, 'operator')} compiled{watch.summary}"
+    say(f"{count} in {time.perf_counter() - started:.2f} s")
+    if where := stored_in(config, watch):
+        say(where, soft_wrap=True)
+    watch.require_stored(strict)

@@ -19,6 +19,7 @@ from opbuild.cli.streams import (
     flushed,
     open_standard_streams,
     refusal,
+    say_older,
     show_failure,
     typed_command,
     usage_error,
@@ -32,13 +33,13 @@ _HELP: tuple[type[click.UsageError], ...] = tuple(filter(None, [getattr(click.ex
 GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
     "ONNX models": (
         ("example", "Write an example network to try opbuild with."),
-        ("build", "Build a model and show what was built and reused."),
+        ("compile", "Build a model and show what was built and reused."),
         ("run", "Build a model unless it was, call it, and show its outputs and how long it takes."),
         ("profile", "Show how long each call of a model takes."),
         ("bench", "Measure a model in opbuild, ONNX Runtime and OpenVINO, side by side."),
         ("tune", "Find faster variants of a model's operators on this machine."),
         ("report", "Write a page that shows what became of each layer, and how long it takes."),
-        ("compile", "Build a model into one .om file, which runs without the compiler."),
+        ("export", "Build a model into one .om file, which runs without the compiler."),
         ("warm", "Build everything that models need, on many machines if need be, and store it."),
     ),
     "MindSpore-style scripts": (
@@ -61,13 +62,16 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
 """For whom each command is: what ``opbuild --help`` shows, a command in each group whose users need it."""
 
 _PLACES = {
-    "explain": "build", "warm": "build", "atc": "compile", "report": "profile", "bank": "tune",
+    "explain": "compile", "warm": "compile", "atc": "export", "report": "profile", "bank": "tune",
     "launch": "run", "operators": "env", "push": "sharing", "pull": "sharing",
 }  # fmt: skip
 """Modules of commands that have none of their name."""
 
 COMMANDS = {name: _PLACES.get(name, name) for rows in GROUPS.values() for name, _ in rows}
 """The module of every command."""
+
+OLDER = {"build": "compile"}
+"""Older names of commands, which go on working."""
 
 _WIDEST = max(map(len, COMMANDS))
 
@@ -84,6 +88,15 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         return cast("click.Command", getattr(import_module(f"opbuild.cli.{COMMANDS[cmd_name]}"), cmd_name))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is typed, perhaps by its older name."""
+        name = OLDER.get(args[0])
+        if name is not None:
+            say_older(f"'opbuild {args[0]}'", f"'opbuild {name}'")
+        return super().resolve_command(ctx, [name or args[0], *args[1:]])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; Ctrl-C ends it as ``Interrupted``."""
@@ -102,7 +115,7 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={
-        "token_normalize_func": lambda token: token.replace("-", "_"),  # --input-shape means --input_shape
+        "token_normalize_func": lambda token: token.replace("-", "_"),  # --cache-path means --cache_path
         "help_option_names": ["-h", "--help"],
     },
     epilog="Options may be spelled with underscores or with hyphens. 'opbuild COMMAND --help' explains one command.",

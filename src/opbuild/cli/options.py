@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from opbuild.cli.streams import echo, name_of
+from opbuild.cli.streams import echo, name_of, say_older
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
 from opbuild.platform.files.kinds import require_kind
@@ -242,15 +242,54 @@ def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[Callable[..., An
     return add
 
 
+class RenamedOption(click.Option):
+    """An option that had other names: they go on working, ``--help`` does not show them, and who uses one is told."""
+
+    def __init__(self, *args: Any, older: Sequence[str], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.older = older
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Let the parser keep the value of each older name under that."""
+        super().add_to_parser(parser, ctx)
+        for each in self.older:
+            parser.add_option(self, [each], each, action="append" if self.multiple else "store")
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Take the values of older names for those of the option."""
+        given, name = dict(opts), str(self.name)
+        for older in self.older:
+            if (value := given.get(older)) is None:
+                continue
+            say_older(older, name_of(self))
+            if self.multiple:
+                value = [*given.get(name, ()), *value]
+            elif given.get(name) is not None:
+                raise OptionError(f"{name_of(self)} is given twice, once as {older}", "give it once")
+            given[name] = value
+        return super().handle_parse_result(ctx, given, args)
+
+
 def value_option(
-    names: str, metavar: str, text: str, type_: OptionValue | None = None, usual: str = "", **more: Any
+    names: str,
+    metavar: str,
+    text: str,
+    type_: OptionValue | None = None,
+    usual: str = "",
+    *,
+    older: str = "",
+    **more: Any,
 ) -> Callable[[F], F]:
     """Return an option that takes a value; ``usual`` describes its default.
 
-    Its names are its spellings and, if that has another, the command's argument, with blanks between.
+    Its names are its spellings and, if that has another, the command's argument, with blanks between; ``older`` are
+    spellings that it had.
     """
     shown = f"{text}  [default: {usual}]" if usual else text
-    return click.option(*names.split(), metavar=metavar, help=shown, type=type_, **more)
+    renamed: dict[str, Any] = {"cls": RenamedOption, "older": older.split()} if older else {}
+    return click.option(*names.split(), metavar=metavar, help=shown, type=type_, **renamed, **more)
 
 
 TO_WRITE = OnePath("the file to write")
@@ -276,8 +315,8 @@ unused_threads_option = value_option(
 """What scripts may still give where nothing is run."""
 num_threads_option = value_option("--num_threads", "N", "Threads that run the network.", Whole(1, 1024), THREADS)
 shapes_option = value_option(
-    "--input_shape input_shapes", "SHAPES",
-    'Shapes of the inputs, where the model leaves them open: "data:1,3,224,224;mask:1,128".',
+    "--shape input_shapes", "SHAPES",
+    'Shapes of the inputs, where the model leaves them open: "data:1,3,224,224;mask:1,128".', older="--input_shape",
     callback=lambda context, option, text: {} if text is None else parse_input_shape(text),
 )  # fmt: skip
 
@@ -314,14 +353,15 @@ cache_options = option_group(
 place_options = option_group(
     cache_options,
     value_option(
-        "--soc_version", "LEVEL", "Whose folder in --op_compiler_cache_dir is meant, which has one for each level.",
-        usual="host",
+        "--target", "LEVEL", "Whose folder in --op_compiler_cache_dir is meant, which has one for each level.",
+        usual="host", older="--soc_version",
     ),
 )  # fmt: skip
 """The same, for commands that see everything in a folder."""
 
 target_options = option_group(
-    cache_options, value_option("--soc_version", "LEVEL", "The level: x86-64-v3, ...", usual="host")
+    cache_options,
+    value_option("--target", "LEVEL", "The level: x86-64-v3, ...", usual="host", older="--soc_version"),
 )
 """The same, for commands that are for one level."""
 
@@ -330,7 +370,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def locate(
-    cache_path: Path | None, op_compiler_cache_dir: Path | None, soc_version: str | None, **more: Any
+    cache_path: Path | None, op_compiler_cache_dir: Path | None, target: str | None, **more: Any
 ) -> tuple[Config, BuildTarget]:
     """Return the settings of a cache, and the target that the options name, or this machine's level."""
     from opbuild.config import Config
@@ -338,26 +378,26 @@ def locate(
 
     if cache_path is not None and op_compiler_cache_dir is not None:
         raise OptionError("--cache_path and --op_compiler_cache_dir name two caches", "give one of them")
-    target = resolve_target(soc_version or "host")
+    found = resolve_target(target or "host")
     config = Config.from_environment(cache_path=cache_path, op_compiler_cache_dir=op_compiler_cache_dir, **more)
-    return replace(config, soc_version=target.level.name), target
+    return replace(config, soc_version=found.level.name), found
 
 
-def locate_place(soc_version: str | None, **place: Path | None) -> Config:
+def locate_place(target: str | None, **place: Path | None) -> Config:
     """Return the settings of a cache, for commands that see everything in a folder; tell of items in other places."""
-    config, level = locate(soc_version=soc_version, **place)
+    config, level = locate(target=target, **place)
     folders = config.op_compiler_cache_dir
-    if soc_version not in (None, level.name) and folders is not None and (folders / str(soc_version)).is_dir():
-        config = replace(config, soc_version=soc_version)  # what a release without levels stored
-    if soc_version is not None and config.op_compiler_cache_dir is None:
+    if target not in (None, level.name) and folders is not None and (folders / str(target)).is_dir():
+        config = replace(config, soc_version=target)  # what a release without levels stored
+    if target is not None and config.op_compiler_cache_dir is None:
         raise OptionError(
-            f"--soc_version is {soc_version!r}, and {config.cache_folder} is for all levels together",
+            f"--target is {target!r}, and {config.cache_folder} is for all levels together",
             "leave it out, or name a folder that has one for each level: --op_compiler_cache_dir",
         )
     elsewhere = ""
     if not any(place.values()):
         elsewhere = _other_places(config)
-    elif soc_version is None and config.op_compiler_cache_dir is not None:
+    elif target is None and config.op_compiler_cache_dir is not None:
         elsewhere = _other_levels(config)
     if elsewhere:  # said once the command is done
         click.get_current_context().call_on_close(lambda: _echo_on_success(f"more is stored in {elsewhere}"))
@@ -386,7 +426,7 @@ def _other_levels(config: Config) -> str:
     with suppress(OSError):
         folders = sorted(config.cache_folder.parent.iterdir())
         others = [each.name for each in folders if each.name != config.cache_folder.name and any(each.glob("*.o"))]
-    return f"{config.cache_folder.parent} for --soc_version {', '.join(others)}" if others else ""
+    return f"{config.cache_folder.parent} for --target {', '.join(others)}" if others else ""
 
 
 def _echo_on_success(line: str) -> None:

@@ -47,7 +47,7 @@ class RunCommand(click.Command):
 @value_option("--output_dir", "DIR", "Write each output to DIR/<name>.npy.", OnePath(FOLDER, folder=True))
 @click.option("--serve", metavar="PACKAGE", type=click.Choice(["mindspore", "onnxruntime"]), multiple=True,
               help="Let a script's import of it find opbuild's own.  [repeatable]")  # fmt: skip
-@value_option("--repeat", "N", "Timed calls after the first.", Whole(1), default=10, show_default=True)
+@value_option("--runs", "N", "Timed calls after the first.", Whole(1), older="--repeat", default=10, show_default=True)
 @seed_option
 @picture_options
 @model_options
@@ -61,7 +61,7 @@ def run(path: Path, arguments: tuple[str, ...], serve: tuple[str, ...], **option
     MODEL.onnx is built, if it was not, and called with the given or random inputs; statistics of the outputs and the
     latency are printed. Random integers are 0 or 1, so that they are valid indices.
 
-    MODEL.om, as 'opbuild compile' writes it, is built already and runs in the same way.
+    MODEL.om, as 'opbuild export' writes it, is built already and runs in the same way.
     """
     if arguments and path.suffix != SCRIPT_ENDING:
         raise click.UsageError(f"Got unexpected extra argument{'s' * (len(arguments) > 1)} ({' '.join(arguments)}).")

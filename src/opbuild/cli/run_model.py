@@ -50,7 +50,7 @@ def run_model(
     inputs: tuple[str, ...],
     input_shapes: dict[str, tuple[int, ...]],
     output_dir: Path | None,
-    repeat: int,
+    runs: int,
     seed: int,
     report: Path | None = None,
     trace: Path | None = None,
@@ -65,11 +65,11 @@ def run_model(
     given, picture = read_inputs(inputs), Picture(path, report, trace)
     config = Config.from_environment(**settings)
     ready = open_network(picture, config, given, input_shapes, seed, is_built=is_built)
-    _show(ready, repeat)
+    _show(ready, runs)
     if ready.place:
         say(ready.place, soft_wrap=True)
     if picture.is_wanted:
-        picture.write(ready.network, config, ready.network.profile(ready.data, runs=repeat))
+        picture.write(ready.network, config, ready.network.profile(ready.data, runs=runs))
     if output_dir is not None:
         write_outputs(ready.outputs, output_dir)
 
@@ -122,10 +122,10 @@ def open_network(
     return ReadyNetwork(network, data, outputs, seconds, place)
 
 
-def _show(ready: ReadyNetwork, repeat: int) -> None:
+def _show(ready: ReadyNetwork, runs: int) -> None:
     """Print statistics of the outputs, how long the first ones took, and the latency of further calls."""
     seconds = []
-    for _ in range(repeat):
+    for _ in range(runs):
         started = time.perf_counter()
         ready.network.run(ready.data)
         seconds.append(time.perf_counter() - started)
@@ -135,7 +135,7 @@ def _show(ready: ReadyNetwork, repeat: int) -> None:
     counts = f"{counted(report.built, 'operator')} built, {report.reused} reused"
     say(f"first outputs after {ready.seconds * 1e3:.1f} ms: {counts}")
     median, least = statistics.median(seconds) * 1e3, min(seconds) * 1e3
-    say(f"latency: median {median:.3f} ms, least {least:.3f} ms, {counted(repeat, 'call')}")
+    say(f"latency: median {median:.3f} ms, least {least:.3f} ms, {counted(runs, 'call')}")
 
 
 def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
@@ -229,12 +229,10 @@ def _check_array(port: Endpoint, array: Array, wanted: tuple[int, ...] | None, *
     own = ",".join(map(str, array.shape))
     message = f"--input: the file for input {name!r} has shape [{own}], the network needs [{shown}]"
     if wanted is not None:
-        raise InputError(
-            message, "leave --input_shape out: the data has a shape; or give data of the shape named there"
-        )
+        raise InputError(message, "leave --shape out: the data has a shape; or give data of the shape named there")
     if len(shape) != array.ndim or built:
         raise InputError(message, "give data of this shape")
-    raise InputError(message, f'the model fixes it; --input_shape "{name}:{own}" builds it for another shape')
+    raise InputError(message, f'the model fixes it; --shape "{name}:{own}" builds it for another shape')
 
 
 def _open_text(shape: Sequence[int]) -> str:
@@ -256,7 +254,7 @@ def require_shapes(ports: Sequence[Endpoint], given: Collection[str] = (), serve
         how = "the dimensions" if shape is None else "numbers for each ?"
         raise OptionError(
             f"input {name!r} may have any rank" if shape is None else f"input {name!r} has the open shape [{shown}]",
-            f'give {how}: --input_shape "{name}:{shown}", or data: --input "{name}=FILE.npy"'
+            f'give {how}: --shape "{name}:{shown}", or data: --input "{name}=FILE.npy"'
             + (f"; the file serves {served}" if served else ""),
         )
 

@@ -46,7 +46,7 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
          **place: Any) -> None:  # fmt: skip
     """Write what each MODEL needs to the store that others share at URL: operators, network and weights.
 
-    The models were built before ('opbuild build'). Operators that several need are written once.
+    The models were built before ('opbuild compile'). Operators that several need are written once.
     """
     from opbuild.cli.store.sharing import push as push_models
 
@@ -102,7 +102,7 @@ def _missing_error(url: str, models: Sequence[Path], target: BuildTarget) -> Bui
     return BuildError(
         f"{url} has no network of {whose} for {target}",
         "build it where it is to come from, with the same release and shapes, and send it by 'opbuild push MODEL.onnx "
-        "URL'; the operators that are there were taken, of which 'opbuild build' makes it",
+        "URL'; the operators that are there were taken, of which 'opbuild compile' makes it",
     )
 
 
@@ -121,11 +121,13 @@ def _show(done: Transfer, target: BuildTarget) -> None:
 @click.argument("bundle", type=TO_WRITE)
 @value_option("--model", "MODEL.onnx", "Only what this model needs.", OnePath("the path of an ONNX model"))
 @click.option("--network", is_flag=True, help="With --model: its stored network and weights too.")
-@click.option("--input_shape", metavar="SHAPES", help='With --model: shapes that it leaves open, "data:1,3,224,224".')
+@value_option(
+    "--shape", "SHAPES", 'With --model: shapes that it leaves open, "data:1,3,224,224".', older="--input_shape"
+)
 @unused_threads_option
 @target_options
 @json_option
-def export(bundle: Path, model: Path | None, network: bool, input_shape: str | None,
+def export(bundle: Path, model: Path | None, network: bool, shape: str | None,
            as_json: bool, **place: Any) -> None:  # fmt: skip
     """Write the operators of one level into the file BUNDLE; the same operators give the same bytes.
 
@@ -133,8 +135,8 @@ def export(bundle: Path, model: Path | None, network: bool, input_shape: str | N
     """
     from opbuild.cli.store.bundling import export_cache, export_model
 
-    if model is None and (network or input_shape):
-        raise OptionError("--network and --input_shape are for one model", "give --model")
+    if model is None and (network or shape):
+        raise OptionError("--network and --shape are for one model", "give --model")
     if problem := unwritable(bundle):
         raise OptionError(f"the bundle {str(bundle)!r} cannot be written: {problem}", "name another file")
     if model is not None and same_file(model, bundle):
@@ -143,7 +145,7 @@ def export(bundle: Path, model: Path | None, network: bool, input_shape: str | N
     if model is None:
         done = export_cache(bundle, config, target)
     else:
-        shapes = parse_input_shape(input_shape) if input_shape else {}
+        shapes = parse_input_shape(shape) if shape else {}
         done = export_model(bundle, model, config, target, input_shapes=shapes, network=network)
     if as_json:
         print_json({"bundle": str(bundle), **done.table("target", "operators", "networks", "bytes", "left_out")})

@@ -75,9 +75,9 @@ def _suggestion(word: str, known: Iterable[str]) -> str:
 
 
 ARGUMENTS = frozenset((
-    "cache_path", "debug_dir", "input_shape", "num_threads", "op_compiler_cache_dir", "op_compiler_cache_mode",
+    "cache_path", "debug_dir", "num_threads", "op_compiler_cache_dir", "op_compiler_cache_mode",
     "op_debug_config", "op_debug_level", "op_select_implmode", "optypelist_for_implmode", "output", "precision_mode",
-    "remote", "soc_version", "workers",
+    "remote", "target", "workers",
 ))  # fmt: skip
 """Arguments of functions that are options of commands too; messages about one begin with its name."""
 
@@ -110,8 +110,8 @@ def show_failure(error: OpbuildError, stream: TextIO | None = None) -> None:
 def message_of(error: OpbuildError) -> str:
     """Return an error's message for who typed a command: an argument that it begins with is spelled as an option."""
     name, _, rest = error.message.partition(" ")
-    begins = name in ARGUMENTS and (rest.startswith(_VERBS) or name == "input_shape")
-    return f"--{error.message}" if begins and not error.in_python else error.message
+    begins = name in ARGUMENTS and rest.startswith(_VERBS) and not error.in_python
+    return f"--{error.message}" if begins else error.message
 
 
 def _indent(text: str) -> str:
@@ -121,6 +121,11 @@ def _indent(text: str) -> str:
 def echo(text: object = "", *, err: bool = False) -> None:
     """Write a text and the end of its line to the standard output, or with ``err`` to the standard error."""
     click.echo(visible(str(text)), err=err)
+
+
+def say_older(older: str, name: str) -> None:
+    """Tell a user of an older name, which goes on working, the one that everything else says."""
+    echo(f"note: {older} is an older name of {name}", err=True)
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

@@ -46,10 +46,10 @@ _REDRAW_SECONDS = 0.5
 @value_option("--operators", "TYPE,TYPE", "Tune the calls of these operator types: Conv,MatMul.", usual="all")
 @click.option("--again", is_flag=True, help="Measure again what the tuning database has already.")
 @value_option(
-    "--num_threads --threads num_threads", "N", "Threads that run the network; what is found is for as many.",
-    Whole(1, 1024), THREADS,
+    "--num_threads", "N", "Threads that run the network; what is found is for as many.",
+    Whole(1, 1024), THREADS, older="--threads",
 )  # fmt: skip
-@value_option("--soc_version", "LEVEL", "The level whose code is tuned: x86-64-v3, ...", usual="host")
+@value_option("--target", "LEVEL", "The level whose code is tuned: x86-64-v3, ...", usual="host", older="--soc_version")
 @cache_path_option
 @workers_option
 def tune(
@@ -59,7 +59,7 @@ def tune(
     budget: str | None,
     operators: str | None,
     again: bool,
-    soc_version: str | None,
+    target: str | None,
     **options: Any,
 ) -> None:
     """Find faster variants of a model's operators on this machine.
@@ -77,7 +77,7 @@ def tune(
         raise OptionError("the models are missing", "give their paths: opbuild tune MODEL.onnx...")
     for path in paths:
         require_kind(path, ONNX)  # hours of tuning the others would come first
-    level = resolve_target(soc_version or "host")
+    level = resolve_target(target or "host")
     config = Config.from_environment(**options)
     types = _types(operators or "")
     left = inf if budget is None else read_span(budget, "budget", "10m") or 0.0

@@ -1,4 +1,4 @@
-"""The text of ``--input_shape``: shapes of a network's inputs."""
+"""The text of ``--shape``: shapes of a network's inputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parse_input_shape(text: str) -> dict[str, tuple[int, ...]]:
     shapes, ranges = split_shapes(_parse(text, _HINT))
     if ranges:
         shape = next(iter(ranges.values()))
-        problem = f"input_shape {text!r} has the dimension {format_extent(shape[open_axes(shape)[0]])!r}"
+        problem = f"--shape {text!r} has the dimension {format_extent(shape[open_axes(shape)[0]])!r}"
         raise InputShapeError(problem, f"give a number: only .om files leave dimensions open; {_HINT}")
     return shapes
 
@@ -54,12 +54,12 @@ def _parse(text: str, hint: str) -> dict[str, Shape]:
             continue
         name, colon, extents = (piece.strip() for piece in part.rpartition(":"))
         if not colon or not name:
-            raise InputShapeError(f"input_shape {part.strip()!r} does not name an input and its shape", hint)
+            raise InputShapeError(f"--shape {part.strip()!r} does not name an input and its shape", hint)
         if name in shapes:
-            raise InputShapeError(f"input_shape gives {name!r} twice", "give each input once")
+            raise InputShapeError(f"--shape gives {name!r} twice", "give each input once")
         shapes[name] = tuple(_extent(part, piece.strip(), hint) for piece in extents.split(",")) if extents else ()
     if not shapes:
-        raise InputShapeError("input_shape is empty", hint)
+        raise InputShapeError("--shape is empty", hint)
     return shapes
 
 
@@ -73,7 +73,7 @@ def _extent(part: str, text: str, hint: str) -> Extent:
             return low if low == high else (low, high)
     elif (value := _whole_number(text)) is not None:
         return value
-    raise InputShapeError(f"input_shape {part.strip()!r} has the dimension {text!r}", f"use whole numbers; {hint}")
+    raise InputShapeError(f"--shape {part.strip()!r} has the dimension {text!r}", f"use whole numbers; {hint}")
 
 
 def _whole_number(text: str) -> int | None:

@@ -147,7 +147,7 @@ class OnnxModel:
                 raise ShapeError(
                     f"input {name!r} has the shape {'any rank' if shape is None else list(shape)}, which is open",
                     f"give it: input_shapes={{{name!r}: {tuple(extents)}}}",
-                    command=f'give it: --input_shape "{name}:{",".join(map(str, extents))}"',
+                    command=f'give it: --shape "{name}:{",".join(map(str, extents))}"',
                 )
             types[name] = TensorType(declared.dtype, tuple(extents))
             if problem := types[name].problem:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from opbuild.arguments import RangesGiven, ShapesGiven, as_ranges, as_shapes, as_variants, checks_arguments
 from opbuild.config import Config
@@ -30,11 +32,11 @@ SUFFIX = ".om"
 
 @checks_arguments
 @names_limits(BuildError, "the network cannot be built")
-def build_offline(
+def export(
     model: Model | Graph,
     output: str | os.PathLike[str],
     *,
-    soc_version: str = "host",
+    target: str = "host",
     input_shapes: ShapesGiven | None = None,
     variants: Sequence[ShapesGiven] | None = None,
     ranges: RangesGiven | None = None,
@@ -46,7 +48,7 @@ def build_offline(
     Args:
         model: A path, the bytes of a file, an ``onnx.ModelProto``, or a graph.
         output: The file to write; ``.om`` is added if it is not there. It is written whole or not at all.
-        soc_version: The level to build for: ``host``, or one such as ``x86-64-v3``.
+        target: The level to build for: ``host``, or one such as ``x86-64-v3``.
         input_shapes: Shapes by input name, where the model leaves them open or another is wanted.
         variants: Several input signatures for one file, each the shapes that differ from ``input_shapes``. They share
             operators, library and equal weights; a call picks by the shapes of its inputs.
@@ -66,7 +68,7 @@ def build_offline(
     """
     path = _named(Path(output))
     _check_output(path, model)
-    setup = set_up_file(soc_version, config, observer)
+    setup = set_up_file(target, config, observer)
     session = Session(setup)
     with session.preparing(None if isinstance(model, Graph) else model):
         plan = plan_file(
@@ -88,12 +90,20 @@ def build_offline(
         _write(path, plan, networks, setup)
     except ValueError as error:
         raise UnsupportedOperatorError(
-            f"the network cannot be stored: {error}", "use opbuild.compile", command="use opbuild build"
+            f"the network cannot be stored: {error}", "use opbuild.compile", command="use opbuild compile"
         ) from error
     except OSError as error:
         message = f"{str(path)!r} cannot be written: {error.strerror or error}"
         raise OptionError(message, hint_for(error) or "name another file") from error
     return path
+
+
+def build_offline(
+    model: Model | Graph, output: str | os.PathLike[str], *, soc_version: str = "host", **options: Any
+) -> Path:
+    """Write a model as one file, as ``export`` does, whose older name this is."""
+    warnings.warn("opbuild.build_offline is an older name of opbuild.export", DeprecationWarning, stacklevel=2)
+    return export(model, output, target=soc_version, **options)
 
 
 def _named(output: Path) -> Path:

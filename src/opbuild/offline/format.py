@@ -181,8 +181,8 @@ def _read_table(path: Path, data: Array) -> tuple[_Places, dict[tuple[int, int],
     if not head.startswith(MAGIC):
         raise InvalidModelError(
             f"{str(path)!r} is not {OFFLINE}",
-            "write one: opbuild.build_offline(MODEL, OUTPUT)",
-            command="write one: opbuild compile --model=MODEL.onnx",
+            "write one: opbuild.export(MODEL, OUTPUT)",
+            command="write one: opbuild export MODEL.onnx",
         )
     if len(head) < _HEADER_BYTES:
         raise _damaged(path, f"it ends after {len(head)} bytes")

@@ -252,7 +252,7 @@ def load(
 
     Args:
         path: The ``.om`` file. Its weights are mapped: while networks run from it replace it by renaming another, as
-            ``build_offline`` does. Who writes into it changes their numbers, and who cuts it ends them (SIGBUS).
+            ``export`` does. Who writes into it changes their numbers, and who cuts it ends them (SIGBUS).
         num_threads: Threads that run the network (default ``OPBUILD_NUM_THREADS``, else the cores).
         verify: Whether to compare the weights with their digest, 20 ms for 100 MB; the rest of the file always is.
         copy_weights: Read the weights into memory instead, where nobody can change them (default
@@ -278,8 +278,8 @@ def open_offline(path: Path, config: Config, *, verify: bool = True) -> tuple[Ne
     if problem:
         raise TargetError(
             f"{str(path)!r} cannot run here: {problem}",
-            "build it for this machine: soc_version='host', or a lesser one",
-            command="build it for this machine: --soc_version=host, or a lesser one",
+            "build it for this machine: target='host', or a lesser one",
+            command="build it for this machine: --target=host, or a lesser one",
         )
     loaded = _Loaded(model, config.num_threads)
     only_one = len(model.signatures) == 1 and loaded.sizes is None

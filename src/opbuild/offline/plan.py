@@ -27,7 +27,7 @@ from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.session import Session
-from opbuild.target.host import resolve_soc_version
+from opbuild.target.host import resolve_level
 from opbuild.target.level import BuildTarget
 from opbuild.text.plural import counted
 
@@ -75,9 +75,9 @@ class FilePlan:
             raise self.source.changed_error()
 
 
-def set_up_file(soc_version: str | BuildTarget, config: Config | None, observer: Observer | None) -> Setup:
+def set_up_file(target: str | BuildTarget, config: Config | None, observer: Observer | None) -> Setup:
     """Check the request for an offline model; a target that is no text is one that a file need not be for."""
-    target = resolve_soc_version(soc_version) if isinstance(soc_version, str) else soc_version
+    target = resolve_level(target) if isinstance(target, str) else target
     return set_up(config or Config.from_environment(), target, observer, stores_networks=False, runs_elsewhere=True)
 
 
@@ -90,7 +90,7 @@ def plan_file(
     ranges: RangeMap | None,
     portable: bool = True,
 ) -> FilePlan:
-    """Return the needs of an offline model; arguments as for ``build_offline``.
+    """Return the needs of an offline model; arguments as for ``export``.
 
     Of a network in segments without ``portable`` only what is sure to be needed before it is called with data.
 
@@ -178,7 +178,7 @@ def _signatures(source: ModelSource, input_shapes: ShapeMap, variants: Sequence[
             raise ShapeError(
                 f"input {name!r} has an open shape",
                 f"give it: input_shapes={{{name!r}: (...)}}; for a file of many sizes give variants or ranges",
-                command=f'give it: --input_shape "{name}:..."',
+                command=f'give it: --shape "{name}:..."',
             )
         if shapes not in signatures:
             signatures.append(shapes)
@@ -237,7 +237,7 @@ def _least_extent(extent: int | tuple[int, int]) -> int:
 def preview(
     model: Model,
     *,
-    soc_version: str | BuildTarget = "host",
+    target: str | BuildTarget = "host",
     input_shapes: ShapeMap | None = None,
     variants: Sequence[ShapeMap] | None = None,
     ranges: RangeMap | None = None,
@@ -245,9 +245,9 @@ def preview(
     observer: Observer | None = None,
     portable: bool = True,
 ) -> Report:
-    """Return a report of the operators that ``build_offline`` with these arguments would compile and reuse, and why.
+    """Return a report of the operators that ``export`` with these arguments would compile and reuse, and why.
 
-    With ``portable`` operators that run only where onnx is installed are refused, as ``build_offline`` does. Without
+    With ``portable`` operators that run only where onnx is installed are refused, as ``export`` does. Without
     it is what ``compile`` would do, which takes a lower level's operators where nothing can be compiled. Operators are
     reported as ``built`` if they would be; their milliseconds are 0.
 
@@ -260,7 +260,7 @@ def preview(
         OptionError: If an argument is at fault.
         BuildError: If the compiler is not installed.
     """
-    setup = set_up_file(soc_version, config, observer)
+    setup = set_up_file(target, config, observer)
     session = Session(setup)
     shapes: Any = {"input_shapes": input_shapes, "variants": variants, "ranges": ranges}
     plan = plan_file(model, session, **shapes, portable=portable)
@@ -328,7 +328,7 @@ def _as_json(node: NodeCheck) -> dict[str, Any]:
 def check(
     model: Path,
     *,
-    soc_version: str = "host",
+    target: str = "host",
     input_shapes: ShapeMap | None = None,
     variants: Sequence[ShapeMap] | None = None,
     ranges: RangeMap | None = None,
@@ -337,7 +337,7 @@ def check(
 ) -> CheckedModel:
     """Look for every operator of a model that has no kernel; nothing is compiled and the compiler is not needed.
 
-    Arguments are those of ``build_offline``.
+    Arguments are those of ``export``.
     """
     from opbuild.frontend.onnx_inspect import check_nodes
 
@@ -345,7 +345,7 @@ def check(
     if not all(node.fits for node in nodes):
         return CheckedModel(model.stem, nodes)
     remarked: dict[str, NodeCheck] = {}
-    setup = set_up_file(soc_version, config, observer)
+    setup = set_up_file(target, config, observer)
     try:
         plan = plan_file(model, Session(setup), input_shapes=input_shapes, variants=variants, ranges=ranges)
         remarked.update((name, _checked(each)) for name, each in plan.needed.host.items())

@@ -160,7 +160,7 @@ class SessionOptions(_Checked):
                 Fail,
                 "Unable to serialize model as it contains compiled nodes. "
                 "Please disable any execution providers which generate compiled nodes.",
-                "'opbuild compile' writes a built network to a file",
+                "'opbuild export' writes a built network to a file",
             )
         level = self.graph_optimization_level
         if level != GraphOptimizationLevel.ORT_ENABLE_ALL:

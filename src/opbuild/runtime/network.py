@@ -479,7 +479,7 @@ def _how_to_fit(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) ->
         memory_request = tuple(e if e == s else None for e, s in zip(expected, shape, strict=True))
         return (
             f"the model fixes it; compile with input_shapes={{{name!r}: {memory_request}}} to leave it open",
-            f'the model fixes it; --input_shape "{name}:{",".join(map(str, shape))}" gives it another',
+            f'the model fixes it; --shape "{name}:{",".join(map(str, shape))}" gives it another',
         )
     hint = f"give an array of rank {len(expected)}"
     shown = name if name.isidentifier() else "array"

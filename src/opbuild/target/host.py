@@ -159,7 +159,7 @@ AVX-512 of Knights Landing (``avx512``) is below ``x86-64-v4``, and AVX (``avx``
 _OFFLINE = ("x86-64-linux", "arm-64-linux")
 """What offline models are made for; on other machines networks are built where they run."""
 BUILDABLE = f"host, {', '.join(level.name for level in LEVELS if level.triple in _OFFLINE)}"
-"""What ``soc_version`` may be, for messages and help."""
+"""What may be named, for messages and help."""
 
 _ASCEND = re.compile(r"(?i)(ascend|bs9sx|kirin|mc61|opt|soc)\w*")
 _OF_LEVELS = {level.triple for level in LEVELS}
@@ -205,18 +205,18 @@ def parse_target(text: str) -> BuildTarget:
 
 
 def resolve_target(text: str) -> BuildTarget:
-    """Return the target that a ``soc_version`` names where nothing but opbuild reads the artifacts.
+    """Return the target that a text names where nothing but opbuild reads the artifacts.
 
     Raises:
         OptionError: If it names none; the hint lists the levels that there are.
     """
     from opbuild.target.devices import is_known
 
-    return parse_target(text) if is_known(text) else resolve_soc_version(text)
+    return parse_target(text) if is_known(text) else resolve_level(text)
 
 
-def resolve_soc_version(text: str) -> Level:
-    """Return the level that a ``soc_version`` names, as ``parse_level`` does; offline models are for levels alone.
+def resolve_level(text: str) -> Level:
+    """Return the level that a text names, as ``parse_level`` does; offline models are for levels alone.
 
     Raises:
         OptionError: If it names none; the hint lists those that there are.
@@ -224,17 +224,17 @@ def resolve_soc_version(text: str) -> Level:
     from opbuild.target.devices import is_known
 
     if is_known(text):
-        message = f"soc_version is {text!r}, a class of devices, and offline models are for CPUs alone"
+        message = f"target is {text!r}, a class of devices, and offline models are for CPUs alone"
         hint = f"opbuild.compile(model, target={text!r}) builds for it; a file may be for {BUILDABLE}"
         raise OptionError(message, hint)
     if _ASCEND.fullmatch(text):
-        raise OptionError(f"soc_version is {text!r}, and opbuild makes no code for NPUs", f"it may be {BUILDABLE}")
+        raise OptionError(f"target is {text!r}, and opbuild makes no code for NPUs", f"it may be {BUILDABLE}")
     try:
         level = parse_level(text)
     except TargetError as error:
-        raise OptionError(f"soc_version is {text!r}: {error.message}", error.hint) from error
+        raise OptionError(f"target is {text!r}: {error.message}", error.hint) from error
     if level.triple not in _OFFLINE and text != "host":
-        message = f"soc_version is {text!r}, which opbuild makes no offline models for"
+        message = f"target is {text!r}, which opbuild makes no offline models for"
         raise OptionError(message, f"it may be {BUILDABLE}")
     return level
 

@@ -203,7 +203,7 @@ def tune_model(
         raise TargetError(
             f"calls on {setup.device} cannot be tuned: there are variants of CPUs' kernels alone",
             "tune without a target; what is found for the CPU counts beside the device, too",
-            command="leave --soc_version out; what is found for the CPU counts beside the device, too",
+            command="leave --target out; what is found for the CPU counts beside the device, too",
         )
     _check_database(setup)
     graph, cut = _graph(model, setup, input_shapes or {})
@@ -419,6 +419,6 @@ def _graph(model: Model, setup: Setup, shapes: Mapping[str, Sequence[int]]) -> t
     _, signature = inputs_of(source.declaration, shapes)
     if signature is None:
         open_ = next(name for name, _, shape in source.declaration.inputs if shape is None or min(shape, default=0) < 0)
-        raise ShapeError(f"input {open_!r} has an open shape", f'give it: --input_shape "{open_}:..."')
+        raise ShapeError(f"input {open_!r} has an open shape", f'give it: --shape "{open_}:..."')
     walked = source.walk(signature, Clock())
     return optimize_graph(walked.graph, float32=setup.config.forces_float32), walked.follows is not None

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from opbuild import errors
-from opbuild.cli.compile import CODES, code_of
+from opbuild.cli.export import CODES, code_of
 from opbuild.cli.main import main
 from opbuild.errors import (
     CompileError,
@@ -40,7 +40,7 @@ def ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             if error is not None:
                 raise error
 
-        monkeypatch.setattr("opbuild.cli.compile.carry_out", carry_out)
+        monkeypatch.setattr("opbuild.cli.export.carry_out", carry_out)
         return main(["atc", "--model=m.onnx", "--framework=5", "--output=m", "--soc_version=host"])
 
     return run
@@ -56,7 +56,7 @@ def test_success_is_said_as_atc_says_it(ending, capsys: pytest.CaptureFixture[st
     ("error", "block"),
     [
         (OptionError("workers is 0", "give one"), "E10001: --workers is 0\n        Solution: give one\n"),
-        (InputShapeError("input_shape 'x' is bad", "h"), "E10002: --input_shape 'x' is bad\n        Solution: h\n"),
+        (InputShapeError("--shape 'x' is bad", "h"), "E10002: --input_shape 'x' is bad\n        Solution: h\n"),
         (UnsupportedOperatorError("no Foo", "h"), "E10501: no Foo\n        Solution: h\n"),
         (ShapeError("open", "h"), "E11005: open\n        Solution: h\n"),
         (InvalidModelError("damaged", ""), "E10059: damaged\n"),

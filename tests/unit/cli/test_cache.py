@@ -169,12 +169,12 @@ def test_a_folder_of_an_older_release_is_named_shown_and_cleared_but_not_used(
     monkeypatch.chdir(tmp_path)
     level = parse_level("x86-64-v3")
     old, new = store_old(tmp_path / "c" / OLD), stored(tmp_path / "c" / str(level), level)
-    place = ("--op_compiler_cache_dir", "c", "--soc_version")
+    place = ("--op_compiler_cache_dir", "c", "--target")
     assert [row["name"] for row in as_json(capsys, "cache", "ls", *place, OLD)] == [old]
     assert [row["name"] for row in as_json(capsys, "cache", "ls", *place, "x86-64-v3")] == [new]
     assert main(["cache", "ls", *place[:2]]) == 0
     others = sorted({OLD, "x86-64-v3"} - {str(host_level())})
-    assert capsys.readouterr().err == f"more is stored in {tmp_path / 'c'} for --soc_version {', '.join(others)}\n"
+    assert capsys.readouterr().err == f"more is stored in {tmp_path / 'c'} for --target {', '.join(others)}\n"
     assert set_up(Config(op_compiler_cache_dir=Path("c")), OLD, None).config.kernel_meta == tmp_path / "c" / "x86-64-v3"
     assert as_json(capsys, "cache", "clear", *place, OLD)["operators"] == 1
     assert [row["name"] for row in as_json(capsys, "cache", "ls", *place, OLD)] == []
@@ -187,7 +187,7 @@ def test_a_folder_of_an_older_release_is_named_shown_and_cleared_but_not_used(
         (("cache", "prune"), "--older_than or --max_size"),
         (("cache", "prune", "--max_size", "much"), "--max_size is 'much'"),
         (("cache", "prune", "--older_than", "30"), "--older_than is '30'"),
-        (("cache", "ls", "--soc_version", "Ascend310"), "soc_version is 'Ascend310'"),
+        (("cache", "ls", "--target", "Ascend310"), "target is 'Ascend310'"),
         (("cache", "ls", "--cache_path", "a", "--op_compiler_cache_dir", "b"), "give one of them"),
         (("cache", "export", "x", "--network"), "give --model"),
         (("cache", "export", "x", "--model", "absent.onnx"), "absent.onnx"),

@@ -11,8 +11,8 @@ from typing import Any
 import click
 import pytest
 
-from opbuild.cli.compile import make_config
-from opbuild.cli.compile_options import CompileRequest
+from opbuild.cli.export import make_config
+from opbuild.cli.export_options import ExportRequest
 from opbuild.cli.main import COMMANDS, GROUPS, main, opbuild
 from opbuild.config import Config
 
@@ -118,25 +118,25 @@ def test_defaults_from_the_environment_are_those_that_hold(name: str, command: c
             assert said == str(facts[option]), (option, environ)
 
 
-@pytest.mark.parametrize("name", ["compile", "atc"])
+@pytest.mark.parametrize("name", ["export", "atc"])
 def test_plain_defaults_are_those_that_hold(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the help of ``compile`` and ``atc`` calls a default is what a command line without the option gives."""
+    """What the help of ``export`` and ``atc`` calls a default is what a command line without the option gives."""
     monkeypatch.chdir(tmp_path)
     Path("m.onnx").write_bytes(b"\x08\x08")
-    found: list[CompileRequest] = []
-    monkeypatch.setattr("opbuild.cli.compile.carry_out", found.append)
+    found: list[ExportRequest] = []
+    monkeypatch.setattr("opbuild.cli.export.carry_out", found.append)
     given = ["--framework=5", "--output=m", "--soc_version=host"] if name == "atc" else []
     assert main([name, "m.onnx", *given]) == 0
     (request,) = found
     config = make_config(request)
     facts: dict[str, Any] = {
-        "mode": request.mode, "framework": 5, "soc_version": request.soc_version, "log": request.log,
+        "mode": request.mode, "framework": 5, "target": request.target, "log": request.log,
         "check_report": request.check_report, "op_select_implmode": config.op_select_implmode,
         "precision_mode": config.precision_mode, "op_compiler_cache_mode": config.op_compiler_cache_mode,
         "op_debug_level": config.op_debug_level,
     }  # fmt: skip
     shown = shown_defaults(dict(commands())[name])
-    words = {"output": "the model's name, here", "input_shape": "the model's", "optypelist_for_implmode": "all",
+    words = {"output": "the model's name, here", "shape": "the model's", "optypelist_for_implmode": "all",
              "remote": "$OPBUILD_REMOTE, else op_cache.ini"}  # fmt: skip
     for option, text in shown.items():
         if option not in SETTINGS:
@@ -144,4 +144,4 @@ def test_plain_defaults_are_those_that_hold(name: str, tmp_path: Path, monkeypat
     required = {
         option.name for option in dict(commands())[name].params if "[required]" in (getattr(option, "help", None) or "")
     }
-    assert required == ({"framework", "output", "soc_version"} if name == "atc" else set())
+    assert required == ({"framework", "output", "target"} if name == "atc" else set())

@@ -20,7 +20,7 @@ from opbuild.version import __version__
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch):
-    """Return a function that makes ``opbuild build`` raise an exception."""
+    """Return a function that makes ``opbuild compile`` raise an exception."""
 
     def install(error: BaseException) -> None:
         @click.command()
@@ -72,7 +72,7 @@ def test_an_error_is_one_block_and_its_exit_code(
 ) -> None:
     """An error of opbuild shows message and hint on the standard error, no traceback, and nothing on the output."""
     failing(error)
-    assert main(["build"]) == code
+    assert main(["compile"]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == f"error ({kind(error)}): m\n  hint: h\n"
@@ -81,7 +81,7 @@ def test_an_error_is_one_block_and_its_exit_code(
 def test_an_error_without_a_hint_shows_no_hint(failing, capsys: pytest.CaptureFixture[str]) -> None:
     """Where there is nothing to advise, no empty line advises it; lines of a long message are indented."""
     failing(CompileError("first\nsecond"))
-    main(["build"])
+    main(["compile"])
     assert capsys.readouterr().err == "error (compile): first\n  second\n"
 
 
@@ -89,7 +89,7 @@ def test_ctrl_c_ends_with_one_line_and_130(failing, capsys: pytest.CaptureFixtur
     """An interrupt is no error to report: exit code 130 and a line; each command of a process says its own."""
     failing(KeyboardInterrupt())
     for _ in range(2):
-        assert main(["build"]) == 130
+        assert main(["compile"]) == 130
         assert capsys.readouterr() == ("", "interrupted\n")
 
 
@@ -112,7 +112,7 @@ def test_the_kind_of_an_error_is_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nothing"], ["build"], ["build", "x.onnx", "--worker", "2"], ["build", "x", "--workers", "0"]]
+    "arguments", [["nothing"], ["compile"], ["compile", "x.onnx", "--worker", "2"], ["compile", "x", "--workers", "0"]]
 )
 def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown command or option, a missing argument, a value out of range: exit code 2, what is wrong, a hint."""
@@ -122,17 +122,16 @@ def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pyt
     what, hint = captured.err.splitlines()
     assert what.startswith("error (option): ")
     assert re.match(
-        r"  hint: (did you mean --workers\? )?('opbuild |it must be an integer|give its path: opbuild build)", hint
+        r"  hint: (did you mean --workers\? )?('opbuild |it must be an integer|give its path: opbuild compile)", hint
     )
 
 
-@pytest.mark.parametrize("spelling", ["--input_shape", "--input-shape"])
+@pytest.mark.parametrize("spelling", ["--cache_path", "--cache-path"])
 def test_options_may_be_spelled_either_way(spelling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """ATC spells options with underscores, other tools with hyphens: both reach the same option."""
-    model = tmp_path / "m.onnx"
-    model.write_bytes(b"")
-    assert main(["build", str(model), spelling, "data"]) == 2
-    assert "input_shape 'data'" in capsys.readouterr().err
+    (tmp_path / "m.onnx").write_bytes(b"")
+    assert main(["compile", str(tmp_path / "m.onnx"), f"{spelling}={tmp_path / 'm.onnx'}"]) == 2
+    assert "--cache_path is " in capsys.readouterr().err
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:

@@ -341,7 +341,7 @@ def test_a_build_says_each_step_and_counts_the_bytes_of_its_weights(
     shapes = {"x": SHAPE}
     with small_network.replayed():
         opbuild.compile(small_network.path, cache_path=tmp_path, input_shapes=shapes, observer=observe)
-        opbuild.build_offline(small_network.path, tmp_path / "small", input_shapes=shapes, observer=observe)
+        opbuild.export(small_network.path, tmp_path / "small", input_shapes=shapes, observer=observe)
     names = [each.step for each in seen]
     assert list(dict.fromkeys(names)) == [READING, PREPARING, PACKING, LINKING, WRITING]
     for step in (PACKING, WRITING):

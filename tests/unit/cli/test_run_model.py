@@ -52,7 +52,7 @@ def test_an_input_that_the_network_lacks_names_those_it_has() -> None:
 
 
 def test_the_shape_of_random_data_can_be_given() -> None:
-    """An offline model with several variants leaves extents open; ``--input_shape`` picks one, and must give all."""
+    """An offline model with several variants leaves extents open; ``--shape`` picks one, and must give all."""
     network = _network(x=TensorType("float32", (-1, 3)))
     assert complete_inputs(ports_of(network), {}, 0, {"x": (4, 3)})["x"].shape == (4, 3)
     with pytest.raises(OptionError, match="open shape"):
@@ -65,7 +65,7 @@ def test_random_data_needs_a_shape() -> None:
     """An open extent without data is an error that names the option that gives it."""
     with pytest.raises(OptionError, match=r"'x' has the open shape \[\?,3\]") as caught:
         complete_inputs(ports_of(_network(x=TensorType("float32", (-1, 3)))), {}, 0)
-    assert "--input_shape" in caught.value.hint
+    assert "--shape" in caught.value.hint
 
 
 def test_input_files_are_read(tmp_path: Path) -> None:
@@ -130,8 +130,8 @@ def test_options_before_a_script_are_refused(tmp_path: Path, capsys: pytest.Capt
     """An option that would be ignored is an error that names it."""
     script = tmp_path / "train.py"
     script.write_text("")
-    assert main(["run", "--input-shape", "x:1", str(script)]) == 2
-    assert "--input_shape" in capsys.readouterr().err
+    assert main(["run", "--shape", "x:1", str(script)]) == 2
+    assert "--shape" in capsys.readouterr().err
 
 
 def test_arguments_after_a_model_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from opbuild.cli.main import main
 from support.small_network import SmallNetwork
 
-SHAPES = "--input_shape=x:64,256"
+SHAPES = "--shape=x:64,256"
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -20,7 +20,7 @@ def test_a_build_that_is_not_stored_fails_if_one_is_strict(
     (tmp_path / "rank_0").write_text("not a folder")
     options = [str(small_network.path), SHAPES, f"--cache_path={tmp_path}", *(["--strict"] * strict)]
     with small_network.replayed():
-        assert main(["build", *options]) == (5 if strict else 0)
+        assert main(["compile", *options]) == (5 if strict else 0)
     said = capsys.readouterr()
     assert "2 operators built, 0 reused, 2 not stored" in said.out
     assert "2 operators are used but not stored" in said.err
@@ -37,7 +37,7 @@ def test_a_compile_that_is_not_stored_fails_if_one_is_strict(
     options = [f"--model={small_network.path}", SHAPES, f"--output={tmp_path / 'small'}", *(["--strict"] * strict)]
     with small_network.replayed():
         folder = f"--op_compiler_cache_dir={tmp_path / 'cache' / 'link'}"
-        assert main(["compile", *options, folder]) == (5 if strict else 0)
+        assert main(["export", *options, folder]) == (5 if strict else 0)
     assert "2 operators built, 0 reused, 2 not stored" in capsys.readouterr().out.replace("\n", " ")
     assert (tmp_path / "small.om").exists()
 
@@ -45,4 +45,4 @@ def test_a_compile_that_is_not_stored_fails_if_one_is_strict(
 def test_a_build_that_is_stored_passes(small_network: SmallNetwork, tmp_path: Path) -> None:
     """Being strict costs nothing where everything is stored (F68)."""
     with small_network.replayed():
-        assert main(["build", str(small_network.path), SHAPES, f"--cache_path={tmp_path}", "--strict"]) == 0
+        assert main(["compile", str(small_network.path), SHAPES, f"--cache_path={tmp_path}", "--strict"]) == 0

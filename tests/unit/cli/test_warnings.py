@@ -9,10 +9,12 @@ import pytest
 from opbuild.cli.main import main
 from support.small_network import SmallNetwork
 
-SHAPES = "--input_shape=x:64,256"
+SIZES = ("--shape=x:64,256", "--input_shape=x:64,256")
+"""Of the network, for opbuild's own commands and for ATC's."""
 ATC = ("--framework=5", "--output=m", "--soc_version=host", "--op_compiler_cache_mode=enable")
+EXPORT = ("--output=m", "--op_compiler_cache_mode=enable")
 COMMANDS = {
-    "build": (), "run": ("--repeat=1",), "compile": (), "compile --dry_run": ("--dry_run",), "explain": (),
+    "compile": (), "run": ("--runs=1",), "export": (), "export --dry_run": ("--dry_run",), "explain": (),
     "atc": ATC, "atc --dry_run": (*ATC, "--dry_run"), "atc --log=warning": (*ATC, "--log=warning"),
     "atc --explain": (*ATC, "--explain"),
 }  # fmt: skip
@@ -38,9 +40,10 @@ def test_every_command_says_what_is_wrong_with_the_settings(
     settings = tmp_path / "cache" / "rank_0" / "op_cache.ini"
     settings.parent.mkdir(parents=True)
     settings.write_text(f"[op_compiler_cache]\n{content}\n", encoding="utf-8")
-    place = [f"--cache_path={tmp_path / 'cache'}"]
+    given = [*COMMANDS[command], f"--cache_path={tmp_path / 'cache'}"]
+    name = command.partition(" ")[0]
     with small_network.replayed():
-        assert main([command.split(maxsplit=1)[0], str(small_network.path), SHAPES, *COMMANDS[command], *place]) == 0
+        assert main([name, str(small_network.path), SIZES[name == "atc"], *given]) == 0
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("warning: ") == 1
     assert (
@@ -49,7 +52,7 @@ def test_every_command_says_what_is_wrong_with_the_settings(
     )
 
 
-@pytest.mark.parametrize("command", ["compile", "atc"])
+@pytest.mark.parametrize("command", ["export", "atc"])
 def test_who_asks_for_silence_gets_it(
     small_network: SmallNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str,
     capsys: pytest.CaptureFixture[str],
@@ -60,5 +63,6 @@ def test_who_asks_for_silence_gets_it(
     for log in ("error", "null"):
         for more in ((), ("--dry_run",)):
             with small_network.replayed():
-                assert main([command, str(small_network.path), SHAPES, *ATC, f"--log={log}", *more]) == 0
+                given = [*(ATC if command == "atc" else EXPORT), f"--log={log}", *more]
+                assert main([command, str(small_network.path), SIZES[command == "atc"], *given]) == 0
     assert "warning" not in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The text of ``--input_shape`` where extents are left open."""
+"""The text of ``--shape`` where extents are left open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_any_extent_and_ranges_are_read_as_they_are_written() -> None:
 @pytest.mark.parametrize("extent", ["640~1", "0~4", "-2", "1~", "~4", "1~2~3", "1.5", "two", "", "1~9999999999", "٣"])
 def test_an_extent_of_another_form_is_refused_with_the_part_at_fault(extent: str) -> None:
     """The message shows the extent, and what is allowed."""
-    with pytest.raises(OptionError, match="input_shape") as caught:
+    with pytest.raises(OptionError, match="--shape") as caught:
         parse_open_shape(f"x:1,{extent}")
     assert repr(extent) in caught.value.message
     assert "1~640" in caught.value.hint

@@ -17,7 +17,7 @@ from opbuild.offline import format as offline_format
 from opbuild.offline.file import read_offline
 from opbuild.offline.format import ABOUT, LIBRARY, MACHINE, PLAN, PROGRAM, WEIGHTS, Section, open_container
 from opbuild.offline.load import load
-from opbuild.target.host import host_level, host_problem, needed_of_machine, parse_level, resolve_soc_version
+from opbuild.target.host import host_level, host_problem, needed_of_machine, parse_level, resolve_level
 from opbuild.target.level import BY_NAME, LEVELS
 from support.forked import in_fork
 from support.handmade import expected_chain, write_chain
@@ -221,10 +221,10 @@ def test_the_digests_in_a_file_are_those_of_its_sections(file: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["Ascend310P3", "Ascend910B1", "x86-64-linux-mmx", "riscv-64-linux", "rv64gc", "x86", "", "arm-64-windows"]
 )
-def test_a_soc_version_that_cannot_be_built_lists_what_can(text: str) -> None:
+def test_a_target_that_cannot_be_built_lists_what_can(text: str) -> None:
     """An NPU's name, a feature that does not exist, another system: the value, and what is allowed."""
     with pytest.raises(OptionError) as caught:
-        resolve_soc_version(text)
+        resolve_level(text)
     assert repr(text) in caught.value.message
     assert "x86-64-v3" in caught.value.hint
     assert "armv8-a" in caught.value.hint

@@ -75,7 +75,7 @@ def test_what_is_not_in_offline_models_is_said(op_type: str, tmp_path: Path) -> 
         )
         assert example.model is not None
         try:
-            built = opbuild.load(opbuild.build_offline(example.model, tmp_path / "net", config=config))
+            built = opbuild.load(opbuild.export(example.model, tmp_path / "net", config=config))
         except UnsupportedOperatorError:
             assert not record.offline
         else:

@@ -56,8 +56,8 @@ def builds(model: Path, seen: list[Event]) -> None:
     opbuild.compile(model, input_shapes={"x": (None, 3, -1)})
     opbuild.compile(model, num_threads="2")  # type: ignore[arg-type]
     opbuild.compile(model, threads=2)  # type: ignore[call-arg]
-    assert_type(opbuild.build_offline(model, "net", ranges={"x": [1, (1, None), None]}), Path)
-    opbuild.build_offline(model, "net", variants=[{"x": (1, 3)}, {"x": [2, 3]}])
+    assert_type(opbuild.export(model, "net", ranges={"x": [1, (1, None), None]}), Path)
+    opbuild.export(model, "net", variants=[{"x": (1, 3)}, {"x": [2, 3]}])
     assert_type(opbuild.load("net.om", verify=False), opbuild.Network)
 
 

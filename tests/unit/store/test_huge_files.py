@@ -12,7 +12,7 @@ from opbuild.cli.store import bundling
 from opbuild.cli.store.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OpbuildError
-from opbuild.offline.build import build_offline
+from opbuild.offline.build import export
 from opbuild.offline.load import load
 from opbuild.platform.files import trust as limits
 from opbuild.store.operators import operators_in
@@ -67,7 +67,7 @@ def test_a_huge_bundle_or_offline_model_is_refused(small_network: SmallNetwork, 
     bundle, model = tmp_path / "cache.bundle", tmp_path / "small.om"
     bundling.export_cache(bundle, config, host_level())
     with small_network.replayed():
-        build_offline(small_network.path, model, input_shapes={"x": small_network.x.shape}, config=config)
+        export(small_network.path, model, input_shapes={"x": small_network.x.shape}, config=config)
     for path in (bundle, model):
         grow(path, keep=keep)
     with pytest.raises(OpbuildError, match="is damaged" if keep else "is not a bundle"):

@@ -17,7 +17,7 @@ def test_a_command_leaves_the_process_as_it_was(tmp_path: Path) -> None:
     before = sys.stdout, sys.stderr, Path.cwd(), dict(os.environ), os.fstat(1), os.fstat(2)
     done = commands.opbuild("--version", folder=tmp_path)
     assert done == (0, f"opbuild {__version__}\n", "")
-    refused = commands.opbuild("build", "nothing.onnx", folder=tmp_path, RANK_ID="first")
+    refused = commands.opbuild("compile", "nothing.onnx", folder=tmp_path, RANK_ID="first")
     assert (refused.code, refused.output) == (2, "")
     assert "RANK_ID is 'first'" in refused.errors
     assert (sys.stdout, sys.stderr, Path.cwd(), dict(os.environ), os.fstat(1), os.fstat(2)) == before

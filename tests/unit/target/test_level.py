@@ -20,7 +20,7 @@ from opbuild.target.host import (
     host_problem,
     needed_of_machine,
     parse_level,
-    resolve_soc_version,
+    resolve_level,
 )
 from opbuild.target.level import LEVELS, Level, best_level
 from support.samples import conv, key_of
@@ -162,7 +162,7 @@ def test_a_list_of_features_means_the_highest_level_that_uses_no_others(text: st
 
 def test_host_means_this_machine() -> None:
     """``host`` is this machine's level, and that runs here."""
-    assert parse_level("host") == resolve_soc_version("host") == host_level()
+    assert parse_level("host") == resolve_level("host") == host_level()
     assert host_problem(host_level()) is None
 
 
@@ -186,7 +186,7 @@ def test_what_names_no_level_is_refused_with_those_that_there_are(text: str) -> 
     assert repr(text) in caught.value.message
     assert BUILDABLE in caught.value.hint
     with pytest.raises(OptionError):
-        resolve_soc_version(text)
+        resolve_level(text)
 
 
 def test_code_for_another_machine_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

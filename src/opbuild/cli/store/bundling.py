@@ -68,7 +68,7 @@ def export_cache(path: Path, config: Config, target: BuildTarget) -> Transfer:
     entries = chosen.entries
     if not any(target_of(entry) == target.names[-1] for entry in entries):
         hint = (
-            f"--soc_version names another: {', '.join(sorted(each.partition(':')[0] for each in chosen.others))}"
+            f"--target names another: {', '.join(sorted(each.partition(':')[0] for each in chosen.others))}"
             if chosen.others
             else "build a model there first; what a build took from the pack is in every installation of this release, "
             "and --model MODEL.onnx exports it too"
@@ -161,7 +161,7 @@ def _checked_target(path: Path, bundle: Bundle, target: BuildTarget) -> BuildTar
     if not found.level.runs_on(target.level):
         raise TargetError(
             f"the bundle {str(path)!r} is for {found}, and the cache is for {target.level}",
-            "export it for this level or a lower one (--soc_version), or import it where its level is used",
+            "export it for this level or a lower one (--target), or import it where its level is used",
         )
     return found
 

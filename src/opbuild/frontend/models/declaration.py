@@ -97,7 +97,7 @@ def inputs_of(
             raise ShapeError(
                 f"input {name!r} may have any rank",
                 f"give its shape: input_shapes={{{name!r}: (...)}}",
-                command=f'give its shape: --input_shape "{name}:..."',
+                command=f'give its shape: --shape "{name}:..."',
             )
         else:
             shape = cast("tuple[int, ...]", declared)  # see Endpoint
@@ -212,6 +212,6 @@ def signature_of(declaration: Declaration, name: str, input_shapes: Mapping[str,
         raise OptionError(
             f"inputs of {name!r} have open shapes: {named}",
             f"give one size as input_shapes={{{first!r}: (1, 128)}}: its operators serve other sizes too",
-            command=f'give one size as --input_shape "{first}:1,128": its operators serve other sizes too',
+            command=f'give one size as --shape "{first}:1,128": its operators serve other sizes too',
         )
     return signature

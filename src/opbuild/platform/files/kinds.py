@@ -96,8 +96,8 @@ def _advice(path: str, kind: str, wanted: str) -> tuple[str, str]:
     if kind == OFFLINE:
         return f"it is built already: opbuild.load({path!r})", f"it is built already: opbuild run {path}"
     if kind == ONNX and wanted == OFFLINE:
-        python = f"build it: opbuild.compile({path!r}), or into a file: opbuild.build_offline({path!r}, OUTPUT)"
-        return python, f"build it: opbuild run {path}, or into a file: opbuild compile --model={path}"
+        python = f"build it: opbuild.compile({path!r}), or into a file: opbuild.export({path!r}, OUTPUT)"
+        return python, f"build it: opbuild run {path}, or into a file: opbuild export {path}"
     if kind == ONNX:
         return f"build it: opbuild.compile({path!r})", f"build it: opbuild run {path}"
     if kind == SCRIPT:

@@ -106,7 +106,7 @@ def layout_of(model: str, inputs: Sequence[Endpoint], outputs: Sequence[Declared
             if unknown
             else f"--generate: {model!r} has no tokens and cache among its inputs: {', '.join(map(str, inputs))}",
             f"known are {known}, and past_key_values.0.key of shape [any, heads, any, size], whose output is "
-            "present.0.key; --input_shape gives shapes that are open",
+            "present.0.key; --shape gives shapes that are open",
         )
     scores = next((place for place, each in enumerate(outputs) if each.name == "logits"), 0)
     extent = (outputs[scores].shape or (FREE,))[-1]

@@ -19,7 +19,7 @@ from opbuild.target.host import host_level, parse_level
 from support.samples import Recorder, stored
 from support.small_network import SHAPE, SmallNetwork
 
-SHAPES = "--input_shape=x:64,256"
+SHAPES = "--shape=x:64,256"
 
 
 def test_every_way_to_build_finds_what_another_built_from_another_folder(
@@ -32,17 +32,17 @@ def test_every_way_to_build_finds_what_another_built_from_another_folder(
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "first")
     with small_network.replayed():
-        assert main(["build", model, SHAPES]) == 0
+        assert main(["compile", model, SHAPES]) == 0
     assert f"kept in {user_store}/rank_0 for later builds and runs" in capsys.readouterr().out
     monkeypatch.chdir(tmp_path / "second")
     monkeypatch.setenv("OPBUILD_FORBID_COMPILE", "1")
-    assert main(["run", model, SHAPES, "--repeat=1"]) == 0
-    assert main(["compile", model, SHAPES, "-o", "small"]) == 0
-    assert main(["build", "--model", model, SHAPES]) == 0
+    assert main(["run", model, SHAPES, "--runs=1"]) == 0
+    assert main(["export", model, SHAPES, "-o", "small"]) == 0
+    assert main(["compile", "--model", model, SHAPES]) == 0
     assert main(["explain", model, SHAPES]) == 0
     assert capsys.readouterr().out.count("0 operators built, 2 reused") == 3
     np.testing.assert_array_equal(opbuild.compile(model, input_shapes={"x": SHAPE})(small_network.x), small_network.y)
-    opbuild.build_offline(model, "again", input_shapes={"x": SHAPE})
+    opbuild.export(model, "again", input_shapes={"x": SHAPE})
     assert sorted(path.name for path in Path().iterdir()) == ["again.om", "small.om"]
     assert list((tmp_path / "first").iterdir()) == []
 
@@ -54,9 +54,9 @@ def test_a_compile_fills_the_store_for_builds(
     """It works the other way round too, and an .om file's build says where its operators are."""
     monkeypatch.chdir(tmp_path)
     with small_network.replayed():
-        assert main(["compile", str(small_network.path), SHAPES]) == 0
+        assert main(["export", str(small_network.path), SHAPES]) == 0
     assert f"kept in {user_store}/rank_0 for later" in capsys.readouterr().out
-    assert main(["build", str(small_network.path), SHAPES, "--forbid_compile"]) == 0
+    assert main(["compile", str(small_network.path), SHAPES, "--forbid_compile"]) == 0
 
 
 def test_the_store_is_its_users_alone_whatever_the_umask_is(small_network: SmallNetwork, user_store: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_home_that_can_hold_no_store_costs_a_warning(
     assert "CAN NOT BE USED" in shown
     assert "/dev/null' mends it" not in shown
     with small_network.replayed():
-        assert main(["build", str(small_network.path), SHAPES]) == 0
+        assert main(["compile", str(small_network.path), SHAPES]) == 0
     said = capsys.readouterr()
     assert said.err.count("warning: ") == 1
     assert "not kept in " in said.out.splitlines()[-1]
@@ -161,11 +161,11 @@ def test_targets_lie_together_and_are_told_apart(user_store: Path, capsys: pytes
     assert here != there
     assert main(["cache", "ls"]) == 0
     assert "for another level: 1 operator for armv8-a\n" in capsys.readouterr().out
-    assert main(["cache", "export", str(user_store / "arm.bundle"), "--soc_version", "arm-64-linux"]) == 0
+    assert main(["cache", "export", str(user_store / "arm.bundle"), "--target", "arm-64-linux"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].startswith("1 operator in ")
     assert shown[1:] == [f"not exported: 1 operator for {host}"]
-    assert main(["cache", "clear", "--soc_version", "armv8-a"]) == 2
+    assert main(["cache", "clear", "--target", "armv8-a"]) == 2
     assert "is for all levels together" in capsys.readouterr().err
     assert main(["cache", "verify"]) == 0
     assert capsys.readouterr().out == "2 checked, 0 damaged\n"

@@ -115,7 +115,7 @@ def test_offline_models_say_what_they_serve(
     config: Config, tmp_path: Path, options: Mapping[str, Any], rows: int
 ) -> None:
     """An extent that differs between the sizes that the file serves is -1, in outputs too, before and after a call."""
-    net = opbuild.load(opbuild.build_offline(model(), tmp_path / "net.om", config=config, **options))
+    net = opbuild.load(opbuild.export(model(), tmp_path / "net.om", config=config, **options))
     expected = ([(rows, 4)], [(rows, 3), (rows, 3)])
     assert shapes(net) == expected
     net(X)
@@ -138,7 +138,7 @@ def test_an_output_whose_rank_depends_on_the_size_has_no_shape(config: Config, t
     variants = [{"x": (1, 4)}, {"x": (3, 4)}]
     options: list[dict[str, Any]] = [{"variants": variants}, {"ranges": {"x": [(1, 3), 4]}}]
     for number, each in enumerate(options):
-        net = opbuild.load(opbuild.build_offline(squeezing(), tmp_path / f"{number}.om", config=config, **each))
+        net = opbuild.load(opbuild.export(squeezing(), tmp_path / f"{number}.om", config=config, **each))
         assert net.outputs[0].shape is None
         assert repr(net) == "<opbuild network s (x: float32[any, 4]) -> (y: float32[...])>"
         assert [net(np.ones((rows, 4), np.float32)).shape for rows in (1, 3)] == [(4,), (3, 4)]
@@ -147,7 +147,7 @@ def test_an_output_whose_rank_depends_on_the_size_has_no_shape(config: Config, t
 def test_a_network_that_takes_hardly_any_size_leaves_its_outputs_open(config: Config, tmp_path: Path) -> None:
     """Of one size nothing can be told of others: ``x @ w`` with as many columns as ``w`` has rows."""
     net = opbuild.load(
-        opbuild.build_offline(model(("n", "m"), None), tmp_path / "net.om", ranges={"x": [2, (1, 7)]}, config=config)
+        opbuild.export(model(("n", "m"), None), tmp_path / "net.om", ranges={"x": [2, (1, 7)]}, config=config)
     )
     assert net.outputs[0].shape == (-1, -1)
 

@@ -1,4 +1,4 @@
-"""The options of ``opbuild compile`` and ``opbuild atc``, and the request that they are once checked together."""
+"""The options of ``opbuild export`` and ``opbuild atc``, and the request that they are once checked together."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from opbuild.cli.options import (
     path,
     remote_url,
     required,
+    value_option,
     wrong,
 )
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES, options_in
@@ -41,14 +42,14 @@ from opbuild.platform.files.kinds import OFFLINE, ONNX, kind_of, require_kind
 from opbuild.platform.files.writing import same_file
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass
-from opbuild.target.host import BUILDABLE, resolve_soc_version
+from opbuild.target.host import BUILDABLE, resolve_level
 from opbuild.text.plural import counted
 
-_RANGES = 'give the sizes as ranges: --input_shape "data:1,3,1~640,1~640"'
+_RANGES = 'give the sizes as ranges: --shape "data:1,3,1~640,1~640"'
 _NO_BANK = "TUNE_BANK_PATH names the tuning database of 'opbuild tune', which every build reads"
 _NO_TYPES = "element types are the model's; --precision_mode and Cast nodes in the model change them"
 _QUANTIZED = "quantize or prune the model before it is exported"
-_ONE_MACHINE = "an offline model is for one machine; --soc_version names it"
+_ONE_MACHINE = "an offline model is for one machine; --target names it"
 
 
 class Foreign(NamedTuple):
@@ -112,7 +113,7 @@ FOREIGN: dict[str, Foreign] = {
     "oo_constant_folding": Foreign(("true",), "constants are always folded"),
     "oo_dead_code_elimination": Foreign(("true",), "what is not needed is always left out"),
     "optimization_switch": Foreign((), "the graph is always optimized"),
-    "shape_generalized_build_mode": Foreign((), "operators serve any shape; --input_shape says which the file serves"),
+    "shape_generalized_build_mode": Foreign((), "operators serve any shape; --shape says which the file serves"),
     **dict.fromkeys(("auto_tune_mode", "mdl_bank_path", "op_bank_path"), Foreign((), _NO_BANK)),
     # Weights
     "enable_compress_weight": Foreign(("false",), _QUANTIZED),
@@ -139,6 +140,15 @@ def check_foreign(option: str, value: str) -> None:
     raise wrong(REFUSED, f"--{option} is {value!r}, which opbuild does not serve", f"{allowed}; {instead}")
 
 
+ATC_NAMES = {"target": "soc_version", "shape": "input_shape"}
+"""ATC's names of options that have others in opbuild."""
+
+
+def in_atc_names(text: str) -> str:
+    """Return a text with the options in it spelled as ATC spells them."""
+    return re.sub(rf"--({'|'.join(ATC_NAMES)})\b", lambda found: f"--{ATC_NAMES[found[1]]}", text)
+
+
 MOST = 100
 """Values of each option at most, as ATC has it."""
 
@@ -155,7 +165,7 @@ class DynamicSizes:
 
 
 class _Form(NamedTuple):
-    """The values that one of the options takes, and the axes of an input that ``--input_shape`` must leave open."""
+    """The values that one of the options takes, and the axes of an input that ``--shape`` must leave open."""
 
     takes: str
     opens: str
@@ -195,7 +205,7 @@ def parse_sizes(option: str, text: str) -> DynamicSizes:
 
 
 def signatures(shapes: Mapping[str, Shape], given: list[DynamicSizes]) -> tuple[Signature, ...]:
-    """Return for each size the shapes of the inputs that ``--input_shape`` leaves open; empty if no option is given."""
+    """Return for each size the shapes of the inputs that ``--shape`` leaves open; empty if no option is given."""
     if not given:
         return ()
     sizes, form = given[0], _FORMS[given[0].option]
@@ -210,21 +220,21 @@ def signatures(shapes: Mapping[str, Shape], given: list[DynamicSizes]) -> tuple[
         raise wrong(
             DEPENDENT,
             f"--{sizes.option} is {sizes.text!r}, and no input is open for it",
-            f'give --input_shape with {form.opens}, such as "{form.example}"',
+            f'give --shape with {form.opens}, such as "{form.example}"',
         )
     for name, axes in opened.items():
         if not _fills(sizes.option, shapes[name], axes):
             shown = format_input_shape({name: shapes[name]})
             raise wrong(
                 CONFLICTING,
-                f"--{sizes.option} is {sizes.text!r}, and --input_shape has {shown!r}",
+                f"--{sizes.option} is {sizes.text!r}, and --shape has {shown!r}",
                 f"it must have {form.opens}; or leave --{sizes.option} out and give ranges",
             )
     wanted = sum(map(len, opened.values()))
     if sizes.option == "dynamic_dims" and wanted != len(sizes.sizes[0]):
         raise wrong(
             CONFLICTING,
-            f"--dynamic_dims is {sizes.text!r}, and --input_shape has {wanted} times -1",
+            f"--dynamic_dims is {sizes.text!r}, and --shape has {wanted} times -1",
             f"each of its lists must have {counted(wanted, 'extent')}",
         )
     return tuple(_signature(shapes, opened, sizes.option, each) for each in sizes.sizes)
@@ -286,7 +296,7 @@ _LEVEL = WordValue(("0", "1", "2", "3", "4"))
 
 
 @dataclass(frozen=True)
-class CompileRequest:
+class ExportRequest:
     """The checked options of a command line, by their names; None where one is not given and has no default.
 
     Attributes:
@@ -302,7 +312,7 @@ class CompileRequest:
     om: Path | None
     json: Path | None
     check_report: Path
-    soc_version: str
+    target: str
     input_shapes: Mapping[str, Shape]
     variants: tuple[Mapping[str, tuple[int, ...]], ...]
     log: str
@@ -334,11 +344,11 @@ class Defaults:
         return f"  [default: {own}]" if own else ""
 
 
-COMPILE_DEFAULTS = Defaults(
+EXPORT_DEFAULTS = Defaults(
     (), {"op_compiler_cache_mode": "enable", "log": "info", "cache_path": DEFAULT_PLACE}, atc=False
 )
 ATC_DEFAULTS = Defaults(
-    ("framework", "output", "soc_version"),
+    ("framework", "output", "target"),
     {"op_compiler_cache_mode": "disable", "log": "warning",
      "op_compiler_cache_dir": "$ASCEND_CACHE_PATH/kernel_cache, else ~/atc_data/kernel_cache"},
     atc=True,
@@ -352,9 +362,12 @@ def _callback(name: str, parse: Parse) -> Callable[[click.Context, click.Paramet
     return lambda context, parameter, text: None if text is None else parse(name, text)
 
 
-def _option(name: str, parse: Parse, metavar: str, help_: str, default: str) -> Callable[[F], F]:
-    spellings = (f"--{name}", "-o") if name == "output" else (f"--{name}",)
-    return click.option(*spellings, name, callback=_callback(name, parse), metavar=metavar, help=f"{help_}{default}")
+def _option(name: str, parse: Parse, metavar: str, text: str, *, atc: bool) -> Callable[[F], F]:
+    own, older = f"-o --{name}" if name == "output" else f"--{name}", ""
+    if name in ATC_NAMES:
+        own, older = (in_atc_names(own), "") if atc else (own, in_atc_names(own))
+    shown = in_atc_names(text) if atc else text
+    return value_option(f"{own} {name}", metavar, shown, older=older, callback=_callback(name, parse))
 
 
 def _shapes(option: str, text: str) -> Mapping[str, Shape]:
@@ -365,8 +378,8 @@ def _model(option: str, text: str) -> Path:
     return input_file(option, text, ONNX, OFFLINE)
 
 
-def _soc_version(option: str, text: str) -> str:
-    resolve_soc_version(required(option, text, f"it may be {BUILDABLE}"))
+def _target(option: str, text: str) -> str:
+    resolve_level(required(option, text, f"it may be {BUILDABLE}"))
     return text
 
 
@@ -378,15 +391,15 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
     ("framework", _FRAMEWORK.read, "5", "The model's framework: 5 is ONNX.", "5"),
     ("output", lambda o, t: new_file(o, t, "the name of the file to write", ".om"), "FILE",
      "The file to write; .om is added.", "the model's name, here"),
-    ("soc_version", _soc_version, "LEVEL", f"The level to build for: {BUILDABLE}.", "host"),
-    ("input_shape", _shapes, "SHAPES",
+    ("target", _target, "LEVEL", f"The level to build for: {BUILDABLE}.", "host"),
+    ("shape", _shapes, "SHAPES",
      'Shapes of the inputs: "data:1,3,224,224;mask:1,128"; -1 is any dimension, 1~640 a range.', "the model's"),
     ("dynamic_batch_size", parse_sizes, '"1,2,4,8"',
-     "Batch sizes of one .om file; they replace the -1 that comes first in --input_shape.", ""),
+     "Batch sizes of one .om file; they replace the -1 that comes first in --shape.", ""),
     ("dynamic_image_size", parse_sizes, '"224,224;448,448"',
-     "Heights and widths of one .om file; they replace the last two of four dimensions, both -1 in --input_shape.", ""),
+     "Heights and widths of one .om file; they replace the last two of four dimensions, both -1 in --shape.", ""),
     ("dynamic_dims", parse_sizes, '"1,224;4,448"',
-     "Lists of dimensions of one .om file; each replaces every -1 in --input_shape, in order.", ""),
+     "Lists of dimensions of one .om file; each replaces every -1 in --shape, in order.", ""),
     ("om", lambda o, t: input_file(o, t, OFFLINE, ONNX), "FILE.om",
      "The file for modes 1 and 6, which may also be given as an argument.", ""),
     ("json", lambda o, t: new_file(o, t, "the JSON file to write"), "FILE.json",
@@ -400,7 +413,7 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
     ("op_compiler_cache_mode", WordValue(CACHE_MODES).read, "MODE",
      "enable: reuse operators and add to them. force: compile again and replace. disable: neither read nor write.", ""),
     ("cache_path", folder, "DIR",
-     "Folder that holds rank_<id>/, the store of 'opbuild build' and 'opbuild run'.", ""),
+     "Folder that holds rank_<id>/, the store of 'opbuild compile' and 'opbuild run'.", ""),
     ("op_compiler_cache_dir", folder, "DIR",
      "Instead of it: folder with a folder of operators for each level, as ATC has it.", ""),
     ("remote", remote_url, "URL",
@@ -432,7 +445,7 @@ _DYNAMIC = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
 """Options that list sizes."""
 
 
-def compile_options(defaults: Defaults) -> Callable[[F], F]:
+def export_options(defaults: Defaults) -> Callable[[F], F]:
     """Return the options of a command, and, hidden, those of ATC that decide nothing."""
     return option_group(
         click.argument("argument", metavar="[MODEL.onnx]", required=False, callback=_callback("model", _model)),
@@ -441,7 +454,7 @@ def compile_options(defaults: Defaults) -> Callable[[F], F]:
             for name in reversed(FOREIGN)
         ),
         *(
-            _option(name, parse, metavar, help_, defaults.shown(name, usual))
+            _option(name, parse, metavar, help_ + defaults.shown(name, usual), atc=defaults.atc)
             for name, parse, metavar, help_, usual in _OPTIONS
         ),
         click.option("--dry_run", is_flag=True, help="Show what would be built, and build and write nothing."),
@@ -462,7 +475,7 @@ def _place_argument(given: Mapping[str, Any], mode: int) -> Mapping[str, Any]:
     return {**given, "om": path}
 
 
-def make_request(given: Mapping[str, Any], defaults: Defaults) -> CompileRequest:
+def make_request(given: Mapping[str, Any], defaults: Defaults) -> ExportRequest:
     """Check options together; one that is None is not on the command line."""
     mode = given["mode"] or BUILD
     options = dict(_place_argument(given, mode))
@@ -482,16 +495,16 @@ def make_request(given: Mapping[str, Any], defaults: Defaults) -> CompileRequest
             f"--optypelist_for_implmode is {options['optypelist_for_implmode']!r}, and nothing is asked of these types",
             f"give --op_select_implmode too: {' or '.join(IMPLEMENTATION_MODES)}",
         )
-    shapes: Mapping[str, Shape] = options["input_shape"] or {}
+    shapes: Mapping[str, Shape] = options["shape"] or {}
     model: Path | None = options["model"]
-    return CompileRequest(
+    return ExportRequest(
         mode=mode,
         model=model,
         output=options["output"] or (Path(model.stem) if model is not None else None),
         om=options["om"],
         json=options["json"],
         check_report=options["check_report"] or Path("check_result.json"),
-        soc_version=options["soc_version"] or "host",
+        target=options["target"] or "host",
         input_shapes=shapes,
         variants=signatures(shapes, [options[name] for name in _DYNAMIC if options[name] is not None]),
         log=options["log"] or defaults.values["log"],
@@ -513,7 +526,7 @@ def _require(options: Mapping[str, Any], mode: int, defaults: Defaults) -> None:
     for name in needs:
         if options[name] is None:
             if name == "model" and not defaults.atc:
-                raise wrong(MISSING, "the model is missing", "give its path: opbuild compile MODEL.onnx")
+                raise wrong(MISSING, "the model is missing", "give its path: opbuild export MODEL.onnx")
             metavar = next(metavar for option, _, metavar, _, _ in _OPTIONS if option == name)
             raise wrong(MISSING, f"--{name} is missing", f"mode {mode} needs it: --{name}={metavar}")
     if mode == TO_JSON and (options["om"] is None) == (options["model"] is None):
