@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from opbuild.api import compile, compile_graph  # noqa: A004  as in torch.compile
     from opbuild.frontend.user_operators import operator
+    from opbuild.monitoring.metrics import PrometheusCollector, metrics
+    from opbuild.monitoring.spans import instrument
     from opbuild.offline.build import build_offline as build_offline
     from opbuild.offline.build import export
     from opbuild.offline.load import load
@@ -45,12 +47,15 @@ __all__ = [
     "Network",
     "OperatorSupport",
     "Profile",
+    "PrometheusCollector",
     "Report",
     "__version__",
     "compile",
     "compile_graph",
     "export",
+    "instrument",
     "load",
+    "metrics",
     "operator",
     "operators",
     "warm",
@@ -65,6 +70,9 @@ _WHERE = {
     "operator": "opbuild.frontend.user_operators",
     "operators": "opbuild.offline.operator_support",
     "warm": "opbuild.offline.warming",
+    "instrument": "opbuild.monitoring.spans",
+    "metrics": "opbuild.monitoring.metrics",
+    "PrometheusCollector": "opbuild.monitoring.metrics",
     "OperatorSupport": "opbuild.offline.operator_support",
     "Network": "opbuild.runtime.network",
     "Profile": "opbuild.runtime.profile",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
 from opbuild.config import FIRST, Config, options_in
 from opbuild.errors import BuildError
-from opbuild.events import READING, Observer, working
+from opbuild.events import COMPILE, READING, Observer, step, working
 from opbuild.frontend.models.declaration import inputs_of, outputs_of
 from opbuild.frontend.models.source import Model, ModelSource
 from opbuild.graph.types import Graph, TensorType
@@ -125,10 +125,11 @@ def compile_model(
     """
     config = replace(config, first=FIRST[2]) if waits else config
     session, shapes = Session(set_up(config, target, observer, executor=executor)), as_shapes(input_shapes)
-    with rare_collection(), session.preparing(model), ExitStack() as end:
+    with step(COMPILE) as named, rare_collection(), session.preparing(model), ExitStack() as end:
         working(session.setup.observer, READING)
         source = session.open(model)
         end.callback(source.release)
+        named(source.declaration.name)
         if not source.was_built:
             session.prepare()
         inputs, signature = inputs_of(source.declaration, shapes, open_ranks=not waits)

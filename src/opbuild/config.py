@@ -73,6 +73,8 @@ def _told(variable: str, read: Check = lambda name, text: text) -> Setting:
     return Setting(variable=variable, read=read)
 
 
+LOG_LEVELS = ("debug", "info", "warning")
+
 _NEW_FOLDER = "a folder, which is made if it is missing"
 _LEVEL = Setting("whole", "give a whole number from 0 to 4", one_of(DEBUG_LEVELS, "an integer from 0 to 4"))
 _REMOTE = Setting("text", "give a URL such as redis://host", variable="OPBUILD_REMOTE")
@@ -140,6 +142,8 @@ class Config:
         signing_key: What files are signed with, or ``file:`` and a path (``OPBUILD_SIGNING_KEY``); not shown.
         tune_bank_path: Folder of the tuning database (``TUNE_BANK_PATH``); empty: ``tune_bank`` beside the
             cache.
+        log: What is logged on standard error, one of ``LOG_LEVELS`` (``OPBUILD_LOG``); empty: as the program sets
+            up ``logging``.
         uses_shipped_bank: Whether the database that the release brings counts below it (``OPBUILD_SHIPPED_BANK``).
         fills_cache: Whether the cache is to hold every operator that is used, as MindSpore's and ATC's do: the pack
             serves only where nothing can be compiled.
@@ -171,6 +175,7 @@ class Config:
     remote_mode: str = setting("read", _told("OPBUILD_REMOTE_MODE", _word(REMOTE_MODES)))
     signing_key: str = setting("", _told("OPBUILD_SIGNING_KEY"), repr=False)
     tune_bank_path: str = setting("", _told("TUNE_BANK_PATH"))
+    log: str = setting("", _told("OPBUILD_LOG", _word(LOG_LEVELS)))
     uses_shipped_bank: bool = setting(True, _told("OPBUILD_SHIPPED_BANK", read_flag))
     rank_id: int = 0
     rank_size: int = 1

@@ -20,12 +20,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from opbuild.errors import BuildError, OpbuildError
+from opbuild.events import NetworkLoaded, tell
 from opbuild.kernel.free import FREE
 from opbuild.pipeline.source import FirstSegment
 from opbuild.platform.locks import Lock, RLock, lazy_property
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.report import Clock, OperatorReport
-from opbuild.runtime.binding import Binding, Bound, Shapes
+from opbuild.runtime.binding import Binding, Bound, Shapes, tells_bindings
 from opbuild.runtime.reports import make_report
 from opbuild.session import KernelsBehind
 
@@ -86,6 +87,7 @@ class Programs:
         self._sizes, self._is_loaded, self._stored = 0, False, 0
         source.keeps = is_open
 
+    @tells_bindings
     def bind(self, shapes: Shapes) -> Binding:
         """Return the network, ready for a size.
 
@@ -227,6 +229,7 @@ class Programs:
                 self._add(found.symbols, self._modules(found.library))
                 self._opened.append(self._dynamic(found.record, found.constants))
                 self._stored += 1
+                tell(NetworkLoaded(found.record.name, len(found.symbols)))
         except Exception as error:  # it may be damaged in a way that no digest shows
             self._session.setup.warn(f"stored programs of {self._source.declaration.name} are not used", error)
             found = None
@@ -300,6 +303,7 @@ class Programs:
         """Return the name of an entry, given its kernel's symbol."""
         return f"{symbol.removesuffix('__kernel0')}_{self._session.setup.config.device_id}"
 
+    @tells_bindings
     def better(self, shapes: Shapes) -> Binding | None:
         """Return a size bound again with kernels that suit it, stored or built just now; None if there are none.
 

@@ -25,7 +25,7 @@ from opbuild.pipeline.stores import Stores, deciding_builder, make_builder
 from opbuild.platform.background import Background, begin
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.report import Clock
-from opbuild.runtime.binding import Binding, Outdated, Shapes
+from opbuild.runtime.binding import Binding, Outdated, Shapes, tells_bindings
 from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class NetworkBuild(NamedTuple):
         kernels = {desc: self.needed.kernels[desc] for desc in first.lacking}
         return Binding(executor, report, KernelsBehind(background, kernels, self.needed.name), is_new=True)
 
+    @tells_bindings
     def bind(self) -> Binding | None:
         """Return it, built behind calls; what goes wrong is told, and stops nothing."""
         try:
@@ -182,6 +183,7 @@ class Session:
 
     # -- the path -----------------------------------------------------------------------------------------------------
 
+    @tells_bindings
     def bind(self, source: Source, shapes: Shapes, *, reopens: bool = False) -> Binding:
         """Return a network ready for one input signature: started as it is stored, or built and stored.
 

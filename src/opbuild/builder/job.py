@@ -8,6 +8,7 @@ from typing import Literal
 
 from opbuild.config import CACHE_MODES, Config
 from opbuild.errors import BuildError, CompileError, CompileForbiddenError
+from opbuild.events import BuildFinished, Reused
 from opbuild.kernel.entry import UNCHANGED, Entry
 from opbuild.kernel.interfaces import Claim, Found, Store
 from opbuild.kernel.key import Key
@@ -42,6 +43,7 @@ class OperatorJob:
         decision: The stored entry that serves, or why it must be compiled, as it was when the build began.
         debug: The options that it is debugged with, and then not published; None if it is not.
         reason: Why it was compiled, or where it came from.
+        source: Whose entry serves, if it is not one's own.
         origins: What it was compiled from before, by the pipelines that this defined.
         pipeline: The digest of what its sources define, where nothing is compiled from them; empty: it is not known.
         outcome: What became of it: ``built``, ``reused`` from the store, or ``shared``: others built it.
@@ -62,6 +64,7 @@ class OperatorJob:
     origins: Mapping[str, str] = field(default_factory=dict)
     pipeline: str = ""
     reason: Reason = field(init=False)
+    source: str = field(default="", init=False)
     outcome: Literal["built", "reused", "shared"] = field(init=False)
     entry: Entry | None = None
     failure: CompileFailure | None = None
@@ -75,7 +78,8 @@ class OperatorJob:
         elif self.decision.is_lent:
             self.take(self.decision)
         elif self.decision.source:
-            self._serve(self.decision.entry, "reused", Reason("stored", f"from {self.decision.source}"))
+            self.source = self.decision.source
+            self._serve(self.decision.entry, "reused", Reason("stored", f"from {self.source}"))
         else:
             self._serve(self.decision.entry, "reused", _REUSED)
 
@@ -107,6 +111,7 @@ class OperatorJob:
 
     def take(self, found: Found, holder: object = "") -> None:
         """Take an entry that another process built; ``holder`` says which, if no store does."""
+        self.source = found.source or str(holder)
         text = f"taken from {found.source}" if found.source else f"built by {holder} meanwhile"
         self._serve(found.entry, "shared", Reason("shared", text))
 
@@ -117,7 +122,7 @@ class OperatorJob:
 
     def borrow(self, other: OperatorJob, level: str) -> None:
         """Take the entry that the operator has for a lower level; ``level`` says which, and why."""
-        self.decision, self.is_borrowed = other.decision, True
+        self.decision, self.is_borrowed, self.source = other.decision, True, other.source
         if other.entry is not None:
             self._serve(other.entry, "reused", other.reason._replace(text=f"{other.reason}, for level {level}"))
 
@@ -190,6 +195,15 @@ class BuildResult:
     def reused(self) -> int:
         """The number of operators that came from the store or from others."""
         return len(self.decisions) - self.built
+
+    def told(self, network: str) -> BuildFinished:
+        """Return the event of its end, as the build of a network."""
+        origins = tuple(
+            Reused(job.name, job.reason.text, job.source, len(self.entries[job.desc].artifact.data))
+            for job in self.decisions
+            if job.outcome != "built"
+        )
+        return BuildFinished(network, self.built, self.reused, self.seconds, origins)
 
 
 def compile_error(jobs: Sequence[OperatorJob]) -> CompileError:

@@ -15,7 +15,17 @@ from opbuild.builder.queue import Queue
 from opbuild.builder.wire import artifact_of
 from opbuild.config import Config
 from opbuild.errors import BuildError
-from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Event, Observer, Taken, Waiting, Warned
+from opbuild.events import (
+    BuildFinished,
+    CompileFinished,
+    CompileStarted,
+    Event,
+    Observer,
+    Taken,
+    Waiting,
+    Warned,
+    note_pending,
+)
 from opbuild.families.catalogue import find
 from opbuild.kernel.artifact import NotAnArtifactError
 from opbuild.kernel.entry import Entry, make_entry, record_bytes
@@ -165,7 +175,7 @@ class Work:
             if self.jobs:
                 self._join()
             result = self._result = self._collect()
-            self.observer(BuildFinished(self.network, result.built, result.reused, result.seconds))
+            self.observer(result.told(self.network))
         return self._result
 
     def _collect(self) -> BuildResult:
@@ -195,6 +205,7 @@ class Work:
             self.observer(Warned(str(compile_error(failed))))
 
     def _run(self) -> None:
+        note_pending(self, lambda: len(self._open()) if self.compiles else 0)
         try:
             if not self.builder.force:
                 remember_origins(self.jobs)  # while the server starts
@@ -203,6 +214,7 @@ class Work:
         except BaseException as error:  # raised again in the thread that waits
             self._error = error
         finally:
+            note_pending(self, None)
             self._release()
 
     def _serve(self) -> None:
@@ -292,9 +304,15 @@ class Work:
             return
         job.release()
         if job.must_compile:
-            self.observer(CompileFinished(job.name, header.get("milliseconds", 0.0), *self._progress()))
+            self.observer(self._told(job, header.get("milliseconds", 0.0)))
         else:
             self.observer(Taken(job.name, job.reason.text, *self._progress()))
+
+    def _told(self, job: OperatorJob, milliseconds: float) -> CompileFinished:
+        """Return the event of an operator that was compiled, or could not be."""
+        nbytes = len(job.entry.artifact.data) if job.entry is not None else 0
+        failure = "" if job.failure is None else f"step {job.failure.step}: {job.failure.text}"
+        return CompileFinished(job.name, milliseconds, *self._progress(), nbytes, job.reason.text, failure)
 
     def _finish(self, job: OperatorJob, header: dict[str, Any], payload: bytes) -> None:
         files = _split(header, payload)
@@ -444,7 +462,7 @@ class SeveralWorks:
         """Wait for all and return their results; see ``Work.result``."""
         if self._result is None:
             result = self._result = self._joined()
-            self._observer(BuildFinished(self._network, result.built, result.reused, result.seconds))
+            self._observer(result.told(self._network))
         return self._result
 
     def _joined(self) -> BuildResult:

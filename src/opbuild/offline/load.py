@@ -27,7 +27,7 @@ from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.platform.sources import own_sources
 from opbuild.report import Clock, OperatorReport, Report
-from opbuild.runtime.binding import Binding, Bound, Shapes, Unserved
+from opbuild.runtime.binding import Binding, Bound, Shapes, Unserved, tells_bindings
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.devices.device import Modules
 from opbuild.runtime.dynamic import DynamicNetwork, fitting
@@ -163,6 +163,7 @@ class _Programs:
         self._programs = [(int(number), _shapes(shapes)) for number, shapes in programs]
         self._networks: dict[int, DynamicNetwork] = {}
 
+    @tells_bindings
     def bind(self, shapes: Shapes) -> Binding | Unserved:
         """Return the segment, ready for a size; or why it is not, if no program is for it."""
         file, clock = self._file, Clock()
@@ -313,8 +314,13 @@ class _Loaded:
         clock = Clock()
         with clock("load"):
             record = self._model.record(self._model.signatures.index(shapes))
-            if self.ranges and record.follows:  # what is stored whole ends before a graph break
-                return self.ranges.bind(shapes)
+        if self.ranges and record.follows:  # what is stored whole ends before a graph break
+            return self.ranges.bind(shapes)
+        return self._started(record, clock)
+
+    @tells_bindings
+    def _started(self, record: Record, clock: Clock) -> Binding:
+        with clock("load"):
             constants = self._model.constants(record)
         try:
             with clock("load"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from opbuild.config import FIRST, Config
 from opbuild.errors import OpbuildError, OptionError, TargetError
-from opbuild.events import Observer, Warned, log_warnings
+from opbuild.events import Observer, Warned, log_warnings, with_subscribers
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.platform.files.trust import PRIVATE, Trust, trusted
 from opbuild.platform.locks import lazy_property
@@ -201,7 +202,11 @@ def set_up(
         raise OptionError(f"debug_dir is {str(debug.folder)!r}, a folder of the cache", "choose another folder")
     config, trust = trusted(config)
     stores_networks = stores_networks and (config.uses_folder or config.names_remote) and not debug.active
-    config, observer = _joined(config, observer or log_warnings)
+    if config.log or "logging" in sys.modules:
+        from opbuild.monitoring.log import use_logging
+
+        use_logging(config.log)
+    config, observer = _joined(config, with_subscribers(observer or log_warnings))
     for warning in config.warnings:
         observer(Warned(warning))
     return Setup(config, level, observer, stores_networks, debug, trust, compiler, executor=executor, device=device)

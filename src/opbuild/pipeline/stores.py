@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from opbuild.config import quota_environment
 from opbuild.errors import BuildError, OpbuildError
-from opbuild.events import Warned
+from opbuild.events import NetworkLoaded, Warned, tell
 from opbuild.frontend.models.memory import ModelMemory
 from opbuild.graph import user_operators
 from opbuild.graph.types import Array, TensorType
@@ -416,7 +416,9 @@ class BuildNetworks:
             return str(found)
         try:
             executor = self.run(found.record, found.library, found.constants)
-            return Binding(executor, stored_report(found.record, clock, self._setup.level_text))
+            report = stored_report(found.record, clock, self._setup.level_text)
+            tell(NetworkLoaded(report.network, len(report.operators)))
+            return Binding(executor, report)
         except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
             return f"it cannot be started: {error}"
 

@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from opbuild.platform.limits import has_room, no_process_is_left
@@ -42,7 +43,7 @@ def begin(work: Callable[[], object], name: str, *, is_needed: bool = False) -> 
     Where memory is limited there is none: a thread that finds no memory to begin lets ``start`` wait for ever.
 
     Args:
-        work: The function; it must raise nothing.
+        work: The function; it must raise nothing. It sees the context variables of the caller.
         name: The thread's name, for who looks at the process.
         is_needed: Whether it cannot be done without: then also where little memory is left.
     """
@@ -50,7 +51,7 @@ def begin(work: Callable[[], object], name: str, *, is_needed: bool = False) -> 
         return None
     import threading  # most starts begin none
 
-    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread = threading.Thread(target=partial(copy_context().run, work), name=name, daemon=True)
     try:
         thread.start()
     except (RuntimeError, MemoryError):
@@ -166,7 +167,7 @@ def parallel_map(
     further thread the calling one does everything. An error, Ctrl-C too, ends it before the next item of each thread.
 
     Args:
-        work: The function; it sees the context variables of the caller.
+        work: The function.
         items: What it is called with.
         threads: Threads at most, the calling one among them.
         name: The threads' name.
@@ -191,11 +192,7 @@ def parallel_map(
                 errors[number] = error
             number = take()
 
-    def helper() -> Background[None]:
-        context = copy_context()  # one for each thread: none can be entered twice
-        return Background(lambda: context.run(run), name)
-
-    helpers = [helper() for _ in range(min(threads, len(items)) - 1)]
+    helpers = [Background(run, name) for _ in range(min(threads, len(items)) - 1)]
     for each in helpers:
         each.start()
     try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import wraps
+from typing import Any, Protocol, TypeVar, cast
 
+from opbuild.events import BIND, BUILT, BY_NUMBERS, STORED, NetworkBound, step, tell
 from opbuild.graph.types import Array
 from opbuild.platform.records import NamedTuple
 from opbuild.program import Port
@@ -135,6 +138,33 @@ class Bound(Protocol):
 
     def improving(self) -> Bound:
         """Return it as it is while a faster one is made."""
+
+
+F = TypeVar("F", bound="Callable[..., Binding | Unserved | None]")
+
+
+def tells_bindings(bind: F) -> F:
+    """Return the same function, whose bindings subscribers are told of."""
+
+    @wraps(bind)
+    def told(*args: Any, **kwargs: Any) -> Binding | Unserved | None:
+        with step(BIND) as named:
+            started = time.perf_counter()
+            found = bind(*args, **kwargs)
+            if isinstance(found, Binding):
+                named(found.report.network)
+                tell(_told(found, time.perf_counter() - started))
+        return found
+
+    return cast("F", told)
+
+
+def _told(binding: Binding, seconds: float) -> NetworkBound:
+    """Return the event of a binding."""
+    executor, report = binding.executor, binding.report
+    how = BUILT if binding.is_new else BY_NUMBERS if executor.is_filled else STORED
+    why = report.image_reason if how == BUILT else ""
+    return NetworkBound(report.network, executor.inputs, how, why, report.host, report.pending, seconds)
 
 
 Binder = Callable[[Shapes], Bound]

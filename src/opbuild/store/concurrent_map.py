@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
+from contextvars import copy_context
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
@@ -82,7 +83,7 @@ def _pool() -> ThreadPoolExecutor | None:
 
 def _begin(pool: ThreadPoolExecutor, do: Callable[[_Item], _Result], item: _Item) -> Future[_Result]:
     try:
-        return pool.submit(do, item)
+        return pool.submit(copy_context().run, do, item)
     except RuntimeError:  # there can be no more threads
         done = Future[_Result]()
         done.set_result(do(item))

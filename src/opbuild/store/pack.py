@@ -26,6 +26,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+from opbuild.events import PACK
 from opbuild.families.catalogue import find
 from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
@@ -43,10 +44,7 @@ from opbuild.text.canonical import canonical_json
 PACKS = Path(__file__).parent / "packs"
 """Where a release keeps them."""
 
-NAME = "the pack"
-"""What people call it."""
-
-_ABSENT = Missing(Reason("absent", f"not in {NAME}"))
+_ABSENT = Missing(Reason("absent", f"not in {PACK}"))
 
 
 class Pack:
@@ -67,14 +65,14 @@ class Pack:
             return Missing(file)
         own = file.key(key)
         if own is None:
-            return Missing(Reason("stale", f"{file.family} was edited since {NAME} was made"))
+            return Missing(Reason("stale", f"{file.family} was edited since {PACK} was made"))
         try:
             object_ = file.object(own)
             if object_ is None:
                 return _ABSENT
             desc = OpDesc.from_components(own.components)
             cost, pipeline = find(desc.family).cost(desc), file.pipeline(own) or ""
-            return Found(make_entry(desc, own, 0, Artifact(object_), cost, pipeline=pipeline), NAME, stays=True)
+            return Found(make_entry(desc, own, 0, Artifact(object_), cost, pipeline=pipeline), PACK, stays=True)
         except ValueError as error:
             return Missing(Reason("damaged", f"{self._path(file.family)}: {error}"))
 

@@ -73,3 +73,9 @@ def errors(model: bytes) -> None:
         opbuild.compile(model)
     except opbuild.errors.OpbuildError as error:
         assert_type(error.hint, str)
+
+
+def watches() -> None:
+    """What a process counts, and what it makes spans of."""
+    assert_type(opbuild.metrics(), dict[str, float])
+    opbuild.instrument()()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from opbuild.events import NetworkFetched, tell
 from opbuild.kernel.interfaces import NetworkStore
 from opbuild.kernel.networks import Answers, Bytes, NetworkKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
@@ -283,6 +284,7 @@ class TieredNetworks:
         problem = self.near.publish(manifest.key, network)  # what cannot be kept is fetched again
         if problem is None and None not in states.values():
             turn.end(_KEPT)
+        tell(NetworkFetched(manifest.key.network))
         self.filled()
         return network
 

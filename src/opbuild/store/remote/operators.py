@@ -18,6 +18,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from opbuild.events import REMOTE
 from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder, Missing, Store
 from opbuild.kernel.key import Key
@@ -35,9 +36,6 @@ from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.objects import GROUPS, OPERATORS, ORIGINS, Objects, SealedMemos
 from opbuild.store.remote.service import described
 from opbuild.text.canonical import canonical_json
-
-SOURCE = "the remote store"
-"""What people call it."""
 
 FIRST = 4
 """Operators that are asked for first, where others are asked for again before they are compiled."""
@@ -86,7 +84,7 @@ class RemoteStore:
         """
         is_first = not self._groups.knows(keys)
         answers: dict[str, Found | Missing] = {
-            stem: Found(entry, SOURCE) for stem, entry in self._groups.take(keys).items()
+            stem: Found(entry, REMOTE) for stem, entry in self._groups.take(keys).items()
         }
         alone = [key for key in keys if key.stem not in answers]
         few, rest = (alone, []) if self.absent_seconds else (alone[:FIRST], alone[FIRST:])
@@ -97,7 +95,7 @@ class RemoteStore:
                 answers |= zip([key.stem for key in rest], self._look_up(rest), strict=True)
                 self._groups.offer(keys)
             else:
-                answers |= {stem: Found(entry, SOURCE) for stem, entry in came.items()}
+                answers |= {stem: Found(entry, REMOTE) for stem, entry in came.items()}
         return [answers.get(key.stem, missing(Reason(ABSENT, ""))) for key in keys]
 
     def _look_up(self, keys: Sequence[Key]) -> list[Found | Missing]:
@@ -113,7 +111,7 @@ class RemoteStore:
         answer = self.entry(key.stem, key)
         if isinstance(answer, Entry):
             self._groups.add(answer)
-            return Found(answer, SOURCE)
+            return Found(answer, REMOTE)
         if answer.code == ABSENT:
             with self._lock:
                 self._absent[key.stem] = self.objects.service.clock()
@@ -168,8 +166,8 @@ def _has_most(answers: Sequence[Found | Missing]) -> bool:
 def message_of(reason: Reason) -> str:
     """Return the message of a look-up that found nothing."""
     if reason.code == ABSENT:
-        return f"{NOWHERE}{SOURCE}"
-    return f"{SOURCE}: {reason.code}, {reason.text}"
+        return f"{NOWHERE}{REMOTE}"
+    return f"{REMOTE}: {reason.code}, {reason.text}"
 
 
 def missing(reason: Reason) -> Missing:

@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from opbuild.events import RemoteAsked, tell
 from opbuild.kernel.reason import Reason
 from opbuild.platform.locks import Lock
+from opbuild.platform.records import NamedTuple
 from opbuild.store.blobs import Blobs, Data, Files
 from opbuild.store.remote.failures import ABANDONED, ABSENT, DAMAGED, EXISTS, REFUSED, UNKNOWN, Transient
 from opbuild.store.remote.uploads import ENDING, Ending
@@ -102,6 +104,23 @@ class Breaker:
         self.reason = self.reason or reason
 
 
+class Request(NamedTuple):
+    """A request, for who watches: its kind, what it is for, and the bytes that it sends."""
+
+    kind: str
+    name: str
+    written: int = 0
+
+    def answered(self, place: str, answer: object, seconds: float) -> RemoteAsked:
+        """Return the event of its answer."""
+        kind, name, written = self
+        if isinstance(answer, Reason):
+            failure = "" if answer.code in (ABSENT, EXISTS) else f"{answer.code}: {answer.text}"
+            return RemoteAsked(place, kind, name, 0, 0, seconds, answer.code, failure)
+        read = len(answer) if isinstance(answer, (bytes, memoryview)) else 0
+        return RemoteAsked(place, kind, name, read, written, seconds)
+
+
 class Retried:
     """Blobs that are asked within limits: once more where a failure may pass, not for a while where several failed.
 
@@ -114,6 +133,7 @@ class Retried:
         clock: Returns seconds, to all that use this layer.
         sleep: Lets so many of them pass, for all that use it.
         explained: Returns a better reason for a failure where there is one.
+        place: What is asked, for people.
 
     Attributes:
         seconds: How long each step may take.
@@ -130,12 +150,14 @@ class Retried:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         explained: Callable[[Reason], Reason] = lambda reason: reason,
+        place: str = "",
     ) -> None:
         self._blobs = blobs
         self.seconds = SECONDS if seconds is None else seconds
         self._ending = ending
         self.clock, self.sleep = clock, sleep
         self._explained = explained
+        self._place = place
         self.reading, self.writing = Breaker(self.seconds, clock), Breaker(self.seconds, clock)
         self._lock = Lock()
         self.failure: Reason | None = None
@@ -145,19 +167,21 @@ class Retried:
 
         Who finds that it is what was written says so (``reading.succeeded``), or ``distrust``.
         """
-        return self._request(self.reading, lambda: self._blobs.get(name, most), settles=False)
+        request = Request("get", name)
+        return self._request(self.reading, request, lambda: self._blobs.get(name, most), settles=False)
 
     def put(self, files: Files) -> Reason | None:
         """Add or replace blobs; return None, or why they are not kept."""
-        return self._request(self.writing, lambda: self._blobs.put(files))
+        request = Request("put", ", ".join(name for name, _ in files), sum(len(data) for _, data in files))
+        return self._request(self.writing, request, lambda: self._blobs.put(files))
 
     def names(self, folder: str = "", at_most: int | None = None) -> tuple[str, ...] | Reason:
         """Return the names in a folder, or why they cannot be listed."""
-        return self._request(self.reading, lambda: self._blobs.names(folder, at_most))
+        return self._request(self.reading, Request("names", folder), lambda: self._blobs.names(folder, at_most))
 
     def delete(self, *names: str) -> Reason | None:
         """Remove blobs; return None, or why one is still there."""
-        return self._request(self.writing, lambda: self._blobs.delete(*names))
+        return self._request(self.writing, Request("delete", ", ".join(names)), lambda: self._blobs.delete(*names))
 
     def limit(self) -> float:
         """Return the seconds that each step of a request may take that begins now; 0: it is not to begin."""
@@ -173,16 +197,23 @@ class Retried:
         with self._lock:
             self.failure = self.failure or reason
 
-    def _request(self, breaker: Breaker, request: Callable[[], T | Reason], *, settles: bool = True) -> T | Reason:
+    def _request(
+        self, breaker: Breaker, request: Request, ask: Callable[[], T | Reason], *, settles: bool = True
+    ) -> T | Reason:
         """Return the result of a request, or why it failed; it is repeated once where that may pass."""
         refused, limit = breaker.refuses(), self.limit()
         if refused is not None or not limit:
             return refused or _TOO_LATE
         started = self.clock()
-        answer = request()
+        answer = self._answer(breaker, ask, started, settles=settles)
+        tell(request.answered(self._place, answer, self.clock() - started))
+        return answer
+
+    def _answer(self, breaker: Breaker, ask: Callable[[], T | Reason], started: float, *, settles: bool) -> T | Reason:
+        answer = ask()
         if isinstance(answer, Transient) and not self._ending.has_begun:
             self.sleep(_PAUSE)
-            answer = request()
+            answer = ask()
         if not isinstance(answer, Reason):
             if settles:
                 breaker.succeeded()

@@ -18,7 +18,7 @@ from opbuild.platform.finalizers import WeakValues
 from opbuild.store.blobs import Data, Files
 from opbuild.store.remote.address import FOLDER, Address
 from opbuild.store.remote.failures import ABSENT, DAMAGED, REFUSED, SLOW, UNKNOWN, failure_of
-from opbuild.store.remote.retry import Retried
+from opbuild.store.remote.retry import Request, Retried
 from opbuild.store.remote.shared_folder import LEAST_RATE, SharedFolder
 from opbuild.store.remote.traffic import Traffic
 from opbuild.store.remote.uploads import ENDING, Ending
@@ -223,10 +223,10 @@ class Service(Retried):
         self.storage: SharedFolder | OpenDal
         if self.folder:
             self.storage = SharedFolder(self.folder, self.limit)
-            super().__init__(self.storage, seconds, ending, clock, sleep)
+            super().__init__(self.storage, seconds, ending, clock, sleep, place=address.url)
         else:
             self.storage = OpenDal(address, secrets or {}, self.limit, clock)
-            super().__init__(self.storage, seconds, ending, clock, sleep, self.storage.explained)
+            super().__init__(self.storage, seconds, ending, clock, sleep, self.storage.explained, address.url)
         self.traffic = self.storage.traffic
         self.damaged: set[str] = set()
         self.mended: set[str] = set()
@@ -251,11 +251,12 @@ class Service(Retried):
 
     def size(self, path: str) -> int | Reason:
         """Return the bytes of an object, or the reason that they are not known."""
-        return self._request(self.reading, lambda: self.storage.size(path))
+        return self._request(self.reading, Request("size", path), lambda: self.storage.size(path))
 
     def put_new(self, path: str, data: Data) -> Reason | None:
         """Write an object unless it is there; return None, or why not: ``exists``."""
-        return self._request(self.writing, lambda: self.storage.write(path, data, only_new=True))
+        request = Request("put_new", path, len(data))
+        return self._request(self.writing, request, lambda: self.storage.write(path, data, only_new=True))
 
     def writes_only_new(self) -> bool:
         """Return whether of many writers of one new object one succeeds."""
