@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all check fast slow campaign conformance bench field bank structures choose kernels kernels-check gpu-check setup format support clean help
+.PHONY: demo test test-all check fast slow release campaign conformance bench field bank structures choose kernels kernels-check gpu-check setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -45,6 +45,9 @@ fast: CHOSEN = not slow
 fast: ## Run the tests of `make test`; TESTS=tests/unit/cli or ARGS=-x narrow them
 slow: CHOSEN = slow
 slow: ## Run the tests that are marked slow, which `make test` leaves out
+
+release: ## Build the source package and a wheel for each machine into dist/, check them, and run the README from the wheel alone; CHECK=slim where there are no compilers, too
+	PYTHON=$(PYTHON) CHECK=$(CHECK) tools/release.sh
 
 # Seeds begin at OPBUILD_FUZZ_SEED; hours for thousands: TESTS=tests/generated/test_random_networks.py narrows it.
 COUNT ?= 1000
@@ -130,7 +133,7 @@ support-%: $(NATIVE)/support/%.c
 	$(FOR_ARM) $(FLAGS) $< -o $(<:.c=_aarch64.o)
 
 clean: ## Remove .venv and what the tools left behind
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile

@@ -81,14 +81,21 @@ def test_a_model_that_no_runtime_can_run_is_an_error_with_all_reasons(
     assert "; onnxruntime: " in said
 
 
+@pytest.mark.parametrize(
+    ("runtime", "installation"),
+    [
+        ("openvino", "pip install openvino"),
+        ("torch", "pip install torch --index-url https://download.pytorch.org/whl/cpu && pip install onnx2torch"),
+    ],
+)
 def test_a_runtime_that_is_not_installed_is_refused_by_name(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    runtime: str, installation: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Before anything is measured, with what to install."""
     monkeypatch.setattr("opbuild.tuning.bench.runtimes.find_spec", lambda name: None)
     (folder / "x.onnx").touch()
-    assert main(["bench", "x.onnx", "--runtime", "openvino"]) == 2
-    assert "install it: pip install openvino" in " ".join(capfd.readouterr().err.split())
+    assert main(["bench", "x.onnx", "--runtime", runtime]) == 2
+    assert f"install it: {installation}" in " ".join(capfd.readouterr().err.split())
 
 
 @pytest.mark.slow

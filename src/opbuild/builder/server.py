@@ -31,6 +31,7 @@ import os
 import selectors
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections import deque
@@ -277,6 +278,7 @@ def load_compiler(import_string: str) -> Compiler:
 def main() -> None:
     """Serve on the standard input and output."""
     _use_own_signals()
+    use_temporary_folder()
     import_string, workers, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever the compiler prints must not end up between the answers
@@ -316,6 +318,14 @@ def _use_own_signals() -> None:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def use_temporary_folder() -> None:
+    """Keep temporary files in memory where no folder takes them, as in a container that may not write to its disk."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        tempfile.tempdir = "/dev/shm"  # noqa: S108  private folders are made there
 
 
 _PR_SET_PDEATHSIG = 1

@@ -140,8 +140,8 @@ def _installed(wanted: Sequence[str], generate: bool) -> list[str]:
     """Return the runtimes to measure: opbuild first, and those named, or all that are there."""
     for name in wanted:
         if not RUNTIMES[name].is_installed:
-            package = RUNTIMES[name].package
-            raise OptionError(f"--runtime is {name!r}, and it is not installed", f"install it: pip install {package}")
+            hint = f"install it: {RUNTIMES[name].installation}"
+            raise OptionError(f"--runtime is {name!r}, and it is not installed", hint)
         if generate and RUNTIMES[name].open is None:
             raise OptionError(f"--runtime is {name!r}, which --generate does not measure", "leave it out")
     known = [name for name, each in RUNTIMES.items() if not generate or each.open is not None]

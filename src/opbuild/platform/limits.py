@@ -103,10 +103,17 @@ def hint_for_signal(number: int) -> str:
     return f"raise {limits[number].text}" if number in limits else ""
 
 
+_COMPILERS_FOLDER = "/tmp"  # noqa: S108  nothing is written there
+"""Where Halide keeps files while it compiles, whatever TMPDIR says."""
+
+
 def suspected() -> str:
-    """Return the remedy for a process that failed and did not say why: which limits are low; empty if none is."""
+    """Return the remedy for a process that failed and did not say why: what is low or missing; empty if nothing is."""
     low = [limit.text for limit in (ADDRESS_SPACE, DATA, FILE_SIZE, STACK) if limit.is_low]
-    return f"little is allowed here: raise {' and '.join(low)}" if low else ""
+    remedies = [f"raise {' and '.join(low)}"] if low else []
+    if not os.access(_COMPILERS_FOLDER, os.W_OK):
+        remedies.append(f"give {_COMPILERS_FOLDER} a volume that can be written")
+    return f"little is allowed here: {', '.join(remedies)}" if remedies else ""
 
 
 def has_room() -> bool:

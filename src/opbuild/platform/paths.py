@@ -81,8 +81,10 @@ else:
         @property
         def __class__(self) -> type:
             """The class that ``isinstance`` sees: a path of pathlib, to whoever has loaded it."""
-            loaded = sys.modules.get("pathlib")
-            return loaded.Path if loaded else Path
+            standard: type = getattr(
+                sys.modules.get("pathlib"), "Path", Path
+            )  # another thread may be loading it just now
+            return standard
 
         def _standard(self) -> Any:
             import pathlib

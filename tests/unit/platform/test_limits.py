@@ -70,6 +70,12 @@ def test_signals_of_limits_are_known() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_folder_that_compilers_need_is_suspected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose root is read-only."""
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert suspected() == "little is allowed here: give /tmp a volume that can be written"
+
+
 def test_only_low_limits_are_suspected() -> None:
     """Where all is as usual a crash is a crash."""
 

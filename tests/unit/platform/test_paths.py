@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path as Standard
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,13 @@ def test_a_path_is_one_of_pathlib_to_who_asks() -> None:
     assert not isinstance(Path("a"), str)
     assert isinstance(Standard("a"), Path)
     assert not isinstance("a", Path)
+
+
+def test_a_path_has_a_class_while_another_thread_loads_pathlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of pathlib is there: ``isinstance`` answers, and does not fail."""
+    monkeypatch.setitem(sys.modules, "pathlib", ModuleType("pathlib"))
+    assert Path("a").__class__ is Path
+    assert not isinstance(Path("a"), int)
 
 
 def test_what_pathlibs_class_has_the_light_one_has() -> None:

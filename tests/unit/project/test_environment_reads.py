@@ -103,6 +103,10 @@ REVIEWED = {
     ("builder/spread.py", "os.getpid"): "who answers or refuses, for messages",
     ("builder/spread.py", "os.uname"): "who answers or refuses, for messages",
     ("builder/server.py", "os.getpid"): "a child ends with the server",
+    (
+        "builder/server.py",
+        "tempfile.gettempdir",
+    ): "where the compiler's files are until they are read; paths are in none",
     ("builder/server.py", "sys.argv"): "the compiler's class, the number of workers and the kind of slots",
     ("builder/server.py", "time.monotonic"): "how long a compile took",
     ("kernel/identity.py", "time.time_ns"): "whether a file has only just changed",

@@ -185,7 +185,17 @@ class Runtime:
     @property
     def is_installed(self) -> bool:
         """Whether all that it takes can be imported."""
-        return all(find_spec(package) is not None for package in (self.package, self.needs) if package)
+        return not self._missing
+
+    @property
+    def installation(self) -> str:
+        """The commands that install what is missing; torch from its index for CPUs: others bring code for GPUs."""
+        indexes = {"torch": " --index-url https://download.pytorch.org/whl/cpu"}
+        return " && ".join(f"pip install {package}{indexes.get(package, '')}" for package in self._missing)
+
+    @property
+    def _missing(self) -> list[str]:
+        return [package for package in (self.package, self.needs) if package and find_spec(package) is None]
 
 
 def _on_data(open_: Callable[[BenchJob], Run]) -> Callable[[BenchJob], Call]:
