@@ -104,7 +104,7 @@ for system in "$slim" "$bare"; do
     chroot "$slim" sh -c 'xargs ldd </files 2>/dev/null || true' | grep -oE '/(lib|lib64)/[^ ]+' | sort -u >"$work/libraries"
     (cd "$slim" && xargs -I '{}' cp -L --parents '.{}' "$bare") <"$work/libraries"
   fi
-  answers "$system" ro "$nobody" HOME=/nonexistent -- "$python" -m opbuild run /models/resnet50.onnx --repeat 2
+  answers "$system" ro "$nobody" HOME=/nonexistent -- "$python" -m opbuild run /models/resnet50.onnx --runs 2
   answers "$system" ro "$nobody" HOME=/nonexistent OPBUILD_FORBID_COMPILE=1 -- "$python" /models/call.py
   echo "== one operator, compiled"
   inside "$system" tmp "$nobody" HOME=/nonexistent OPBUILD_PACK=0 OPBUILD_FIRST=wait -- "$python" /models/relu.py
