@@ -29,7 +29,7 @@ from support.samples import conv, key_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "compatibility.md"
 RENEW = (
-    "A format was raised. If that is meant: keep the file of the former format, with a test that it is read or refused; "
+    "A format was raised. If that is meant: keep the file of the former format and test that it is read or refused; "
     "write the others anew (PYTHONPATH=tests python -m support.kept_files); and put the format into "
     "docs/reference/compatibility.md and the release into CHANGELOG.md."
 )
