@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all check fast slow release campaign conformance bench field bank structures choose kernels kernels-check gpu-check setup format support clean help
+.PHONY: demo test test-all test-pythons check fast slow release campaign conformance bench field bank structures choose kernels kernels-check gpu-check setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -45,6 +45,9 @@ fast: CHOSEN = not slow
 fast: ## Run the tests of `make test`; TESTS=tests/unit/cli or ARGS=-x narrow them
 slow: CHOSEN = slow
 slow: ## Run the tests that are marked slow, which `make test` leaves out
+
+test-pythons: ## Try every Python that opbuild is for and that is found here: the README, and a file of each folder of tests; ONLY=3.12 some
+	$(PYTHON) tools/pythons.py $(ONLY)
 
 release: ## Build the source package and a wheel for each machine into dist/, check them, and run the README from the wheel alone; CHECK=slim where there are no compilers, too
 	PYTHON=$(PYTHON) CHECK=$(CHECK) tools/release.sh
