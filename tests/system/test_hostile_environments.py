@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from opbuild.config import Config
+from support.processes import WITHOUT
 from support.samples import conv, disk_builder, needed
+from support.small_network import small_model
 
 WANTED = needed(*(conv(tile) for tile in range(6)))
 
@@ -118,3 +120,17 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
         again = builder.build(WANTED, "net")
     assert again.built == 6
     assert again.warnings == ()
+
+
+def test_a_model_that_must_be_read_where_onnx_is_missing_is_an_error_that_says_so(tmp_path: Path) -> None:
+    """A container without onnx starts what is stored; what is not stored there was a traceback of ``import``."""
+    model = tmp_path / "model.onnx"
+    model.write_bytes(small_model().SerializeToString())
+    program = WITHOUT.format(names=("onnx",)) + (
+        "import opbuild\ntry:\n"
+        f"    opbuild.compile({str(model)!r}).inputs\n"
+        "except opbuild.errors.BuildError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "model.onnx' must be read, since no network of it that serves is stored, and onnx is not" in done.stdout
+    assert "hint: pip install onnx, or warm the cache with this file" in done.stdout

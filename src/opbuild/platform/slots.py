@@ -30,7 +30,7 @@ class Slots:
     """The slots of one kind as one process takes them. One thread at a time may use it."""
 
     def __init__(self, kind: str, count: int, folder: Path | None = None) -> None:
-        self._free = _opened(folder or Path(tempfile.gettempdir()) / f"opbuild-slots-{os.geteuid()}", kind, count)
+        self._free = _opened(folder, kind, count)
         self._limits = bool(self._free)
 
     def take(self) -> int | None:
@@ -59,10 +59,11 @@ class Slots:
             self._free = sorted([*self._free, slot], reverse=True)
 
 
-def _opened(folder: Path, kind: str, count: int) -> list[int]:
+def _opened(folder: Path | None, kind: str, count: int) -> list[int]:
     """Return descriptors of the files of all slots, the highest first; none where others could have put the folder."""
     slots: list[int] = []
     try:
+        folder = folder or Path(tempfile.gettempdir()) / f"opbuild-slots-{os.geteuid()}"
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         state = folder.lstat()
@@ -71,7 +72,7 @@ def _opened(folder: Path, kind: str, count: int) -> list[int]:
         for number in range(count):
             path = folder / f"{kind}-{number}"
             slots.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-    except OSError:  # the disk is full, say: fewer than all would hold this process back alone
+    except OSError:  # no temporary folder, or a full disk: fewer than all would hold this process back alone
         for slot in slots:
             os.close(slot)
         return []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opbuild.errors import InvalidModelError
+from opbuild.errors import BuildError, InvalidModelError
 from opbuild.frontend.models.declaration import Declaration, Declared
 from opbuild.frontend.models.external import ExternalData
 from opbuild.frontend.models.memory import ModelMemory, digest_model
@@ -196,8 +196,16 @@ class ModelSource:
     def _load(self) -> OnnxModel:
         """Read the model, whose file must be as it was when its digest was taken."""
         require_room()
-        from opbuild.frontend.onnx_model import load_model
-        from opbuild.frontend.onnx_read import ModelFile
+        try:
+            from opbuild.frontend.onnx_model import load_model
+            from opbuild.frontend.onnx_read import ModelFile
+        except ModuleNotFoundError as error:
+            if error.name != "onnx":
+                raise
+            raise BuildError(
+                f"{self._shown} must be read, since no network of it that serves is stored, and onnx is not installed",
+                "pip install onnx, or warm the cache with this file, under its name, for this machine's level",
+            ) from None
         from opbuild.platform.files.held import know_parts
 
         contents = None if self._held is None else self._held.take()
