@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all test-pythons check fast slow release campaign conformance bench field bank structures choose kernels kernels-check gpu-check setup format support clean help
+.PHONY: demo test test-all test-pythons check fast slow release campaign conformance bench field bank structures choose kernels kernels-check gpu-check serving-check setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -103,6 +103,15 @@ gpu-check: ## Compile the GPU kernels of benchmarks/gpu again and interpret them
 	build/gpu/bin/python -m pip install --quiet triton==3.6.0 'numpy<2.4'
 	build/gpu/bin/python benchmarks/gpu/build.py --check
 	build/gpu/bin/python benchmarks/gpu/interpreter.py
+
+serving-check: $(STAMP) ## Run the load test against Triton and BentoML; installs them (560 MB) into build/serving
+	test -x build/serving/triton/bin/python || $(PYTHON) -m venv build/serving/triton
+	build/serving/triton/bin/python -m pip install --quiet --disable-pip-version-check nvidia-pytriton blake3
+	build/serving/triton/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	test -x build/serving/bentoml/bin/python || $(PYTHON) -m venv build/serving/bentoml
+	build/serving/bentoml/bin/python -m pip install --quiet --disable-pip-version-check bentoml blake3
+	build/serving/bentoml/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(BIN)/python -m pytest tests/system/test_deployments.py -k 'serves_batches'
 
 setup: $(STAMP) ## Make .venv with everything in it; PYTHON=python3.12 chooses the interpreter
 

@@ -102,7 +102,7 @@ def test_what_documents_give_to_other_programs_is_of_their_form() -> None:
             lines += [line for job in yaml.safe_load(block.text).values() for line in job["script"]]
         elif block.language == "dockerfile":
             instructions = [line.split(maxsplit=1) for line in block.text.splitlines() if line and line[0] != "#"]
-            assert {name for name, _ in instructions} <= {"FROM", "RUN", "COPY", "ENV", "CMD"}
+            assert {name for name, _ in instructions} <= {"FROM", "RUN", "COPY", "ENV", "USER", "WORKDIR", "CMD"}
             lines += [rest for name, rest in instructions if name == "RUN"]
     calls = [shlex.split(line)[1:] for line in lines if line.startswith("opbuild ")]
     assert len(calls) >= 2
