@@ -2,7 +2,7 @@
 FROM python:3.12-slim AS warm
 RUN pip install opbuild
 COPY model.onnx /app/
-RUN opbuild warm /app/model.onnx --shapes x:1,256 --targets x86-64-v3,x86-64-v4,x86-64-v4-bf16 --cache_path /opt/opbuild
+RUN opbuild warm /app/model.onnx --shape x:1,256 --target x86-64-v3,x86-64-v4,x86-64-v4-bf16 --cache_path /opt/opbuild
 
 FROM python:3.12-slim
 RUN pip install --no-deps opbuild
