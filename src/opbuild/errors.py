@@ -15,7 +15,8 @@
     │   ├── LinkError              objects could not be linked
     │   └── TargetError            the level is unknown or cannot run here
     ├── RunError                   a built network failed while it ran
-    │   └── OutOfRangeError        an index in its data is out of range; an IndexError too
+    │   ├── OutOfRangeError        an index in its data is out of range; an IndexError too
+    │   └── StoppedError           another thread stopped the call
     └── RankError                  the ranks of a job do not come together: one failed, hangs, or does something else
 
 Each carries what was wrong and where in its message, and in ``hint`` what to do about it.
@@ -146,6 +147,10 @@ class RunError(OpbuildError):
 
 class OutOfRangeError(RunError, IndexError):
     """An index in the data that a network was given is out of range."""
+
+
+class StoppedError(RunError):
+    """Another thread stopped the call; the network can be called again."""
 
 
 class ChangesError(RunError):

@@ -27,6 +27,7 @@ from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import dense
 from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.reused import owns_memory
+from opbuild.runtime.stopping import check_stopped
 from opbuild.runtime.timing import TIMER
 
 if TYPE_CHECKING:
@@ -587,6 +588,7 @@ def _types(values: Mapping[str, Any], names: Iterable[str], symbols: tuple[int, 
 
 def _evaluated(node: Node, evaluate: Callable[[], Sequence[Any]]) -> list[Any]:
     """Return the results of a node on the host, arrays dense."""
+    check_stopped()
     timer = TIMER.get()
     try:
         return [dense(result) for result in (evaluate() if timer is None else timer.node(node, evaluate))]

@@ -8,6 +8,7 @@ addresses and runs a list of ``function(*arguments)``: kernels, nodes on the hos
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from opbuild.runtime.devices.device import (
 )
 from opbuild.runtime.record import KERNELS, KernelStep, Ports, Record, itemsize
 from opbuild.runtime.reused import MemoryRequest, memory_request
+from opbuild.runtime.stopping import STOPPABLE, stopped_error
 from opbuild.runtime.timing import TIMER
 from opbuild.target.host import host_machine
 from opbuild.target.level import CPU
@@ -168,7 +170,7 @@ class Executor:
             ``given`` that can be written to directly.
 
         Raises:
-            RunError: If a kernel or the host backend fails, or there is no memory.
+            RunError: If a kernel or the host backend fails, there is no memory, or another thread stops the call.
         """
         replaced, first_change = self.calls.replaced, self.calls.first_change
         block = self.blocks.take()
@@ -187,9 +189,14 @@ class Executor:
         steps = arena.steps if timer is None else timer.wrapped(self, self._awaiting_steps(arena.steps))
         if left_out:
             steps = [step for number, step in enumerate(steps) if number not in left_out]
-        for function, arguments in steps[:first_change]:
+        calls = steps if first_change is None else steps[:first_change]
+        stop = STOPPABLE.get(get_ident()) if STOPPABLE else None
+        watched = calls if stop is None else stop.watch(calls)
+        for function, arguments in watched:
             if function(*arguments):
                 raise self._failure(block, arguments)
+        if len(watched) < len(calls):
+            raise self._stopped(block)
         if first_change is not None:
             for name in self.calls.devices:
                 open_device(name).synchronize()  # what fails there fails before anything is changed
@@ -216,6 +223,13 @@ class Executor:
         from opbuild.runtime.devices.several import awaited  # few networks run on several
 
         return awaited(steps, self.calls.devices)
+
+    def _stopped(self, block: MemoryBlock[Arena]) -> RunError:
+        for name in self.calls.devices:
+            open_device(name).synchronize()
+        block.prepared.detach()
+        self.blocks.give(block)
+        return stopped_error()
 
     def _failure(self, block: MemoryBlock[Arena], arguments: tuple[Any, ...]) -> RunError:
         arena = block.prepared

@@ -129,11 +129,14 @@ def profiled(network: str, run: Callable[[], Any], runs: int) -> Profile:
     same = [calls for calls in timed if [each[:2] for each in calls] == [each[:2] for each in last]]
     seconds = np.median([[each.seconds for each in calls] for calls in same], axis=0).tolist()
     total = sum(seconds) or 1.0
-    rows = tuple(ProfileRow(_call(each), 1e3 * taken, taken / total) for each, taken in zip(last, seconds, strict=True))
+    rows = tuple(
+        ProfileRow(call_of(each), 1e3 * taken, taken / total) for each, taken in zip(last, seconds, strict=True)
+    )
     return Profile(network, rows, 1e3 * float(np.median(whole)), runs)
 
 
-def _call(timed: Timed) -> NetworkCall:
+def call_of(timed: Timed) -> NetworkCall:
+    """Describe a call whose time was taken."""
     return node_call(timed.what) if isinstance(timed.what, Node) else timed.what.call_of(timed.step)
 
 

@@ -23,11 +23,12 @@ class Described(Protocol):
 
 
 class Timed(NamedTuple):
-    """One call of one run; ``what`` makes it."""
+    """One call of one run; ``what`` makes it. It began when ``time.perf_counter`` was ``started``."""
 
     what: Described | Node
     step: int
     seconds: float
+    started: float
 
 
 class Timer:
@@ -48,7 +49,7 @@ class Timer:
         def timed(*operands: Any) -> Any:
             started = time.perf_counter()
             result = function(*operands)
-            self.calls.append(Timed(what, step, time.perf_counter() - started))
+            self.calls.append(Timed(what, step, time.perf_counter() - started, started))
             return result
 
         return timed
