@@ -104,7 +104,7 @@ class Watch:
                 self._add(each)
 
     def found(self) -> tuple[Uncompiled, ...]:
-        """Return what was not compiled since Dynamo was reset."""
+        """Return the functions that were not compiled since Dynamo was reset."""
         return tuple(dict.fromkeys(self._found.values()))
 
     def forget(self) -> None:

@@ -1,4 +1,4 @@
-"""What a report says of a model: the summary must be true whatever Dynamo handed over."""
+"""The report of a model: its summary must be true whatever Dynamo handed over."""
 
 from __future__ import annotations
 
