@@ -35,7 +35,6 @@ from opbuild.events import CompileFinished, Event, Taken
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import identify
 from opbuild.kernel.interfaces import Compiler
-from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.blobs import Folder
 from opbuild.store.operators import Operators
@@ -119,7 +118,7 @@ class Packing:
         entries = self._built(kernels, shipped)
         written = []
         for family, descs in sorted(families.items()):
-            objects = [self._packed(desc, entries[desc]) for desc in descs]
+            objects = [Object.of(desc, entries[desc]) for desc in descs]
             sources = FamilySources(self.compiler.sources_digest(descs[0]), self.compiler.text_digest(descs[0]))
             data = pack_bytes(self.level.name, family, self.identity, sources, objects, shipped.file(family))
             path = self.folder / f"{family}{SUFFIX}"
@@ -131,10 +130,6 @@ class Packing:
                 path.unlink()
                 written.append(path.stem)
         return written
-
-    def _packed(self, desc: OpDesc, entry: Entry) -> Object:
-        key = make_key(desc, self.level, self.identity, self.compiler.sources_digest(desc))
-        return Object(desc.components(), key.operator, entry.pipeline, entry.object)
 
     def _built(self, kernels: dict[OpDesc, None], shipped: Shipped) -> Mapping[OpDesc, Entry]:
         """Return the entries of kernels: from the pack as it is, from an earlier run, or compiled now."""

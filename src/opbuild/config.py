@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from opbuild.errors import OptionError
 from opbuild.options import (
     Check,
     Setting,
@@ -75,6 +76,25 @@ def _told(variable: str, read: Check = lambda name, text: text) -> Setting:
 
 LOG_LEVELS = ("debug", "info", "warning")
 
+
+def read_pack_flag(name: str, text: str) -> bool | None:
+    """Return whether the release's pack is used, as the flags in a list of packs say; None: they say nothing."""
+    try:
+        flags = [read_flag(name, each) for each in text.split(os.pathsep) if not _is_pack_file(each)]
+    except OptionError as error:
+        raise OptionError(error.message, f"{error.hint}, or paths of packs with {os.pathsep!r} between them") from None
+    return False if False in flags else None
+
+
+def read_pack_files(_: str, text: str) -> tuple[Path, ...]:
+    """Return the files in a list of packs, absolute."""
+    return tuple(Path(os.path.abspath(each)) for each in text.split(os.pathsep) if _is_pack_file(each))
+
+
+def _is_pack_file(text: str) -> bool:
+    return "/" in text or text.endswith(".pack")
+
+
 _NEW_FOLDER = "a folder, which is made if it is missing"
 _LEVEL = Setting("whole", "give a whole number from 0 to 4", one_of(DEBUG_LEVELS, "an integer from 0 to 4"))
 _REMOTE = Setting("text", "give a URL such as redis://host", variable="OPBUILD_REMOTE")
@@ -119,8 +139,9 @@ class Config:
             others, where the environment does not say it).
         workers: Operators compiled at once (``MS_BUILD_PROCESS_NUM``, 1 to 24; default the cores this process may use).
         num_threads: Threads that run one network (``OPBUILD_NUM_THREADS``; default the cores this process may use).
-        uses_pack: Whether kernels are taken from the pack that the release brings (``OPBUILD_PACK``; yes where the
-            environment does not say no).
+        uses_pack: Whether kernels are taken from the pack that the release brings, and from those of installed packages
+            (``OPBUILD_PACK``; yes where the environment does not say no).
+        model_packs: Files of packs that are asked besides (``OPBUILD_PACK``).
         copy_weights: Whether networks get their weights as copies, instead of mapping the cache's files
             (``OPBUILD_COPY_WEIGHTS``).
         compile_timeout: Seconds after which one compile counts as hung (``OPBUILD_COMPILE_TIMEOUT``, default 300).
@@ -168,7 +189,8 @@ class Config:
     precision_mode: str = setting(PRECISION_MODES[0], choice(PRECISION_MODES))
     exec_timeout: float = setting(1836.0, _told("HCCL_EXEC_TIMEOUT", _seconds(0, 2**31 - 1)))
     compile_timeout: float = setting(300.0, _told("OPBUILD_COMPILE_TIMEOUT", _seconds(1, 86400)))
-    uses_pack: bool = setting(False, Setting(variable="OPBUILD_PACK", read=read_flag, default=lambda: True))
+    uses_pack: bool = setting(False, Setting(variable="OPBUILD_PACK", read=read_pack_flag, default=lambda: True))
+    model_packs: tuple[Path, ...] = setting((), _told("OPBUILD_PACK", read_pack_files))
     first: str = setting(FIRST[1], Setting(variable="OPBUILD_FIRST", read=_word(FIRST), default=lambda: FIRST[0]))
     trust_shared_cache: bool = setting(False, _told("OPBUILD_TRUST_SHARED_CACHE", read_flag))
     remote: str = setting("", _REMOTE, repr=False)

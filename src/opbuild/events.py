@@ -218,7 +218,7 @@ Observer = Callable[[Event], None]
 Subscriber = Callable[[ProcessEvent], None]
 
 PACK, REMOTE = "the pack", "the remote store"
-"""The release's pack and a store that others share, as sources of operators."""
+"""The release's pack, as the names of all packs begin, and a store that others share, as sources of operators."""
 
 _subscribers: list[Subscriber] = []
 _counts: dict[str, float] = {}
@@ -311,7 +311,7 @@ def _of_build(event: BuildFinished) -> dict[str, float]:
         "builds": 1,
         "build_seconds": event.seconds,
         "operators_reused": len(sources),
-        "operators_from_pack": sources.count(PACK),
+        "operators_from_pack": sum(source.startswith(PACK) for source in sources),
         "operators_from_remote": sources.count(REMOTE),
         "reused_bytes": sum(each.nbytes for each in event.origins),
     }

@@ -459,8 +459,9 @@ class Session:
 
     @property
     def _is_all_packed(self) -> bool:
-        """Whether lower levels have nothing but packs: those of all levels are made of the same networks."""
-        return self.stores.pack is not None and not any(lower.has_own for lower in self.stores.lower)
+        """Whether lower levels have nothing but the release's packs: those of all levels are of the same networks."""
+        packs = self.stores.packs
+        return packs is not None and not packs.has_of_models and not any(each.has_own for each in self.stores.lower)
 
     def _told(self, served: Served) -> Served:
         if served.session is not self:

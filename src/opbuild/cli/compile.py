@@ -16,12 +16,14 @@ from opbuild.cli.options import (
     Whole,
     cache_path_option,
     json_option,
+    levels_option,
     locate,
     model_arguments,
     model_options,
     num_threads_option,
     print_json,
     remote_option,
+    sizes_option,
     target_options,
     value_option,
 )
@@ -31,7 +33,7 @@ from opbuild.cli.tables import Terminal, say, show_report
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.events import CompileFinished, Event
-from opbuild.frontend.input_shape import parse_input_shape, parse_open_shape, split_shapes
+from opbuild.frontend.input_shape import parse_open_shape, split_shapes
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted
 
@@ -132,17 +134,8 @@ def explain(model: Path, shape: str | None, as_json: bool, **place: Any) -> None
 
 @click.command()
 @click.argument("paths", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of a file"))
-@value_option(
-    "--shape shapes", "SHAPES",
-    'Shapes that models leave open: "data:1,3,224,224;mask:1,128". Repeat it for more sizes.', multiple=True,
-    older="--shapes",
-    callback=lambda context, option, texts: [parse_input_shape(text) for text in texts],
-)  # fmt: skip
-@value_option(
-    "--target targets", "LEVEL,LEVEL",
-    "The levels to build for, such as x86-64-v3,x86-64-v4; they need not run here.", usual="host", older="--targets",
-    callback=lambda context, option, text: None if text is None else [each.strip() for each in text.split(",")],
-)  # fmt: skip
+@sizes_option
+@levels_option
 @value_option(
     "--executor", "EXECUTOR",
     "Who compiles besides this host: dask://HOST:PORT, dask+tls://HOST:PORT, or processes.",

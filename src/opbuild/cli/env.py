@@ -8,6 +8,7 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 import click
 
@@ -27,6 +28,10 @@ from opbuild.store.machine_class import machine_file, read_measured, system_clas
 from opbuild.target.host import host_flags, host_level, host_machine
 from opbuild.text.plural import counted, size
 from opbuild.version import __version__
+
+if TYPE_CHECKING:
+    from opbuild.store.pack import Pack
+    from opbuild.target.level import Level
 
 
 @click.command()
@@ -129,19 +134,28 @@ def _store(config: Config) -> str:
 
 
 def pack_text(config: Config) -> str:
-    """Return a description of the release's pack for this machine's level."""
+    """Return a description of the packs for this machine's level, a line each."""
+    from opbuild.store.model_packs import Packs
     from opbuild.store.pack import Pack
 
-    if not config.uses_pack:
-        return "not used (OPBUILD_PACK)"
     try:
-        pack = Pack(host_level().name)
+        level = host_level()
     except TargetError:
         return "none: there is no level"
-    compiler = pack.compiler()
-    if compiler is None:
-        return f"none for {host_level()}"
-    return f"{counted(pack.count(), 'kernel')} for {host_level()}, by {compiler.name} {compiler.version}"
+    release = Pack(level.name) if config.uses_pack else None
+    lines = ["not used (OPBUILD_PACK)" if release is None else _pack_line([release], level)]
+    for each in Packs(level.name, release, config.model_packs, make_trust(config), lambda problem: None).archives():
+        problem = "" if each.problem is None else f"not used: {each.problem.message}"
+        lines.append(f"{each.name}: {problem or _pack_line(each.packs(level.name), level)}")
+    return f"\n{'':<10} ".join(lines)
+
+
+def _pack_line(packs: Sequence[Pack], level: Level) -> str:
+    compilers = [each for each in (pack.compiler() for pack in packs) if each is not None]
+    if not compilers:
+        return f"none for {level}"
+    made = " and ".join(f"{each.name} {each.version}" for each in compilers)
+    return f"{counted(sum(pack.count() for pack in packs), 'kernel')} for {level}, by {made}"
 
 
 def write_problem(folder: Path) -> str:

@@ -41,6 +41,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("report", "Write a page that shows what became of each layer, and how long it takes."),
         ("export", "Build a model into one .om file, which runs without the compiler."),
         ("warm", "Build everything that models need, on many machines if need be, and store it."),
+        ("pack", "Build the kernels that models need into one file, from which first starts take them."),
     ),
     "MindSpore-style scripts": (
         ("run", "Run a script; where MindSpore is not installed, 'import mindspore' finds opbuild's."),

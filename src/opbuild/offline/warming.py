@@ -109,15 +109,13 @@ def warm_models(
     if config.remote_mode != "off":
         config = replace(config, remote_mode="write", remote_checks=True)
     setups = [
-        set_up(config, target, observer, runs_elsewhere=True, executor=executor)
-        for target in _parsed(targets or ["host"])
+        set_up(config, target, observer, runs_elsewhere=True, executor=executor) for target in parsed_targets(targets)
     ]
-    chosen = zip(models, _own_shapes(models, variants, setups[0]), strict=True)
-    wanted = [_NetworkRequest(model, own, setup) for model, choices in chosen for own in choices for setup in setups]
+    wanted = requests_of(models, variants, setups)
     if executor is not None:
         for setup in setups:
             _build_together([each for each in wanted if each.setup is setup], setup)
-    reports, failed = list[Report](), list[tuple[_NetworkRequest, OpbuildError]]()
+    reports, failed = list[Report](), list[tuple[NetworkRequest, OpbuildError]]()
     for each in wanted:
         try:
             reports.append(_build_native(each) if host_problem(each.setup.level) is None else _cross_build(each))
@@ -133,8 +131,18 @@ def warm_models(
     return tuple(reports)
 
 
+def requests_of(models: Sequence[Model], variants: Sequence[Given], setups: Sequence[Setup]) -> list[NetworkRequest]:
+    """Return the networks of models at some shapes, for each setup.
+
+    Raises:
+        OptionError: If a name of the shapes is no model's input.
+    """
+    chosen = zip(models, _own_shapes(models, variants, setups[0]), strict=True)
+    return [NetworkRequest(model, own, setup) for model, choices in chosen for own in choices for setup in setups]
+
+
 @dataclass(frozen=True, eq=False)
-class _NetworkRequest:
+class NetworkRequest:
     """A model for one level and one choice of shapes."""
 
     model: Model
@@ -147,7 +155,7 @@ class _NetworkRequest:
 
 
 @dataclass(frozen=True, eq=False)
-class _OpenedModel:
+class OpenedModel:
     """The same, with the opened model."""
 
     source: ModelSource
@@ -161,9 +169,14 @@ class _OpenedModel:
         return self.session.stores.networks.key(self.source.declaration.name, self.source.digest, types)
 
 
-def _parsed(targets: Sequence[str]) -> list[BuildTarget]:
+def parsed_targets(targets: Sequence[str] | None) -> list[BuildTarget]:
+    """Return the targets that some texts name, each once; without any this machine's level.
+
+    Raises:
+        OptionError: If one is unknown.
+    """
     found = []
-    for text in targets:
+    for text in targets or ["host"]:
         try:
             found.append(parse_target(text))
         except TargetError as error:
@@ -191,7 +204,7 @@ def _own_shapes(models: Sequence[Model], variants: Sequence[Given], setup: Setup
     return chosen
 
 
-def _opened(wanted: _NetworkRequest) -> _OpenedModel:
+def opened_for(wanted: NetworkRequest) -> OpenedModel:
     """Open a model for its level and shapes.
 
     Raises:
@@ -207,38 +220,41 @@ def _opened(wanted: _NetworkRequest) -> _OpenedModel:
             "give it: shapes={'name': (...)}",
             command='give it: --shapes "name:..."',
         )
-    return _OpenedModel(source, signature, session)
+    return OpenedModel(source, signature, session)
 
 
-def _build_together(wanted: Sequence[_NetworkRequest], setup: Setup) -> None:
+def _build_together(wanted: Sequence[NetworkRequest], setup: Setup) -> None:
     """Build the operators that networks for one level need, at once; those of models at fault are left out."""
     needed: dict[OpDesc, tuple[str, ...]] = {}
     for each in wanted:
         with suppress(OpbuildError):  # told where the network itself is built
-            opened = _opened(each)
+            opened = opened_for(each)
             if opened.session.stores.networks.stored(opened.key, Clock()) is None:
-                for desc, nodes in _kernels(opened).items():
-                    needed.setdefault(desc, nodes)
+                needed = {**kernels_of(opened)[0], **needed}
     session = Session(setup)
     with session.builder() as builder, suppress(CompileError):  # told of the networks that need it
         session.stores.count(builder.build(needed, counted(len(wanted), "network")))
 
 
-def _kernels(opened: _OpenedModel) -> Mapping[OpDesc, tuple[str, ...]]:
-    """Return the kernels of a network, and those of its other sizes if there may be any."""
+def kernels_of(opened: OpenedModel) -> tuple[Mapping[OpDesc, tuple[str, ...]], bool]:
+    """Return the kernels of a network, those of its other sizes if there may be any, and whether these are all.
+
+    Of a network in segments they are those of the first.
+    """
     source, session = opened.source, opened.session
-    needed = dict(session.plan([source.walk(opened.signature, Clock()).graph], Clock()).kernels)
-    if source.declaration.is_open and host_problem(session.setup.level) is None:
+    walked = source.walk(opened.signature, Clock())
+    needed = dict(session.plan([walked.graph], Clock()).kernels)
+    if source.declaration.is_open:
         first = FirstSegment(source, source.declaration.shapes)
         with suppress(Exception):  # from what does not know symbolic extents
             _, program = session.lower(first, first.tensors(opened.signature), Clock())
-            needed |= kernels_for_all_sizes(program, lambda desc: [desc])
-    return needed
+            needed |= program.descriptors() | kernels_for_all_sizes(program, lambda desc: [desc])
+    return needed, walked.follows is None
 
 
-def _build_native(wanted: _NetworkRequest) -> Report:
+def _build_native(wanted: NetworkRequest) -> Report:
     """Build a network as who runs it would, and the programs that serve further sizes of it."""
-    _opened(wanted)
+    opened_for(wanted)
     setup = wanted.setup
     return compile_model(
         wanted.model,
@@ -251,9 +267,9 @@ def _build_native(wanted: _NetworkRequest) -> Report:
     ).report
 
 
-def _cross_build(wanted: _NetworkRequest) -> Report:
+def _cross_build(wanted: NetworkRequest) -> Report:
     """Build and store a network whose code does not run on this machine."""
-    setup, clock, opened = wanted.setup, Clock(), _opened(wanted)
+    setup, clock, opened = wanted.setup, Clock(), opened_for(wanted)
     source, session = opened.source, opened.session
     stored = session.stores.networks.stored(opened.key, clock)
     if stored is not None:
@@ -267,7 +283,7 @@ def _cross_build(wanted: _NetworkRequest) -> Report:
     return make_report(network.record, network.operators, clock, setup.level_text, "it is for other machines")
 
 
-def _failure(failed: Sequence[tuple[_NetworkRequest, OpbuildError]], count: int) -> OpbuildError:
+def _failure(failed: Sequence[tuple[NetworkRequest, OpbuildError]], count: int) -> OpbuildError:
     """Return the first error, which says how many networks there are that have one."""
     first, error = failed[0]
     others = "" if len(failed) == 1 else f"{len(failed)} of {counted(count, 'network')} cannot be built; the first, "

@@ -125,7 +125,16 @@ class Setup:
     @property
     def uses_pack(self) -> bool:
         """Whether operators are taken from the release's pack."""
-        return self.config.uses_pack and (not self.config.fills_cache or bool(self.why_not_compiled))
+        return self.config.uses_pack and self._may_use_packs
+
+    @property
+    def model_packs(self) -> tuple[Path, ...]:
+        """The files of packs from which operators are taken besides."""
+        return self.config.model_packs if self._may_use_packs else ()
+
+    @property
+    def _may_use_packs(self) -> bool:
+        return not self.config.fills_cache or bool(self.why_not_compiled)
 
     @property
     def level_text(self) -> str:

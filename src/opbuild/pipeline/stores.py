@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from opbuild.runtime.stored_network import LoadedDynamicNetwork
     from opbuild.runtime.weights import Packer
     from opbuild.store.claims import Flights
-    from opbuild.store.pack import Pack
+    from opbuild.store.model_packs import Packs
     from opbuild.store.policy import Policy
     from opbuild.target.level import Target
 
@@ -109,9 +109,9 @@ class Stores:
         if not config.uses_cache or config.forces:
             return operators, runtimes
         near = rank_stores(config, open_store) if config.uses_folder else (operators, runtimes)
-        pack = [] if self.pack is None else [self.pack]
+        packs = [] if self.packs is None else [self.packs]
         if self.remote is None:
-            return TieredStore(near[0], pack) if pack else near[0], near[1]
+            return TieredStore(near[0], packs) if packs else near[0], near[1]
         from opbuild.store.remote.operators import SingleFlight
 
         below, turns, offer = self.remote.operators, self._turns, self.remote.offer_operator
@@ -121,7 +121,7 @@ class Stores:
             far = below if turns is None else SingleFlight(own, below, turns)
             return TieredStore(own, [*tiers, far], offer, known)
 
-        return tiered(near[0], *pack), tiered(near[1])
+        return tiered(near[0], *packs), tiered(near[1])
 
     def _check_operators(self, network: StoredNetwork) -> None:
         """Have the operators of a stored network in the remote store too, and the compiler's runtime library."""
@@ -164,17 +164,23 @@ class Stores:
         return open_remote("the remote store" if config.remote else f"remote in {config.policy_file}", url, self.setup)
 
     def packs_compiler(self) -> CompilerIdentity | None:
-        """Return the identity of the pack's compiler; None if the pack is not used, or there is none for the level."""
-        return None if self.pack is None else self.pack.compiler()
+        """Return the identity of the packs' compiler; None if none is used, or there is none for the level."""
+        return None if self.packs is None else self.packs.compiler()
 
     @lazy_property
-    def pack(self) -> Pack | None:
-        """The release's pack; None if it is not used."""
-        return release_pack(self.setup)
+    def packs(self) -> Packs | None:
+        """The release's pack and those of models; None if none is used."""
+        release, named = release_pack(self.setup), self.setup.model_packs
+        if release is None and not named:
+            return None
+        from opbuild.store.model_packs import Packs
+
+        setup = self.setup
+        return Packs(setup.level.name, release, named, setup.trust, lambda problem: setup.observer(Warned(problem)))
 
     @property
     def has_own(self) -> bool:
-        """Whether anything but the pack may have operators: the folder, other ranks' folders, or a remote store."""
+        """Whether anything but packs may have operators: the folder, other ranks' folders, or a remote store."""
         from opbuild.builder.build import LOOKED_AT
         from opbuild.store.peers import Peers
 
@@ -322,7 +328,7 @@ def make_builder(setup: Setup, stores: Stores, *, is_urgent: bool = True) -> Bui
         write_debug=partial(write_debug_files, Path(setup.debug.folder)),
         claims=stores.claims,
         lower=partial(_lower_levels, stores),
-        release=stores.pack,
+        release=stores.packs,
         is_urgent=is_urgent,
         executor=setup.executor if is_urgent else None,
         devices={} if setup.device is None else {setup.device.device: _device_builder(setup, stores, setup.device)},

@@ -230,7 +230,11 @@ def _is_remembered(record: TuningRecord, setup: Setup) -> bool | None:
 def is_still_defined(record: TuningRecord) -> bool:
     """Return whether a family's sources define the pipelines of a record of others, as far as the pack tells."""
     file = Pack(record.level).file(record.family)
-    return was_measured(record, file) and isinstance(file, PackFile) and file.sources.code == _emitted(record.family)
+    return (
+        was_measured(record, file)
+        and isinstance(file, PackFile)
+        and file.sources.code == released_sources(record.family)
+    )
 
 
 def was_measured(record: TuningRecord, file: PackFile | Reason | None) -> bool:
@@ -239,7 +243,7 @@ def was_measured(record: TuningRecord, file: PackFile | Reason | None) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _emitted(name: str) -> str:
+def released_sources(name: str) -> str:
     """Return the digest that a release has of all that defines and emits a family's kernels."""
     from opbuild.backend.halide.driver import EMISSION, module_of
 

@@ -29,7 +29,7 @@ from typing import Any
 from opbuild.events import PACK
 from opbuild.families.catalogue import find
 from opbuild.kernel.artifact import Artifact
-from opbuild.kernel.entry import make_entry
+from opbuild.kernel.entry import Entry, make_entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import CompilerIdentity, Key, key_digest, make_key
 from opbuild.kernel.opdesc import OpDesc
@@ -44,11 +44,17 @@ from opbuild.text.canonical import canonical_json
 PACKS = Path(__file__).parent / "packs"
 """Where a release keeps them."""
 
-_ABSENT = Missing(Reason("absent", f"not in {PACK}"))
+ABSENT = Missing(Reason("absent", f"not in {PACK}"))
 
 
 class Pack:
-    """The kernels that the release brings for one level. Threads may share it."""
+    """Kernels for one level that stay where they are: those that the release brings. Threads may share it.
+
+    Attributes:
+        name: What reports call it.
+    """
+
+    name = PACK
 
     def __init__(self, level: str, folder: Path = PACKS) -> None:
         self.folder = folder / level
@@ -60,21 +66,21 @@ class Pack:
         """
         file = self.file(str(key.components["family"]))
         if file is None:
-            return _ABSENT
+            return ABSENT
         if isinstance(file, Reason):
             return Missing(file)
         own = file.key(key)
         if own is None:
-            return Missing(Reason("stale", f"{file.family} was edited since {PACK} was made"))
+            return Missing(Reason("stale", f"{file.family} was edited since {self.name} was made"))
         try:
             object_ = file.object(own)
             if object_ is None:
-                return _ABSENT
+                return ABSENT
             desc = OpDesc.from_components(own.components)
             cost, pipeline = find(desc.family).cost(desc), file.pipeline(own) or ""
-            return Found(make_entry(desc, own, 0, Artifact(object_), cost, pipeline=pipeline), PACK, stays=True)
+            return Found(make_entry(desc, own, 0, Artifact(object_), cost, pipeline=pipeline), self.name, stays=True)
         except ValueError as error:
-            return Missing(Reason("damaged", f"{self._path(file.family)}: {error}"))
+            return Missing(Reason("damaged", f"{file.family} of {self.name}: {error}"))
 
     def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
         """Return for each of several operators the pipeline of its kernel, by its sources."""
@@ -103,15 +109,17 @@ class Pack:
         except OSError:
             return ()
 
+    def files(self) -> Iterator[PackFile]:
+        """Yield its files that can be used, by the names of families."""
+        return (file for file in map(self.file, self.families()) if isinstance(file, PackFile))
+
     def count(self) -> int:
         """Return the number of its kernels for the level."""
-        files = map(self.file, self.families())
-        return sum(len(file) for file in files if isinstance(file, PackFile))
+        return sum(map(len, self.files()))
 
     def compiler(self) -> CompilerIdentity | None:
         """Return the identity of its compiler; None if there is no pack for the level."""
-        files = map(self.file, self.families())
-        return next((file.compiler for file in files if isinstance(file, PackFile)), None)
+        return next((file.compiler for file in self.files()), None)
 
     def _path(self, family: str) -> Path:
         return self.folder / f"{family}{SUFFIX}"
@@ -159,6 +167,11 @@ class Object(NamedTuple):
     operator: str
     pipeline: str
     object: bytes
+
+    @classmethod
+    def of(cls, desc: OpDesc, entry: Entry) -> Object:
+        """Return the object of an operator's entry."""
+        return cls(desc.components(), entry.key.operator, entry.pipeline, entry.object)
 
 
 class FamilySources(NamedTuple):
@@ -394,8 +407,17 @@ def read_pack(path: Path) -> PackFile:
         OSError: If it cannot be read.
         ValueError: If it is damaged, or of another format.
     """
+    return parse_pack(_PUBLIC.read(path, _PACK))
+
+
+def parse_pack(data: bytes) -> PackFile:
+    """Return the pack file of some bytes.
+
+    Raises:
+        ValueError: If it is damaged, or of another format.
+    """
     try:
-        return PackFile(_PUBLIC.read(path, _PACK))
+        return PackFile(data)
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError("its list is not what was written") from error
 

@@ -57,6 +57,7 @@ REVIEWED = {
     ("frontend/onnx_messages.py", "exec_module"): "onnx's own declaration of its messages, by its path in the package",
     ("frontend/onnx_messages.py", "import_module"): "onnx, by its own name",
     ("frontend/onnx_messages.py", "module_from_spec"): "onnx's own declaration of its messages",
+    ("offline/wheel.py", "zipfile"): "only written: the wheel of a model pack",
     ("cli/executors.py", "import_module"): "distributed, by its own name",
     ("frontend/torch/capture.py", "getattr of torch"): "names from a table of this package",
     ("runtime/endpoint.py", "getattr of torch"): "one of two names",

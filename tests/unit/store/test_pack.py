@@ -23,6 +23,7 @@ from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.store import pack
 from opbuild.store.blobs import Memory
+from opbuild.store.model_packs import Packs
 from opbuild.store.operators import Operators, operators_in
 from opbuild.store.pack import FamilySources, Object, Pack, PackFile, pack_bytes, read_pack
 from opbuild.store.tiers import TieredStore
@@ -277,7 +278,7 @@ def test_where_the_pack_serves(options: dict[str, bool], serves: bool, tmp_path:
     """MindSpore-style programs and ATC keep all that they use, unless nothing can be compiled."""
     stores = Stores(set_up(Config(cache_path=tmp_path, **options), None, None))
     below = getattr(stores.operators_and_runtimes[0], "tiers", ())
-    assert any(isinstance(tier, Pack) for tier in below) == serves
+    assert any(isinstance(tier, Packs) for tier in below) == serves
 
 
 @pytest.mark.parametrize(("text", "used"), [("", True), ("1", True), ("0", False)])

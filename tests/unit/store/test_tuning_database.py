@@ -29,13 +29,13 @@ from opbuild.lowering.tuned import FixedAnswers, Tuned
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.tuned import (
     ApplicableRecords,
-    _emitted,
     applicable_records,
     applying,
     bucket,
     family_sources,
     is_current,
     is_still_defined,
+    released_sources,
 )
 from opbuild.pipeline.tuned_lowering import lower_with_records, pipelines
 from opbuild.platform.files.trust import PRIVATE, Trust
@@ -232,7 +232,7 @@ def test_a_record_of_other_sources_counts_while_they_define_the_same(
     """The pack tells: it has the pipelines of the kernels that were measured, and is of the sources of now."""
     key = make_key(conv(1), LEVEL, IDENTITY, "code")
     pipeline = ("1" if change == "pipeline" else "0") * 32
-    code = "edited" if change == "sources" else _emitted("conv")
+    code = "edited" if change == "sources" else released_sources("conv")
     path = tmp_path / LEVEL.name / "conv.pack"
     path.parent.mkdir()
     objects = [Object(conv(1).components(), key.operator, pipeline, fake_object(b"code", (key.symbol,)))]

@@ -10,7 +10,7 @@ from opbuild.errors import FileError
 from opbuild.platform.paths import Path
 
 ONNX, OFFLINE, SCRIPT = "an ONNX model", "an offline model (.om)", "a Python script"
-BUNDLE, ARRAY = "a bundle of operators", "a numpy array (.npy)"
+BUNDLE, MODEL_PACK, ARRAY = "a bundle of operators", "a model pack", "a numpy array (.npy)"
 """Kinds of files that opbuild reads, as messages call them."""
 
 OFFLINE_MAGIC = b"\x8fOPBOM\r\n"
@@ -20,6 +20,7 @@ _TORCH = "a PyTorch file or another zip archive"
 _STARTS: tuple[tuple[bytes, str], ...] = (
     (OFFLINE_MAGIC, OFFLINE),
     (BUNDLE_MAGIC, BUNDLE),
+    (b"opbuild model-pack ", MODEL_PACK),
     (b"PK\x03\x04", _TORCH),
     (b"\x80\x02", "a pickle"),
     (b"\x80\x04", "a pickle"),

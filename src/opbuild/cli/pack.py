@@ -1,0 +1,121 @@
+"""``opbuild pack``: the kernels of one's own models in one file, and what such a file has."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from opbuild.cli.build_log import StorageWatch
+from opbuild.cli.options import (
+    CORES,
+    FOLDER,
+    TO_WRITE,
+    OnePath,
+    Whole,
+    cache_path_option,
+    json_option,
+    levels_option,
+    print_json,
+    remote_option,
+    sizes_option,
+    value_option,
+)
+from opbuild.cli.tables import Terminal, say
+from opbuild.config import Config
+from opbuild.errors import OptionError
+from opbuild.platform.files.writing import same_file, unwritable
+from opbuild.platform.paths import Path
+from opbuild.text.plural import counted, size
+
+
+@click.command()
+@click.argument("paths", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of a file"))
+@value_option(
+    "-o --output", "FILE", "The file to write: my.pack, or a wheel, such as my_models-1.0-py3-none-any.whl.", TO_WRITE
+)
+@value_option("--show", "FILE", "Say what a file that was made so has, and make none.", OnePath("the path of a file"))
+@sizes_option
+@levels_option
+@click.option("--all", "with_released", is_flag=True, help="Also the kernels that the release's pack has.")
+@cache_path_option
+@value_option(
+    "--op_compiler_cache_dir", "DIR", "Instead of it: folder with a folder of operators for each level.",
+    OnePath(FOLDER, folder=True),
+)  # fmt: skip
+@value_option("--workers", "N", "Operators compiled at once.", Whole(1), CORES)
+@remote_option
+@json_option
+def pack(
+    paths: tuple[Path, ...],
+    output: Path | None,
+    show: Path | None,
+    shapes: list[dict[str, Any]],
+    targets: list[str] | None,
+    *,
+    with_released: bool,
+    as_json: bool,
+    **place: Any,
+) -> None:
+    """Build the kernels that models need into one file, from which first starts take them.
+
+    OPBUILD_PACK=my.pack names the file where the models start; a wheel is found once it is installed. Kernels that the
+    release's pack has are left out. What is stored already is not compiled again, and what is compiled stays in your
+    store, too.
+    """
+    config = Config.from_environment(**place)
+    if show is not None:
+        _show(show, config, as_json=as_json)
+        return
+    if not paths:
+        raise OptionError("the models are missing", "give their paths: opbuild pack MODEL.onnx... -o my.pack")
+    if output is None:
+        raise OptionError("the file to write is missing", "name it: opbuild pack MODEL.onnx... -o my.pack")
+    if problem := unwritable(output):
+        raise OptionError(f"the model pack {str(output)!r} cannot be written: {problem}", "name another file")
+    if any(same_file(each, output) for each in paths):
+        raise OptionError(f"the model pack {str(output)!r} cannot be written: it is a model", "name another file")
+    from opbuild.cli.progress import build_progress
+    from opbuild.offline.packing import pack_models
+
+    started = time.perf_counter()
+    with build_progress(Terminal(stderr=True)) as observer:
+        made = pack_models(
+            paths, output, config, shapes, targets, with_released=with_released, observer=StorageWatch(observer)
+        )
+    if as_json:
+        levels = {
+            each.level: {"kernels": len(each.jobs), "left_out": each.released, "compiled": each.built}
+            for each in made.levels
+        }
+        print_json({"pack": str(output), "bytes": made.nbytes, "models": list(map(str, paths)), "levels": levels})
+        return
+    for each in made.levels:
+        left = f", {each.released} left out that the release's pack has" if each.released else ""
+        say(f"{each.level}: {counted(len(each.jobs), 'kernel')}, {each.built} compiled now{left}")
+    count = sum(len(each.jobs) for each in made.levels)
+    models = f"{counted(count, 'kernel')} of {counted(len(paths), 'model')}"
+    say(f"{models} in {output}, {size(made.nbytes)}, in {time.perf_counter() - started:.2f} s", soft_wrap=True)
+
+
+def _show(path: Path, config: Config, *, as_json: bool) -> None:
+    """Print the levels of a model pack, with the kernels of each family."""
+    from opbuild.platform.files.trust import make_trust
+    from opbuild.store.model_packs import opened
+
+    archive = opened(path, str(path), make_trust(config))
+    if archive.problem is not None:
+        raise archive.problem
+    levels = {level: [file for each in archive.packs(level) for file in each.files()] for level in archive.levels()}
+    if as_json:
+        counts = {level: {file.family: len(file) for file in files} for level, files in levels.items()}
+        print_json({"pack": str(path), **archive.about, "levels": counts})
+        return
+    models = ", ".join(archive.about.get("models", ()))
+    say(f"{path}: made by opbuild {archive.about.get('opbuild')} of {models}", soft_wrap=True)
+    for level, files in levels.items():
+        compilers = ", ".join(sorted({f"{file.compiler.name} {file.compiler.version}" for file in files}))
+        say(f"{level}: {counted(sum(map(len, files)), 'kernel')}, by {compilers}")
+        for file in files:
+            say(f"  {file.family:<24} {len(file):>6}")
