@@ -128,7 +128,7 @@ def _told_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tell each test what is told once in a process, whatever was told or silenced before it."""
     logging.disable(logging.NOTSET)
     monkeypatch.setattr(events, "_LOGGED", set())
-    if (notices := sys.modules.get("opbuild.onnxruntime.environment")) is not None:
+    if (notices := sys.modules.get("opbuild.onnxruntime.logs")) is not None:
         monkeypatch.setattr(notices, "_SAID", set())
     if (remote := sys.modules.get("opbuild.pipeline.remote")) is not None:
         remote.service_at.cache_clear()  # what was told of a store, and that it failed

@@ -180,6 +180,8 @@ def test_what_cannot_be_built_is_refused_with_its_cause() -> None:
         ort.InferenceSession(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="SessionOptions"):
         ort.InferenceSession(b"", 5)  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match="disabled_optimizers is ignored"), pytest.raises(InvalidProtobuf):
+        ort.InferenceSession(b"no model", disabled_optimizers=["ConstantFolding"])
 
 
 def test_open_extents_have_their_names_and_can_be_fixed() -> None:
@@ -275,6 +277,12 @@ def test_runs_with_values_in_threads_and_ended(session: ort.InferenceSession) ->
     options.terminate = True
     with pytest.raises(Fail, match="terminate flag"):
         session.run(None, {"X": X}, options)
+    done.clear()
+    session.run_async(None, {"X": X}, callback, None, options)
+    assert done.wait(60)
+    assert "terminate flag" in told[2][2]
+    options.terminate = False
+    np.testing.assert_array_equal(session.run(None, {"X": X}, options)[0], X * W)
 
 
 def test_providers_that_there_are_not_are_passed_over(path: Path) -> None:
@@ -284,6 +292,8 @@ def test_providers_that_there_are_not_are_passed_over(path: Path) -> None:
     assert session.get_providers() == ["CPUExecutionProvider"]
     with pytest.warns(UserWarning, match="Unknown Provider Type: Other"):
         ort.InferenceSession(path, providers=["Other"])
+    with pytest.warns(UserWarning, match="'providers' should be a sequence"):
+        ort.InferenceSession(path, providers=3)
     with (
         pytest.warns(UserWarning, match="available provider"),
         pytest.raises(RuntimeError, match="Unknown Provider Type: Other"),
@@ -294,8 +304,9 @@ def test_providers_that_there_are_not_are_passed_over(path: Path) -> None:
         pytest.raises(RuntimeError, match="Unknown Provider Type: Other"),
     ):
         session.set_providers(["Other"])
-    session.set_providers(["CPUExecutionProvider"], [{"a": 1}])
-    assert session.get_provider_options() == {"CPUExecutionProvider": {"a": "1"}}
+    with pytest.warns(UserWarning, match="the option a of CPUExecutionProvider is ignored: it has none"):
+        session.set_providers(["CPUExecutionProvider"], [{"a": 1}])
+    assert session.get_provider_options() == {"CPUExecutionProvider": {}}
 
 
 def test_sessions_of_the_same_bytes_share_one_network(path: Path) -> None:
@@ -331,7 +342,7 @@ def test_weights_beside_the_model_are_never_those_of_another(tmp_path: Path) -> 
 
 
 def test_a_profile_is_a_file_of_trace_events(path: Path, tmp_path: Path) -> None:
-    """How long the session took to make, and each call."""
+    """How long the session took to make, each call, and each kernel, as ONNX Runtime writes it."""
     options = ort.SessionOptions()
     options.enable_profiling = True
     options.profile_file_prefix = str(tmp_path / "profile")
@@ -341,8 +352,17 @@ def test_a_profile_is_a_file_of_trace_events(path: Path, tmp_path: Path) -> None
     file = Path(session.end_profiling())
     assert file.name.startswith("profile_")
     events = json.loads(file.read_text(encoding="utf-8"))
-    assert [each["name"] for each in events] == ["session_initialization", "model_run"]
+    assert [each["name"] for each in events] == ["session_initialization", "model_run", "Mul_0_kernel_time"]
+    assert [each["cat"] for each in events] == ["Session", "Session", "Node"]
     assert all(each["dur"] >= 0 and each["ph"] == "X" for each in events)
+    call, kernel = events[1:]
+    assert call["ts"] <= kernel["ts"]
+    assert kernel["ts"] + kernel["dur"] <= call["ts"] + call["dur"] + 2  # all are cut to whole microseconds
+    found = kernel["args"]
+    assert (found["op_name"], found["node_index"], found["nodes"]) == ("elementwise", "0", ["Mul_0"])
+    assert (found["provider"], found["output_size"]) == ("CPUExecutionProvider", str(X.nbytes))
+    assert [set(each) for each in found["input_type_shape"]] == [{"float"}, {"float"}]
+    assert np.prod(found["output_type_shape"][0]["float"]) == X.size
     assert session.end_profiling() == ""
 
 

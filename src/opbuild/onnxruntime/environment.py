@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opbuild.errors import OpbuildError
+from opbuild.onnxruntime.logs import warn_once
+from opbuild.onnxruntime.status import Fail, failure
 from opbuild.platform.aliases import AliasFinder
-from opbuild.text.visible import visible
 from opbuild.version import __version__ as opbuild_version
 
 __version__ = "1.32.0"
-
-
-_SAID = set[str]()
-
-
-def warn_once(text: str) -> None:
-    """Warn, unless the same was said already."""
-    if text not in _SAID:
-        _SAID.add(text)
-        warnings.warn(f"opbuild: {visible(text)}", UserWarning, stacklevel=4)
 
 
 NAME = "onnxruntime"
@@ -134,10 +125,22 @@ def registered(providers: Any, provider_options: Any) -> dict[str, dict[str, str
         RuntimeError: If a name is none of ONNX Runtime's.
     """
     names, options = check_and_normalize_provider_args(providers, provider_options, AVAILABLE)
-    unknown = [name for name in names if name != CPU and name.removesuffix("ExecutionProvider") not in _KNOWN]
-    if unknown:
-        raise RuntimeError(f"Unknown Provider Type: {unknown[0]}")
-    return {CPU: dict(zip(names, options, strict=True)).get(CPU, {})}
+    for name in names:
+        require_provider(name)
+    warn_of_provider_options(dict(zip(names, options, strict=True)).get(CPU, {}))
+    return {CPU: {}}
+
+
+def require_provider(name: str) -> None:
+    """Refuse a name that is none of ONNX Runtime's providers."""
+    if name != CPU and name.removesuffix("ExecutionProvider") not in _KNOWN:
+        raise RuntimeError(f"Unknown Provider Type: {name}")
+
+
+def warn_of_provider_options(options: Mapping[str, str]) -> None:
+    """Warn once that the processor's provider, here as in ONNX Runtime, has no options."""
+    for name in options:
+        warn_once(f"the option {name} of {CPU} is ignored: it has none")
 
 
 def get_available_providers() -> list[str]:
@@ -170,28 +173,46 @@ def has_collective_ops() -> bool:
     return False
 
 
-def set_default_logger_severity(severity: int) -> None:
-    """Take how grave a message must be to be shown, from 0 to 4; opbuild writes none.
-
-    Raises:
-        RuntimeError: If it is another number.
-    """
-    if not 0 <= severity <= 4:
-        raise RuntimeError("Invalid logging severity. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal")
-
-
-def set_default_logger_verbosity(verbosity: int) -> None:
-    """Take how much is shown of the least grave messages; opbuild writes none."""
-
-
 def set_seed(seed: int) -> None:
     """Warn that operators with random values are seeded by their attributes alone."""
     warn_once("set_seed is ignored: a seed is an attribute of the operator that draws")
 
 
+_GLOBAL_THREADS = list[int]()
+"""The number of threads of sessions that have none of their own; none before it is told."""
+
+
 def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None:
-    """Warn that the number of threads is a session's, or the environment's."""
-    warn_once("set_global_thread_pool_sizes is ignored: set SessionOptions.intra_op_num_threads or OPBUILD_NUM_THREADS")
+    """Take the number of threads of all sessions, whose ``use_per_session_threads`` must be False from then on.
+
+    Raises:
+        Fail: If it was told already.
+    """
+    if _GLOBAL_THREADS:
+        raise failure(Fail, "Global thread pools have already been created, cannot replace them")
+    if inter_op_num_threads > 1:
+        warn_once("inter_op_num_threads is ignored: operators run one after the other, each on all threads")
+    _GLOBAL_THREADS.append(int(intra_op_num_threads))
+
+
+def global_threads() -> int:
+    """Return the number of threads of sessions that have none of their own; 0 is automatic."""
+    return next(iter(_GLOBAL_THREADS), 0)
+
+
+def require_threads(*, per_session: bool) -> None:
+    """Refuse sessions whose threads are not those that there are, as ONNX Runtime does.
+
+    Raises:
+        RuntimeError: If a session wants the process's threads before their number is told, or its own ones afterwards.
+    """
+    if per_session and _GLOBAL_THREADS:
+        raise RuntimeError("use_per_session_threads must be false when using a global thread pool")
+    if not per_session and not _GLOBAL_THREADS:
+        raise RuntimeError(
+            "When the session is not configured to use per session threadpools, set_global_thread_pool_sizes must be "
+            "called first."
+        )
 
 
 def disable_telemetry_events() -> None:
@@ -200,6 +221,13 @@ def disable_telemetry_events() -> None:
 
 def enable_telemetry_events() -> None:
     """Send nothing: opbuild never does."""
+
+
+def print_debug_info() -> None:
+    """Print the versions that a report of a problem needs."""
+    import platform  # a start prints nothing
+
+    print(f"onnxruntime version: {__version__}, served by opbuild {opbuild_version}\nplatform: {platform.platform()}")
 
 
 def preload_dlls(**_: Any) -> None:

@@ -12,8 +12,9 @@ from opbuild.frontend.wire import DeclaredExtent, DeclaredModel, DeclaredType
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.kernel.opdesc import FREE
 from opbuild.onnxruntime.options import SessionOptions
-from opbuild.onnxruntime.status import InvalidArgument, NotImplemented, failure
+from opbuild.onnxruntime.status import InvalidArgument, failure
 from opbuild.onnxruntime.values import STRING, OrtValue, element_name, tensor_name, type_name
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import dataclass
 from opbuild.runtime.endpoint import Endpoint
 
@@ -73,6 +74,19 @@ def metadata_of(model: DeclaredModel) -> ModelMetadata:
     )
 
 
+def texts_of(model: ModelMetadata) -> dict[str, str]:
+    """Return the metadata as a program gets it that chooses devices."""
+    return {
+        "doc_string": model.description,
+        "domain": model.domain,
+        "graph_description": model.graph_description,
+        "graph_name": model.graph_name,
+        "model_version": str(model.version),
+        "producer_name": model.producer_name,
+        "producer_version": "",
+    }
+
+
 def arguments_of(declared: Mapping[str, DeclaredType], options: SessionOptions) -> list[NodeArg]:
     """Return inputs or outputs as declared, with the sizes that the options give to open extents."""
     return [
@@ -94,6 +108,8 @@ def _extent(extent: DeclaredExtent, options: SessionOptions) -> int | str | None
     return next((size for size in sizes if size is not None), extent.name or None)
 
 
+_NONE = frozenset[str]()
+
 _FIX = "Please fix either the inputs/outputs or the model."
 
 
@@ -101,19 +117,23 @@ class Feeds:
     """The inputs of a model, which check the values that are given for them."""
 
     def __init__(
-        self, arguments: list[NodeArg], declared: Mapping[str, DeclaredType], defaults: Mapping[str, object]
+        self,
+        arguments: list[NodeArg],
+        declared: Mapping[str, DeclaredType],
+        defaults: Mapping[str, DeclaredType],
+        options: SessionOptions,
     ) -> None:
         self._inputs = {each.name: _Input(each, declared[each.name]) for each in arguments}
         self._needed = [name for name, each in self._inputs.items() if declared[name].kind != "optional"]
-        self._defaults = defaults
+        self._defaults, self._options = defaults, options
 
     def require(self, name: str) -> None:
-        """Refuse a feed that is no input."""
-        if name not in self._inputs and name not in self._defaults:
+        """Refuse a feed that is bound and is no input; one with a default is none to bind."""
+        if name not in self._inputs:
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return one value for each input.
+        """Return one value for each input, and for each of those with a default that is given.
 
         Raises:
             ValueError: If an input is missing.
@@ -125,12 +145,21 @@ class Feeds:
             raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(given)}).")
         values: dict[str, Any] = dict.fromkeys(self._inputs)
         for name, value in given.items():
-            if name not in self._inputs:
-                if name in self._defaults:
-                    raise failure(NotImplemented, f"the default of {name} cannot be overridden")
+            found = self._inputs.get(name) or self._overridable.get(name)
+            if found is None:
                 raise failure(InvalidArgument, f"Invalid input name: {name}")
-            values[name] = self._inputs[name].read(value.value if isinstance(value, OrtValue) else value)
+            values[name] = found.read(value.value if isinstance(value, OrtValue) else value)
         return values
+
+    def overridden(self, values: Mapping[str, Any]) -> frozenset[str]:
+        """Return the names of the inputs with a default for which there are values."""
+        return frozenset(values).difference(self._inputs) if len(values) > len(self._inputs) else _NONE
+
+    @lazy_property
+    def _overridable(self) -> dict[str, _Input]:
+        """The inputs with a default; few calls give one."""
+        arguments = arguments_of(self._defaults, self._options)
+        return {each.name: _Input(each, self._defaults[each.name]) for each in arguments}
 
 
 class _Input:
@@ -143,9 +172,12 @@ class _Input:
         self._dtype = numpy_dtype(ONNX_DTYPES[declared.elem]) if declared.elem in ONNX_DTYPES else None
         self._rank = None if declared.shape is None else len(declared.shape)
         self._fixed = [(axis, each) for axis, each in enumerate(argument.shape) if isinstance(each, int)]
+        self._shape = tuple(each for _, each in self._fixed) if len(self._fixed) == self._rank else None
 
     def read(self, value: Any) -> Any:
         """Return a value that the network takes."""
+        if type(value) is np.ndarray and value.dtype is self._dtype and value.shape == self._shape:
+            return value  # as most are
         if not self._is_tensor:
             return value
         array = self._array(value)

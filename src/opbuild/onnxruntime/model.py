@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from opbuild.onnxruntime.metadata import arguments_of
 from opbuild.onnxruntime.options import SessionOptions
 from opbuild.onnxruntime.status import (
     InvalidArgument,
+    InvalidGraph,
     InvalidProtobuf,
     NoSuchFile,
     NotImplemented,
@@ -32,10 +33,11 @@ from opbuild.platform.locks import Lock
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
-_Key = tuple[str, tuple[tuple[str, tuple[int, ...]], ...], int]
+_Key = tuple[str, tuple[tuple[str, tuple[int, ...]], ...], int, bool]
 
 _NETWORKS = WeakValues[_Key, Network]()
-"""Networks that sessions of this process use: by the digest of the model, shapes and the number of threads."""
+"""Networks that sessions of this process use: by the digest of the model, shapes, the number of threads, and whether
+they waited for their own kernels."""
 
 _LOCK = Lock()
 
@@ -44,22 +46,29 @@ _PLACE_OF_DATA = b"location"
 
 
 class Model(NamedTuple):
-    """A session's model: one version of it, its metadata, and the network that runs it."""
+    """A session's model: one version of it, its metadata, and the network that runs it; ``digest`` is the version's."""
 
     declared: DeclaredModel
     network: Network
+    digest: str
 
 
 def _shared(
     source: str | bytes, digest: str, shapes: Mapping[str, tuple[int, ...]], options: SessionOptions, *, has_data: bool
 ) -> Network:
     """Return a network that another session has, or a new one of the version that was read."""
-    num_threads = max(options.intra_op_num_threads, 0)
-    key = (digest, tuple(sorted(shapes.items())), num_threads)
+    num_threads, waits = options.num_threads, options.use_deterministic_compute
+    key = (digest, tuple(sorted(shapes.items())), num_threads, waits)
     network = None if has_data else _NETWORKS.get(key)
     if network is None:
         config = Config.from_environment(num_threads=num_threads or None)
-        network = compile_model(source, config, input_shapes=shapes, recognise=partial(_require_same, digest))
+        network = compile_model(
+            source,
+            config.waiting() if waits else config,
+            input_shapes=shapes,
+            recognise=partial(_require_same, digest),
+            observer=None if options.log.is_default else options.log.observe,
+        )
         if not has_data:
             _NETWORKS[key] = network
     return network
@@ -71,13 +80,24 @@ def _require_same(digest: str, source: ModelSource) -> None:
         raise source.changed_error()
 
 
-def read_model(path_or_bytes: str | bytes | os.PathLike[str], options: SessionOptions) -> Model:
+def read_model(
+    path_or_bytes: str | bytes | os.PathLike[str],
+    options: SessionOptions,
+    overridden: Collection[str] = (),
+    version: str = "",
+) -> Model:
     """Return a model.
+
+    Args:
+        path_or_bytes: Its file or its bytes.
+        options: How its session is made.
+        overridden: Inputs with a default that become inputs without one.
+        version: The digest that it must have; empty: any.
 
     Raises:
         TypeError: If it is neither a path nor bytes.
         NoSuchFile: If there is no such file.
-        StatusError: If it is no ONNX model, or cannot be built.
+        StatusError: If it is no ONNX model, cannot be built, or is another version.
     """
     source: str | bytes
     if isinstance(path_or_bytes, (str, os.PathLike)):
@@ -97,11 +117,20 @@ def read_model(path_or_bytes: str | bytes | os.PathLike[str], options: SessionOp
         raise failure(InvalidProtobuf, shown + text) from error
     if not declared.outputs and not declared.inputs:
         raise failure(InvalidArgument, f"{shown}No graph was found in the protobuf.")
-    digest = digest_model(np.frombuffer(contents, np.uint8)).digest
+    digest = own = digest_model(np.frombuffer(contents, np.uint8)).digest
+    if version not in ("", own):
+        raise failure(InvalidGraph, f"{shown}it changed since the session was made", "make another session")
     has_data = re.search(_PLACE_OF_DATA, contents) is not None
+    if overridden or options.gives_values:
+        from opbuild.onnxruntime.initializers import with_values  # most sessions take the model as it is
+
+        folder = Path(source).parent if isinstance(source, str) else None
+        source = with_values(contents, options, folder, overridden)
+        digest, has_data = digest_model(np.frombuffer(source, np.uint8)).digest, False
+        declared = read_declared(memoryview(source))
     with _LOCK, as_status(shown):
         shapes = _overridden(declared.inputs, options)
-        return Model(declared, _shared(source, digest, shapes, options, has_data=has_data))
+        return Model(declared, _shared(source, digest, shapes, options, has_data=has_data), own)
 
 
 def _contents(path: str, shown: str) -> Any:

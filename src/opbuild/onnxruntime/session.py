@@ -3,67 +3,47 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import threading
-import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opbuild.errors import OutputError
-from opbuild.onnxruntime.environment import registered
-from opbuild.onnxruntime.metadata import Feeds, ModelMetadata, NodeArg, argument_of_endpoint, arguments_of, metadata_of
+from opbuild.onnxruntime.environment import CPU, registered
+from opbuild.onnxruntime.logs import warn_once
+from opbuild.onnxruntime.metadata import (
+    Feeds,
+    ModelMetadata,
+    NodeArg,
+    argument_of_endpoint,
+    arguments_of,
+    metadata_of,
+    texts_of,
+)
 from opbuild.onnxruntime.model import Model, read_model
 from opbuild.onnxruntime.options import RunOptions, SessionOptions
 from opbuild.onnxruntime.status import InvalidArgument, as_status, failure
-from opbuild.onnxruntime.values import OrtValue, OrtValueVector, array_dtype, require_cpu
+from opbuild.onnxruntime.values import OrtDevice, OrtValue, OrtValueVector, array_dtype, require_cpu
 from opbuild.platform.background import begin
 from opbuild.platform.calls import quiet_when_interrupted
 from opbuild.platform.locks import lazy_property
-from opbuild.platform.paths import Path
+
+if TYPE_CHECKING:
+    from opbuild.api import Network
+    from opbuild.onnxruntime.devices import OrtEpDevice, OrtMemoryInfo
+    from opbuild.onnxruntime.profile import SessionProfile
 
 
-class Profile:
-    """The profile of a session.
+_AS_STATUS = as_status()
 
-    Attributes:
-        start: Nanoseconds of ``time.monotonic_ns`` when it began.
-    """
-
-    def __init__(self, prefix: str) -> None:
-        self.start = time.monotonic_ns()
-        self._path = Path(f"{prefix}_{time.strftime('%Y-%m-%d_%H-%M-%S')}.json")
-        self._events: list[str] = []
-
-    @contextmanager
-    def event(self, name: str) -> Iterator[None]:
-        """Write down how long the block takes."""
-        began = time.monotonic_ns()
-        try:
-            yield
-        finally:
-            now = time.monotonic_ns()
-            fields = {
-                "cat": "Session",
-                "pid": os.getpid(),
-                "tid": threading.get_native_id(),
-                "dur": (now - began) // 1000,
-                "ts": (began - self.start) // 1000,
-                "ph": "X",
-                "name": name,
-                "args": {},
-            }
-            self._events.append(json.dumps(fields))
-
-    def write(self) -> str:
-        """Write the file and return its name."""
-        self._path.write_text("[\n" + ",\n".join(self._events) + "\n]\n", encoding="utf-8")
-        return str(self._path)
+_IGNORED = {
+    "disabled_optimizers": "networks are always optimized wholly",
+    "read_config_from_model": "options are those that the program gives",
+}
 
 
 class IOBinding:
@@ -198,6 +178,7 @@ class InferenceSession:
         providers: Execution providers, of which opbuild is the processor's.
         provider_options: Options of each.
         enable_fallback: Whether a provider that there is not is passed over with a warning.
+        ignored: Other arguments of ONNX Runtime's, each of which warns once.
 
     Raises:
         TypeError: If the model or the options are of another type.
@@ -218,22 +199,32 @@ class InferenceSession:
         provider_options: Any = None,
         *,
         enable_fallback: int = 1,
-        **_: Any,
+        **ignored: Any,
     ) -> None:
         if sess_options is not None and not isinstance(sess_options, SessionOptions):
             raise TypeError(f"sess_options is of type SessionOptions, not {type(sess_options).__name__}")
         self._options = sess_options or SessionOptions()
-        self._options.check()
+        for name in ignored:
+            warn_once(f"InferenceSession's {name} is ignored: {_IGNORED.get(name, 'there is no such argument')}")
+        if providers and self._options.has_providers():
+            warnings.warn(_TWICE, stacklevel=3)
         self._providers = _providers(providers, provider_options, bool(int(enable_fallback)))
-        self._profile = Profile(self._options.profile_file_prefix) if self._options.enable_profiling else None
-        with self._timed("session_initialization"):
+        self._options.check(names_cpu=_names_cpu(providers))
+        self._profile = _profile(self._options)
+        with self._profile.event("session_initialization") if self._profile else nullcontext():
             self._model: Model = read_model(path_or_bytes, self._options)
+        self._options.log.describe(self._model.network)
         is_path = isinstance(path_or_bytes, (str, os.PathLike))
         self._model_path = os.fspath(path_or_bytes) if is_path else None
         self._model_bytes = None if is_path else path_or_bytes
         declared = self._model.declared
         self._inputs = arguments_of(declared.inputs, self._options)
-        self.feeds = Feeds(self._inputs, declared.inputs, declared.defaults)
+        self.feeds = Feeds(self._inputs, declared.inputs, declared.defaults, self._options)
+        self._overriding: dict[frozenset[str], Network] = {}
+        if self._options.delegate is not None:
+            from opbuild.onnxruntime.devices import require_cpu_chosen
+
+            require_cpu_chosen(self._options.delegate, texts_of(self.get_modelmeta()))
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 
@@ -274,6 +265,74 @@ class InferenceSession:
         """
         self._providers = registered(providers, provider_options)
 
+    def disable_fallback(self) -> None:
+        """Do nothing: there is no other provider to fall back to when a call fails."""
+
+    def enable_fallback(self) -> None:
+        """Do nothing: there is no other provider to fall back to when a call fails."""
+
+    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Return the memory of each input."""
+        from opbuild.onnxruntime.devices import ordinary_memory
+
+        return [ordinary_memory() for _ in self._inputs]
+
+    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Return the memory of each output."""
+        from opbuild.onnxruntime.devices import ordinary_memory
+
+        return [ordinary_memory() for _ in self._outputs]
+
+    def get_input_epdevices(self) -> list[OrtEpDevice]:
+        """Return the device of each input."""
+        from opbuild.onnxruntime.devices import get_ep_devices
+
+        return get_ep_devices() * len(self._inputs)
+
+    def get_provider_graph_assignment_info(self) -> list[Any]:
+        """Refuse to say which nodes are which provider's.
+
+        Raises:
+            NotImplemented: Always: all are the processor's.
+        """
+        from opbuild.onnxruntime.unserved import refusal
+
+        raise refusal("OrtEpAssignedSubgraph")
+
+    def get_tuning_results(self) -> list[Any]:
+        """Return none: what opbuild tunes it keeps in its store."""
+        return []
+
+    def set_tuning_results(self, results: Sequence[Any], *, error_on_invalid: bool = False) -> None:
+        """Take results of tuning, which have no meaning here.
+
+        Raises:
+            RuntimeError: If there are any, and it is to be an error.
+        """
+        if results and error_on_invalid:
+            raise RuntimeError("results of tuning are those of other kernels")
+        if results:
+            warn_once("set_tuning_results is ignored: they are those of other kernels", self._options.log)
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Warn that the processor's provider has no such options.
+
+        Raises:
+            RuntimeError: If there are none.
+        """
+        if not options:
+            raise RuntimeError("No options were provided")
+        warn_once(f"set_ep_dynamic_options is ignored: {CPU} has none", self._options.log)
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Release nothing: graphs are captured on other devices only."""
+
+    def create_ortvalue_from_shape_and_type(
+        self, shape: Sequence[int], element_type: Any, device_type: str, device_id: int = 0, vendor_id: int = -1
+    ) -> OrtValue:
+        """Return a tensor whose contents are not set; errors are those of ``OrtValue``."""
+        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
+
     # -- running -------------------------------------------------------------------------------------------------------
 
     @quiet_when_interrupted
@@ -296,7 +355,7 @@ class InferenceSession:
             Fail: If ``run_options.terminate`` is set.
             NotImplemented, RuntimeException: If the model cannot be built for these shapes, or fails.
         """
-        return self._run(output_names, self._read(input_feed, run_options))
+        return self._run(output_names, self._read(input_feed, run_options), run_options)
 
     def run_with_ort_values(
         self,
@@ -325,7 +384,7 @@ class InferenceSession:
 
         def work() -> None:
             try:
-                results, problem = self._run(output_names, feeds), ""
+                results, problem = self._run(output_names, feeds, run_options), ""
             except Exception as error:  # whatever it is, the callback is told
                 results, problem = [], str(error)
             callback(results, user_data, problem)
@@ -351,12 +410,25 @@ class InferenceSession:
             raise RuntimeError("Error in execution: At least one output should be requested.")
         feeds = self._read(iobinding.inputs, run_options)
         try:
-            results = self._run(list(iobinding.outputs), feeds, iobinding.arrays)
+            results = self._run(list(iobinding.outputs), feeds, run_options, iobinding.arrays)
         except InvalidArgument as error:
             if isinstance(error.__cause__, OutputError):
                 raise RuntimeError(error.message) from error
             raise
         iobinding.store(results)
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: Sequence[OrtValue],
+        fetch_names: Sequence[str],
+        fetches: OrtValueVector,
+        fetch_devices: Sequence[OrtDevice],
+    ) -> None:
+        """Run the model on values, and put those of the outputs into a vector; errors are those of ``run``."""
+        results = self.run_with_ort_values(fetch_names, dict(zip(feed_names, feeds, strict=True)), run_options)
+        fetches[:] = results
 
     # -- profiles ------------------------------------------------------------------------------------------------------
 
@@ -389,21 +461,64 @@ class InferenceSession:
         if run_options is not None:
             if not isinstance(run_options, RunOptions):
                 raise TypeError(f"run_options is of type RunOptions, not {type(run_options).__name__}")
-            run_options.check()
+            if not run_options.is_told:
+                run_options.check(self._options.log)
         return self.feeds.read(input_feed)
 
     def _run(
-        self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], out: Mapping[str, Any] | None = None
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+        out: Mapping[str, Any] | None = None,
     ) -> list[Any]:
         for name in output_names or ():
             if name not in self._model.declared.outputs:
                 raise failure(InvalidArgument, f"Invalid output name:{name}")
-        with self._timed("model_run"), as_status():
-            names = list(output_names or ()) or None
-            return self._model.network.run(names, feeds, out=out) if out else self._model.network.run(names, feeds)
+        names = list(output_names or ()) or None
+        overridden = self.feeds.overridden(feeds)
+        network = self._model.network if not overridden else self._overridden(overridden)
+        if self._profile is not None:
+            with self._profile.event("model_run"):
+                return _call(network, names, feeds, run_options, out)
+        return _call(network, names, feeds, run_options, out)
 
-    def _timed(self, name: str) -> AbstractContextManager[None]:
-        return self._profile.event(name) if self._profile else nullcontext()
+    def _overridden(self, names: frozenset[str]) -> Network:
+        """Return the network in which inputs with a default are inputs as all others."""
+        network = self._overriding.get(names)
+        if network is None:
+            source = self._model_path or self._model_bytes or b""
+            network = read_model(source, self._options, names, self._model.digest).network
+            self._overriding[names] = network
+        return network
+
+
+def _call(
+    network: Network,
+    names: list[str] | None,
+    feeds: Mapping[str, Any],
+    run_options: RunOptions | None,
+    out: Mapping[str, Any] | None,
+) -> list[Any]:
+    """Run a network; with options they may end it."""
+    with _AS_STATUS:
+        if run_options is not None:
+            return run_options.stop.run(network.run, names, feeds, **({"out": out} if out else {}))
+        return network.run(names, feeds, out=out) if out else network.run(names, feeds)
+
+
+_TWICE = (
+    "Specified 'providers'/'provider_options' when creating InferenceSession but SessionOptions has already been "
+    "configured with providers. InferenceSession will only use the providers passed to InferenceSession()."
+)
+
+
+def _profile(options: SessionOptions) -> SessionProfile | None:
+    if not options.enable_profiling:
+        return None
+    from opbuild.onnxruntime.profile import SessionProfile  # most sessions have none
+
+    return SessionProfile(options.profile_file_prefix)
 
 
 def _providers(providers: Any, options: Any, has_fallback: bool) -> dict[str, dict[str, str]]:
@@ -414,3 +529,8 @@ def _providers(providers: Any, options: Any, has_fallback: bool) -> dict[str, di
             raise
         warnings.warn(f"EP Error {error} when using {providers}; falling back to the processor's", stacklevel=3)
         return registered(None, None)
+
+
+def _names_cpu(providers: Any) -> bool:
+    named = providers if isinstance(providers, (list, tuple)) else ()
+    return any(each == CPU or (isinstance(each, tuple) and CPU in each[:1]) for each in named)

@@ -14,6 +14,7 @@ from opbuild.errors import (
     OptionError,
     OutOfRangeError,
     ShapeError,
+    StoppedError,
     UnsupportedOperatorError,
 )
 
@@ -98,10 +99,37 @@ class EPFail(StatusError):
     number, status = 11, "EP_FAIL"
 
 
+class ModelLoadCanceled(StatusError):
+    """Making a session was cancelled."""
+
+    number, status = 12, "MODEL_LOAD_CANCELED"
+
+
+class ModelRequiresCompilation(StatusError):
+    """A model must be compiled first."""
+
+    number, status = 13, "MODEL_REQUIRES_COMPILATION"
+
+
+class NotFound(StatusError):
+    """Something named is not there."""
+
+    number, status = 14, "NOT_FOUND"
+
+
+class DeviceReset(StatusError):
+    """A device was reset."""
+
+    number, status = 15, "DEVICE_RESET"
+
+
 def failure(kind: type[StatusError], text: str, hint: str = "") -> StatusError:
     """Return an error as ONNX Runtime words it: its code, the code's name and the problem."""
     return kind(f"[ONNXRuntimeError] : {kind.number} : {kind.status} : {text}", hint)
 
+
+STOPPED = "Exiting due to terminate flag being set to true."
+"""The text of the error of a call that ``RunOptions.terminate`` ended."""
 
 _KINDS: dict[type[OpbuildError], type[StatusError]] = {
     FileError: InvalidArgument,
@@ -113,8 +141,9 @@ _KINDS: dict[type[OpbuildError], type[StatusError]] = {
     OutOfRangeError: InvalidArgument,
     OptionError: InvalidArgument,
     BuildError: RuntimeException,
+    StoppedError: Fail,
 }
-"""What each error becomes that has no text of ONNX Runtime's; all others failed at run time."""
+"""What each error becomes; all others failed at run time."""
 
 
 class as_status:  # noqa: N801  used as a function
@@ -130,4 +159,5 @@ class as_status:  # noqa: N801  used as a function
         """End the block."""
         if isinstance(error, OpbuildError) and not isinstance(error, StatusError):
             kinds = (_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
-            raise failure(next(kinds, RuntimeException), self._before + error.message, error.hint) from error
+            text = STOPPED if isinstance(error, StoppedError) else error.message
+            raise failure(next(kinds, RuntimeException), self._before + text, error.hint) from error

@@ -62,6 +62,12 @@ def _is_added(dtype: np.dtype[Any]) -> bool:
     return dtype.name in _NUMBERS
 
 
+def _no_sparse_tensors() -> Exception:
+    from opbuild.onnxruntime.unserved import refusal  # a start needs none
+
+    return refusal("SparseTensor")
+
+
 Array = np.ndarray[Any, Any]
 
 _DEVICES = ("cpu", "cuda", "cann", "dml", "webgpu", "gpu", "npu")
@@ -107,6 +113,18 @@ class OrtDevice:
     def device_id(self) -> int:
         """Return the number of the device among those of its kind."""
         return 0
+
+    def device_mem_type(self) -> int:
+        """Return the kind of memory."""
+        return self.default_memory()
+
+    def device_vendor_id(self) -> int:
+        """Return 0: a processor has no maker's number here."""
+        return 0
+
+    def _get_c_device(self) -> OrtDevice:
+        """Return the device that ONNX Runtime's own code would get: here there is but one class."""
+        return self
 
 
 def require_cpu(device_type: str) -> None:
@@ -175,6 +193,34 @@ class OrtValue:
         require_cpu(device_type)
         return cls(np.empty(shape, array_dtype(element_type)))
 
+    @classmethod
+    def from_dlpack(cls, data: Any, /) -> OrtValue:
+        """Return a value that shares the memory of what speaks DLPack.
+
+        Raises:
+            TypeError: If it does not.
+        """
+        if not hasattr(data, "__dlpack__"):
+            raise TypeError(f"{type(data).__name__} does not speak DLPack")
+        return cls(np.from_dlpack(data))
+
+    @classmethod
+    def ort_value_from_sparse_tensor(cls, sparse_tensor: Any) -> OrtValue:
+        """Refuse a sparse tensor.
+
+        Raises:
+            NotImplemented: Always.
+        """
+        raise _no_sparse_tensors()
+
+    def as_sparse_tensor(self) -> Any:
+        """Refuse to be a sparse tensor.
+
+        Raises:
+            NotImplemented: Always.
+        """
+        raise _no_sparse_tensors()
+
     def data_ptr(self) -> int:
         """Return the address of the first element."""
         return int(self._tensor().ctypes.data)
@@ -237,12 +283,16 @@ class OrtValue:
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
-    def update_inplace(self, np_arr: Array) -> None:
-        """Copy an array over the tensor.
+    def update_inplace(self, data: Array | OrtValue) -> None:
+        """Copy an array or another tensor over the tensor.
 
         Raises:
+            TypeError: If it is neither.
             RuntimeError: If it has another shape or element type.
         """
+        np_arr = data._tensor() if isinstance(data, OrtValue) else data
+        if not isinstance(np_arr, np.ndarray):
+            raise TypeError("data must be a numpy.ndarray or an OrtValue.")
         target = self._tensor()
         if target.shape != np_arr.shape or target.dtype != np_arr.dtype:
             raise RuntimeError(
@@ -250,6 +300,10 @@ class OrtValue:
                 f"{list(np_arr.shape)}"
             )
         np.copyto(target, np_arr)
+
+    @property
+    def _is_webgpu_buffer(self) -> bool:
+        return False
 
     def _get_c_value(self) -> OrtValue:
         """Return the value that ONNX Runtime's own code would get: here there is but one class."""
