@@ -62,6 +62,18 @@ sys.excepthook = _show
 sys.unraisablehook = _show_unraisable
 
 
+def _lacking(error: ModuleNotFoundError) -> int:
+    """Show the package that the command line lacks itself, and return the exit code."""
+    from opbuild.platform.packages import missing_package
+
+    missing = missing_package(error)
+    if missing is None:
+        raise error
+    if sys.stderr is not None:
+        sys.stderr.write(f"error (missing package): {missing.message}\n  hint: {missing.hint}\n")
+    return missing.exit_code
+
+
 def main() -> int:
     """Run the command line and return its exit code."""
     from opbuild.cli.interrupt import INTERRUPTED, INTERRUPTS
@@ -71,6 +83,8 @@ def main() -> int:
         from opbuild.cli.main import main as run
 
         code = run()
+    except ModuleNotFoundError as error:
+        code = _lacking(error)
     except BaseException:
         if not INTERRUPTS.happened:
             raise

@@ -13,6 +13,7 @@
     │   ├── CompileError           the compiler refused, crashed or hung on one operator
     │   ├── CompileForbiddenError  something had to be compiled, and compiling is forbidden
     │   ├── LinkError              objects could not be linked
+    │   ├── MissingPackageError    a package that is needed for it is not installed; an ImportError too
     │   └── TargetError            the level is unknown or cannot run here
     ├── RunError                   a built network failed while it ran
     │   ├── OutOfRangeError        an index in its data is out of range; an IndexError too
@@ -133,6 +134,10 @@ class CompileForbiddenError(BuildError):
 
 class LinkError(BuildError):
     """Objects could not be linked."""
+
+
+class MissingPackageError(BuildError, ImportError):
+    """A package that is needed is not installed."""
 
 
 class TargetError(BuildError):

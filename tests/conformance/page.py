@@ -9,7 +9,7 @@ import onnx
 
 import opbuild
 from conformance.outcomes import COMPILED, HOST, RANDOM, REFUSED, STATES, WRONG, Outcome
-from opbuild.cli.env import short
+from opbuild.cli.operators import short
 
 INTRODUCTION = """# ONNX's own cases
 

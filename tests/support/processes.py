@@ -27,16 +27,17 @@ sys.meta_path.insert(0, Refuse())
 """The beginning of a program that can import neither halide nor onnx."""
 
 WITHOUT = """
-import sys
-from importlib import util
+from importlib import metadata
+from importlib.machinery import PathFinder
 gone = {names}
-class Gone:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in gone:
-            raise ModuleNotFoundError(name, name=name)
-sys.meta_path.insert(0, Gone())
-find_spec = util.find_spec
-util.find_spec = lambda name, package=None: None if name.partition(".")[0] in gone else find_spec(name, package)
+found, distribution = PathFinder.find_spec, metadata.distribution
+def find_spec(name, path=None, target=None):
+    return None if name.partition(".")[0] in gone else found(name, path, target)
+def find_distribution(name):
+    if name in gone:
+        raise metadata.PackageNotFoundError(name)
+    return distribution(name)
+PathFinder.find_spec, metadata.distribution = find_spec, find_distribution
 """
 """The beginning of a program on a machine where the packages ``names`` are not installed."""
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from opbuild.kernel.entry import UNCHANGED
 from support.commands import opbuild as run
+from support.elsewhere import elsewhere
 from support.kept_kernels import SOURCE
 from support.preloaded import Ended
-from support.processes import WITHOUT, environment
 
 
 def network(kernel: int = 3, dtype: int = TensorProto.FLOAT, rows: int = 4) -> onnx.ModelProto:
@@ -49,39 +46,9 @@ def network(kernel: int = 3, dtype: int = TensorProto.FLOAT, rows: int = 4) -> o
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-COMMANDS = """
-import json, sys
-from opbuild.cli.main import main
-for arguments in map(json.loads, sys.argv[1:]):
-    code = main(arguments)
-    for stream in (sys.stdout, sys.stderr):
-        print("####", code, file=stream, flush=True)
-"""
-"""Runs several commands, without a process for each."""
-
-
 def opbuild(folder: Path, *commands: Sequence[str]) -> list[Ended]:
     """Run commands in a folder, one after the other."""
     return [run(*words, folder=folder, MS_COMPILER_CACHE_PATH=".") for words in commands]
-
-
-def elsewhere(folder: Path, *commands: Sequence[str], source: Path = SOURCE, without: str = "") -> list[Ended]:
-    """Run commands in another process, which has other sources or not all packages."""
-    variables = {"PYTHONPATH": str(source), "MS_COMPILER_CACHE_PATH": "."}
-    if without:
-        (folder / "without").mkdir(exist_ok=True)
-        names = set(without.split(","))
-        (folder / "without" / "sitecustomize.py").write_text(WITHOUT.format(names=names))
-        variables["PYTHONPATH"] = f"{folder / 'without'}:{source}"
-    done = subprocess.run(
-        [sys.executable, "-c", COMMANDS, *map(json.dumps, commands)],
-        cwd=folder, env=environment(**variables), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    outputs, errors = (re.split(r"^#### (\d+)\n", said, flags=re.MULTILINE) for said in (done.stdout, done.stderr))
-    codes = list(map(int, outputs[1::2]))
-    assert len(codes) == len(commands), done.stderr
-    return list(map(Ended, codes, outputs[::2], errors[::2]))
 
 
 def explain(model: str, *arguments: str) -> list[str]:
@@ -234,7 +201,7 @@ def test_every_operator_of_a_bundle_hits_without_the_compiler(bundles: dict[str,
     onnx.save(network(kernel=5), machine / "changed.onnx")
     take = ["cache", "import", str(bundles["all"])]
     changed = ["compile", "changed.onnx", "--num_threads", "2"]
-    refused, taken, done, lacking = elsewhere(machine, BUILD, take, BUILD, changed, without="halide")
+    refused, taken, done, lacking = elsewhere(machine, BUILD, take, BUILD, changed, without={"halide"})
     assert refused.code == 5
     assert "the compiler halide is not installed" in refused.errors
     assert taken.code == 0, taken.errors
@@ -252,7 +219,7 @@ def test_a_network_in_a_bundle_starts_without_compiler_and_reader(
     """With --network neither halide nor onnx is needed, and the outputs are those of the machine that built it."""
     take = ["cache", "import", str(bundles["net"])]
     call = ["run", "net.onnx", "--num_threads", "2", "--runs", "1", "--output_dir", "out"]
-    taken, done = elsewhere(machine, take, call, without="halide,onnx")
+    taken, done = elsewhere(machine, take, call, without={"halide", "onnx"})
     assert (taken.code, done.code) == (0, 0), taken.errors + done.errors
     assert "0 operators built, " in done.output
     (done,) = opbuild(built, call)

@@ -15,6 +15,7 @@ from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import NOWHERE, Reason
 from opbuild.platform.limits import suspected
+from opbuild.platform.packages import install_command
 from opbuild.platform.records import dataclass, field
 from opbuild.text.plural import counted, first_of, listed
 
@@ -231,7 +232,7 @@ def absent_error(compiler: str, jobs: Sequence[OperatorJob], config: Config) -> 
     bundle = "import a bundle that was exported with this model, for this level or a lower one"
     return BuildError(
         f"the compiler {compiler} is not installed, and {_forbidden_text(jobs)}",
-        _hint(jobs, config, f"pip install {compiler}, or {bundle}"),
+        _hint(jobs, config, f"{install_command(compiler)}, or {bundle}"),
     )
 
 

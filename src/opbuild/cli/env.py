@@ -1,4 +1,4 @@
-"""``opbuild env`` and ``operators``: the parts of this installation, and the operators that have kernels."""
+"""``opbuild env``: the parts of this installation, also where some of them are not installed."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 import click
 
 from opbuild.backend.compilers import make_compiler
-from opbuild.cli.options import WordValue, json_option, print_json
 from opbuild.cli.streams import echo
 from opbuild.config import Config
-from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
-from opbuild.graph.types import DTYPES
-from opbuild.offline.operator_support import NO_TENSORS, OperatorSupport, filtered
-from opbuild.offline.operator_support import operators as supported
+from opbuild.errors import OpbuildError, OptionError, TargetError
 from opbuild.platform.files.private import private_path
 from opbuild.platform.files.trust import make_trust, trusted
 from opbuild.platform.files.writing import write_new
+from opbuild.platform.packages import DEPENDENCIES, lacking
 from opbuild.platform.paths import Path
+from opbuild.platform.sources import release_of
 from opbuild.store.machine_class import machine_file, read_measured, system_class, write_measured
 from opbuild.target.host import host_flags, host_level, host_machine
 from opbuild.text.plural import counted, size
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
 def env(*, measure: bool) -> None:
     """Show the level, the compiler and the store, and whether it can be used.
 
-    Fails, after showing everything, where something is missing without which nothing new can be built.
+    Fails, after showing everything, where something is missing that opbuild needs.
     """
     config = Config.from_environment()
     if measure:
@@ -52,8 +49,8 @@ def env(*, measure: bool) -> None:
         ("level", _or_problem(level_text, missing)),
         ("machine", machine_text()),
         ("class", _or_problem(lambda: class_text(config), missing)),
+        ("packages", _packages(missing)),
         ("compiler", _or_problem(_compiler, missing)),
-        ("onnx", metadata.version("onnx")),
         ("store", _store(config)),
         ("pack", pack_text(config)),
         ("operators", str(config.kernel_meta)),
@@ -115,11 +112,19 @@ def _or_problem(look: Callable[[], str], missing: list[OpbuildError]) -> str:
         return f"none: {error.message}"
 
 
+def _packages(missing: list[OpbuildError]) -> str:
+    releases = {name: release_of(name) for name in DEPENDENCIES}
+    gone = [name for name, release in releases.items() if not release]
+    if gone:
+        missing.append(lacking(*gone))
+    return ", ".join(f"{name} {release or 'NOT INSTALLED'}" for name, release in releases.items())
+
+
 def _compiler() -> str:
     compiler = make_compiler()
     version = compiler.version()
     if not version:
-        raise BuildError("the halide package is not installed", "pip install halide")
+        raise lacking(compiler.name)
     return f"{compiler.name} {version} ({compiler.library()})"
 
 
@@ -176,71 +181,3 @@ def write_problem(folder: Path) -> str:
     except OSError as error:
         return f"{place} cannot be written: {error.strerror or error}"
     return ""
-
-
-_GROUPS = {
-    "uint*": ("uint8", "uint16", "uint32", "uint64"),
-    "int*": ("int8", "int16", "int32", "int64"),
-    "float*": ("float16", "float32", "float64", "bfloat16"),
-    "float8*": ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
-}
-
-
-@click.command()
-@click.argument("names", metavar="[OPERATOR]...", nargs=-1)
-@click.option("--kernel", is_flag=True, help="Only those that have kernels.")
-@click.option("--host", is_flag=True, help="Only those that fall back to numpy.")
-@click.option("--type", "dtype", metavar="TYPE", type=WordValue(DTYPES), default=None,
-              help="Only what is so for this element type, such as float16.")  # fmt: skip
-@json_option
-def operators(names: tuple[str, ...], kernel: bool, host: bool, dtype: str | None, as_json: bool) -> None:
-    """Show which operators have kernels, for which element types, and which run on the host.
-
-    Without names, all of them. Each is asked about by a small network in its usual form; 'opbuild explain' tells it of
-    a model.
-    """
-    records = list(filtered(supported(names or None), kernel=kernel, host=host, dtype=dtype or ""))
-    if as_json:
-        print_json([record._asdict() for record in records])
-        return
-    _show(records)
-
-
-def _show(records: Sequence[OperatorSupport]) -> None:
-    from opbuild.cli.tables import say, show_table, text_table
-
-    names = ("operator", "kernels for", "falls back to numpy", "remarks")
-    show_table(text_table(names, map(row, records), folds=False))
-    groups = "; ".join(f"{group} is {', '.join(dtypes)}" for group, dtypes in _GROUPS.items())
-    say(f"{summary(records)}\n{groups}")
-
-
-def row(record: OperatorSupport) -> tuple[str, str, str, str]:
-    """Return a row of the table: name and form, types with kernels, types on the host, remarks."""
-    remarks = [record.why] if record.why not in ("", f"no kernel for {record.name}") else []
-    if record.folded:
-        remarks = ["computed when the network is built"]
-    elif not record.kernel and not record.host and record.why != NO_TENSORS:
-        remarks.insert(0, "not supported")
-    elif record.host and not record.offline:
-        remarks.append("not in .om files")
-    name = f"{record.name} ({record.form})" if record.form else record.name
-    return name, short(record.kernel), short(record.host), ": ".join(remarks)
-
-
-def summary(records: Sequence[OperatorSupport]) -> str:
-    """Return the numbers of operators with kernels, and of those that fall back to numpy for every type."""
-    names = {record.name for record in records}
-    kernels = {record.name for record in records if record.kernel}
-    host = {record.name for record in records if record.host} - kernels
-    return f"operators: {len(names)}; with kernels: {len(kernels)}; numpy only: {len(host)}"
-
-
-def short(dtypes: Sequence[str]) -> str:
-    """Return element types in few words: all that begin alike as one."""
-    words = []
-    for dtype in dtypes:
-        group = next((name for name, all_ in _GROUPS.items() if dtype in all_ and {*all_} <= {*dtypes}), dtype)
-        if group not in words:
-            words.append(group)
-    return " ".join(words)

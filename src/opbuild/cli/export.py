@@ -43,6 +43,7 @@ from opbuild.frontend.input_shape import InputShapeError, split_shapes
 from opbuild.offline.file import OfflineModel, read_offline
 from opbuild.offline.format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
 from opbuild.platform.files.trust import make_trust
+from opbuild.platform.packages import missing_package
 from opbuild.platform.paths import Path
 from opbuild.runtime.record_json import to_json
 from opbuild.target.host import compared
@@ -266,6 +267,9 @@ class AtcCommand(click.Command):
         except (click.exceptions.Exit, click.Abort, click.ClickException):
             raise
         except Exception as error:
+            missing = missing_package(error)
+            if missing is not None:
+                raise self._failed(missing) from error
             echo(f"{FAILED}\n{INTERNAL}: Internal Error! {type(error).__name__}: {' '.join(str(error).split())}")
             raise click.exceptions.Exit(1) from error
         echo(SUCCEEDED)

@@ -64,7 +64,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
 
 _PLACES = {
     "explain": "compile", "warm": "compile", "atc": "export", "report": "profile", "bank": "tune",
-    "launch": "run", "operators": "env", "push": "sharing", "pull": "sharing",
+    "launch": "run", "push": "sharing", "pull": "sharing",
 }  # fmt: skip
 """Modules of commands that have none of their name."""
 
@@ -133,8 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     0: done. 1: an unexpected failure. 2: a wrong option or argument. 3: the model is at fault. 4: the input data is at
-    fault. 5: something could not be built. 6: the network failed while it ran. 7: the ranks of a job did not come
-    together. 130: interrupted. ``launch`` ends as the first rank that failed.
+    fault. 5: something could not be built, or a package for it is missing. 6: the network failed while it ran. 7: the
+    ranks of a job did not come together. 130: interrupted. ``launch`` ends as the first rank that failed.
     """
     open_standard_streams()
     try:

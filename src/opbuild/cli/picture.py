@@ -54,7 +54,7 @@ class Picture:
         return self.report is not None or self.trace is not None
 
     def watching(self, observer: Observer) -> Observer:
-        """Return an observer that passes events on, and records them if needed; first it checks the files to write."""
+        """Return an observer that passes events on, and records them if needed; first it checks what can be written."""
         if not self.is_wanted:
             return observer
         from opbuild.cli.page.recording import EventRecording
@@ -67,6 +67,10 @@ class Picture:
                 raise OptionError(f"--{option} is {str(path)!r}, which is the model", ANOTHER)
         if self.report is not None and self.trace is not None and self.report.resolve() == self.trace.resolve():
             raise OptionError(f"--trace is {str(self.trace)!r}, which --{self.page_option} writes", ANOTHER)
+        if self.report is not None:
+            from opbuild.cli.page.render import template
+
+            template()  # which needs a package that is perhaps not installed
         self.recording = EventRecording(observer)
         return self.recording
 

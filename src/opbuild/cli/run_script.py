@@ -17,6 +17,7 @@ from opbuild.config import Config
 from opbuild.errors import OpbuildError, OptionError
 from opbuild.platform.aliases import AliasFinder
 from opbuild.platform.files.kinds import SCRIPT, require_kind
+from opbuild.platform.packages import missing_package
 from opbuild.platform.paths import Path
 
 _FACE = "opbuild.mindspore"
@@ -118,6 +119,10 @@ def run_script(path: str | os.PathLike[str], args: list[str], serve: Collection[
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
+        missing = missing_package(error)
+        if missing is not None:
+            _ending_with(missing.exit_code)
+            raise missing from error
         traceback.print_exception(type(error), error, _from_script(error.__traceback__))
         return _ending_with(1)
     finally:

@@ -13,6 +13,7 @@ import click
 
 from opbuild.errors import BuildError, DTypeError, OpbuildError, OptionError
 from opbuild.platform.limits import hint_for
+from opbuild.platform.packages import missing_package
 from opbuild.text.plural import close_to
 from opbuild.text.visible import visible
 
@@ -161,7 +162,13 @@ def discard(stream: TextIO | None) -> None:
 
 
 def refusal(error: BaseException, output: TextIO | None) -> OpbuildError | None:
-    """Return the error of opbuild for a refusal of the system: of the output, or by a limit; None if it is neither."""
+    """Return the error of opbuild for a refusal of the system, or a missing package; None if it is neither.
+
+    The system refuses output that it has no room for, and what a limit forbids.
+    """
+    missing = missing_package(error)
+    if missing is not None:
+        return missing
     hint = hint_for(error)
     if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
         discard(output)

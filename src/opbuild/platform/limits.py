@@ -129,12 +129,17 @@ def require_room() -> None:
 
 @contextmanager
 def named(kind: type[OpbuildError], what: str) -> Iterator[None]:
-    """Turn a lack of memory, processes or open files into an error that names the limit."""
+    """Turn a lack of memory, processes or open files into an error that names the limit, one of a package likewise."""
     try:
         yield
     except OpbuildError:
         raise
     except Exception as error:  # what has no memory left to begin with ends in any way
+        from opbuild.platform.packages import missing_package  # a start has no errors
+
+        missing = missing_package(error)
+        if missing is not None:
+            raise missing from error
         hint = hint_for(error) or ("" if _room() >= _LEAST else _memory_hint())
         if not hint:
             raise

@@ -13,8 +13,8 @@ import pytest
 
 import opbuild
 from opbuild.backend.host.movement import IMPLEMENTATIONS
-from opbuild.cli.env import row, short, summary
 from opbuild.cli.main import main
+from opbuild.cli.operators import row, short, summary
 from opbuild.config import Config
 from opbuild.errors import OptionError, UnsupportedOperatorError
 from opbuild.frontend.expansion import has_body

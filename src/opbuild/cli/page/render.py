@@ -211,7 +211,7 @@ def render(contents: PageContents) -> str:
     """Return the page."""
     total = max((span.began + span.milliseconds for span in contents.spans), default=0.0)
     memory = [layer.memory for layer in contents.layers]
-    return _template().render(
+    return template().render(
         c=contents,
         report=contents.report,
         bars=_bars(contents, total),
@@ -231,7 +231,8 @@ def render(contents: PageContents) -> str:
 
 
 @cache
-def _template() -> Template:
+def template() -> Template:
+    """Return the page's template."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
