@@ -2,7 +2,7 @@
 
 The first one raises ``KeyboardInterrupt``, so that what is open is closed. While a library works the interpreter does
 not get to that: then a thread ends the process, since all that opbuild keeps may be killed at any moment. A second
-Ctrl-C ends it at once.
+Ctrl-C ends it at once. A command that has something to bring to its end may have the first one ask for that.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Interrupts:
         self.happened = False
         self.left = False
         self._watching = False
+        self._wakeup = -1
         self._describe: Callable[[], str] | None = None
         self._stopping = threading.Lock()
         self._last = threading.Lock()
@@ -52,9 +53,35 @@ class Interrupts:
         self._watching = True
         read, write = os.pipe()
         os.set_blocking(write, False)
-        signal.signal(signal.SIGINT, self._on_signal)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        self._wakeup = write
+        self._listen()
         begin(lambda: self._answer(read), "opbuild-interrupt")
+
+    def _listen(self) -> None:
+        signal.signal(signal.SIGINT, self._on_signal)
+        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+
+    @contextmanager
+    def asking_first(self, text: str) -> Iterator[Callable[[], bool]]:
+        """Let the first Ctrl-C inside the block ask for its end: it says a text; the function given tells whether.
+
+        The next one, and where Ctrl-C is not watched each, is as ever.
+        """
+        asked = threading.Event()
+
+        def ask(*_: object) -> None:
+            asked.set()
+            self._listen()
+            _say(text)
+
+        if self._watching:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGINT, ask)
+        try:
+            yield asked.is_set
+        finally:
+            if self._watching:
+                self._listen()
 
     def leave(self) -> None:
         """Leave Ctrl-C to Python: the program of the user's that runs now may have its own use for it."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.cli.options import (
     THREADS,
     OnePath,
@@ -22,7 +23,7 @@ from opbuild.cli.options import (
     value_option,
     workers_option,
 )
-from opbuild.cli.progress import QUIET_SECONDS, shown_while
+from opbuild.cli.progress import QUIET_SECONDS, duration, shown_while
 from opbuild.cli.tables import Terminal, say, show_table, text_table
 from opbuild.config import Config
 from opbuild.errors import OptionError
@@ -40,9 +41,7 @@ _REDRAW_SECONDS = 0.5
 @click.command()
 @click.argument("paths", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of a file"))
 @shapes_option
-@value_option(
-    "--budget", "TIME", "No further candidates are tried after that: 90s, 10m, 2h.", usual="until all is known"
-)
+@value_option("--budget", "TIME", "About how long it takes: 90s, 10m, 2h; all: until all is known.", usual="5m")
 @value_option("--operators", "TYPE,TYPE", "Tune the calls of these operator types: Conv,MatMul.", usual="all")
 @click.option("--again", is_flag=True, help="Measure again what the tuning database has already.")
 @value_option(
@@ -66,8 +65,8 @@ def tune(
 
     Each distinct call is measured in the network, beside what opbuild would choose by its tables, and the results are
     compared before a time counts. What is faster beyond noise is kept in the tuning database ($TUNE_BANK_PATH, else
-    tune_bank beside the cache); the next build of any model takes it. Ctrl-C keeps what was found, and the next run
-    goes on.
+    tune_bank beside the cache); the next build of any model takes it. The calls that take most of the time come first.
+    When the time is up, or at Ctrl-C, what was found is kept, and the next run goes on.
     """
     from opbuild.platform.files.kinds import ONNX, require_kind
     from opbuild.target.host import resolve_target
@@ -80,9 +79,10 @@ def tune(
     level = resolve_target(target or "host")
     config = Config.from_environment(**options)
     types = _types(operators or "")
-    left = inf if budget is None else read_span(budget, "budget", "10m") or 0.0
+    left = _seconds(budget)
+    is_stopped = False
     for path in paths:
-        with _progress_display(path.name) as tell:
+        with _progress_display(path.name, left) as (tell, asked):
             result = tune_model(
                 path,
                 config,
@@ -92,12 +92,28 @@ def tune(
                 operators=types,
                 again=again,
                 tell=tell,
+                is_stopped=asked,
             )
+            is_stopped = asked()
         left -= result.seconds
         show_table(text_table(_TEXTS, map(_cells, result.rows), _NUMBERS))
         for line in _summary(result):
             say(line)
+        if is_stopped:
+            break
     say(f"the tuning database is {config.tune_bank}", soft_wrap=True)
+    if is_stopped:
+        raise KeyboardInterrupt
+
+
+_BUDGET, _ALL = "5m", "all"
+_STOPPING = "stopping: the best so far are decided on; press Ctrl-C once more to end at once"
+
+
+def _seconds(budget: str | None) -> float:
+    """Return the seconds that ``--budget`` names."""
+    text = budget or _BUDGET
+    return inf if text.strip() == _ALL else read_span(text, "budget", f"10m, or {_ALL}") or 0.0
 
 
 def _types(text: str) -> list[str]:
@@ -111,10 +127,23 @@ def _types(text: str) -> list[str]:
 
 
 @contextmanager
-def _progress_display(name: str) -> Iterator[Callable[[TuningProgress], None]]:
-    """Give the watcher of tuning's progress; show it on a terminal all the time, else by a line now and then."""
+def _progress_display(
+    name: str, budget: float
+) -> Iterator[tuple[Callable[[TuningProgress], None], Callable[[], bool]]]:
+    """Give the watcher of tuning's progress, and what tells whether Ctrl-C asked for its end once it began.
+
+    It is shown on a terminal all the time, else by a line now and then.
+    """
     console = Terminal(stderr=True)
     told: list[TuningProgress] = []
+    asked: list[Callable[[], bool]] = []
+
+    def tell(progress: TuningProgress) -> None:
+        if not told and progress.untried:
+            say(_outlook(name, progress, budget), console, soft_wrap=True)
+            asked.append(stack.enter_context(INTERRUPTS.asking_first(_STOPPING)))
+        told[:] = [progress]
+
     with ExitStack() as stack:
         if console.is_terminal:
             status = stack.enter_context(console.status(_line(name, told)))
@@ -122,16 +151,24 @@ def _progress_display(name: str) -> Iterator[Callable[[TuningProgress], None]]:
         else:
             show, interval = (lambda: say(_line(name, told), console, soft_wrap=True)), QUIET_SECONDS
         stack.enter_context(shown_while(show, interval, interval, lambda: _kept_text(told)))
-        yield lambda progress: told.__setitem__(slice(None), [progress])
+        yield tell, lambda: any(each() for each in asked)
+
+
+def _outlook(name: str, first: TuningProgress, budget: float) -> str:
+    """Return how long tuning is going to take."""
+    calls, candidates = counted(first.total - first.done, "distinct call"), counted(first.untried, "candidate")
+    ends = f"; it ends after {duration(budget)}, --budget {_ALL} tries all" if first.left > budget else ""
+    return f"{name}: {calls} to tune with {candidates}, about {duration(first.left)}{ends}"
 
 
 def _line(name: str, told: Sequence[TuningProgress]) -> str:
     if not told:
         return f"{name}: measuring the machine and the network ..."
     (now,) = told
+    candidates = counted(now.tried + now.untried, "candidate")
     return (
         f"{name}: {now.done} of {counted(now.total, 'distinct call')} known, {now.found} faster, "
-        f"{counted(now.forms, 'form')} measured ..."
+        f"{now.tried} of {candidates} tried, about {duration(now.left)} for the rest ..."
     )
 
 
@@ -169,10 +206,16 @@ def _summary(result: TunedNetwork) -> list[str]:
     faster = sum(row.choice != row.default for row in rows)
     lines = [
         f"{result.network} for {result.level} on {result.machine}: "
-        f"{counted(len(rows), 'distinct call')} measured, {faster} faster, "
-        f"{len(result.rows) - len(rows)} known before, {result.skipped} left alone; {result.seconds:.0f} s"
-        + (f"; {result.ended}, the next run goes on" if result.ended else "")
+        f"{counted(len(rows), 'distinct call')} measured, {faster} faster, {counted(result.tried, 'candidate')} tried, "
+        f"{len(result.rows) - len(rows)} known before, {result.skipped} left alone; {duration(result.seconds)}"
     ]
+    if result.untried:
+        lines.append(
+            f"{result.ended}: {counted(result.untried, 'distinct call')} with {result.untried_share:.0%} of the time "
+            f"untried; the next run goes on there, for about {duration(result.left)}"
+        )
+    if not faster and rows:
+        lines.append("nothing faster was found: the tables' choices stay")
     if result.whole:
         verdict = result.verdict
         lines.append(

@@ -67,7 +67,7 @@ def search(
     prepare: Prepare = lambda turns: None,
     is_spent: Callable[[], bool] = lambda: False,
 ) -> dict[TuningQuery, Finding]:
-    """Return the result for each query; of those that were not searched to the end only faster variants.
+    """Return the result for each query; of those whose candidates did not all run only faster variants.
 
     Args:
         candidates: For each query the answers to try, without the one that is known to be best.
@@ -78,9 +78,12 @@ def search(
     left = {query: list(answers) for query, answers in candidates.items()}
     scores: dict[TuningQuery, float] = dict.fromkeys(left, inf)
     runs = FIRST_RUNS
-    open_ = {query: answers for query, answers in left.items() if answers}
+    open_ = untried = {query: answers for query, answers in left.items() if answers}
     while open_ and not is_spent():
-        for query, ratios in _ratios(open_, measure, prepare, is_spent, runs).items():
+        measured, is_complete = _ratios(open_, measure, prepare, is_spent, runs)
+        if is_complete:
+            untried = {}
+        for query, ratios in measured.items():
             ranked = sorted((ratio, place) for place, ratio in enumerate(ratios) if ratio < inf)
             kept = ranked[: (len(ranked) + 1) // 2]
             left[query] = [open_[query][place] for _, place in kept]
@@ -91,7 +94,7 @@ def search(
     hopeful = {query: answers[0] for query, answers in left.items() if answers and scores[query] < 1}
     decided = measure(hopeful, DECIDING_RUNS) if hopeful else {}
     found = {query: judged(hopeful.get(query), decided.get(query, ())) for query in candidates}
-    return {query: each for query, each in found.items() if each.found or query not in open_}
+    return {query: each for query, each in found.items() if each.found or query not in untried}
 
 
 def judged(choice: Variant | None, pairs: Sequence[Pair]) -> Finding:
@@ -125,15 +128,15 @@ def _ratios(
     prepare: Prepare,
     is_spent: Callable[[], bool],
     runs: int,
-) -> dict[TuningQuery, list[float]]:
-    """Return the median ratio of each answer; infinite for one that is of no use."""
+) -> tuple[dict[TuningQuery, list[float]], bool]:
+    """Return the median ratio of each answer, infinite for one that is of no use, and whether all were measured."""
     ratios: dict[TuningQuery, list[float]] = {query: [inf] * len(each) for query, each in answers.items()}
     places = range(max(map(len, answers.values())))
     turns = [{q: each[place] for q, each in answers.items() if place < len(each)} for place in places]
     prepare(turns)
     for place, turn in enumerate(turns):
         if is_spent():
-            break
+            return ratios, False
         for query, pairs in measure(turn, runs).items():
             ratios[query][place] = statistics.median(after / before if before else 1.0 for before, after in pairs)
-    return ratios
+    return ratios, True

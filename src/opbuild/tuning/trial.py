@@ -90,9 +90,14 @@ class NetworkForm:
 
 
 class Forms:
-    """Builds forms of one optimized network, to be run on some inputs; stored networks are left alone."""
+    """Builds forms of one optimized network, to be run on some inputs; stored networks are left alone.
+
+    Attributes:
+        kernel_seconds: Seconds that compiling a kernel of a family with variants took, the mean of the last form's.
+    """
 
     def __init__(self, graph: Graph, setup: Setup, inputs: Sequence[Array]) -> None:
+        self.kernel_seconds = 0.0
         self._graph, self._setup, self._inputs = graph, setup, inputs
         self._session = Session(setup)
         self._packer = self._session.stores.packer()
@@ -113,6 +118,9 @@ class Forms:
         needed = planned([self._graph], [program])
         with self._session.builder() as builder:
             (network,) = self._session.build(needed, builder, self._packer, Clock())
+        tunable = {query.family for query in queries}
+        times = [each.milliseconds for desc, each in network.built.operators.items() if desc.family in tunable]
+        self.kernel_seconds = sum(times) / max(len(times), 1) / 1e3
         modules = load_code(network.built.code, self._setup.config.num_threads)
         executor = Executor(network.record, modules, network.constants.arrays, evaluate)
         return NetworkForm(executor, queries, self._inputs)
@@ -158,7 +166,6 @@ class Trials:
     That is this thread's processor's where it computes alone, else the wall's.
 
     Attributes:
-        measured: How many forms were measured.
         refused: Answers that could not be built or computed something else, each with the reason.
     """
 
@@ -168,11 +175,9 @@ class Trials:
         base: NetworkForm,
         choices: Choices,
         threads: int,
-        tell: Callable[[int], None] = lambda count: None,
     ) -> None:
-        self._forms, self._base, self._choices, self._tell = forms, base, choices, tell
+        self._forms, self._base, self._choices = forms, base, choices
         self._clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
-        self.measured = 0
         self.refused: list[tuple[TuningQuery, str]] = []
 
     def measure(self, choices: Choices, runs: int) -> dict[TuningQuery, list[Pair]]:
@@ -186,8 +191,6 @@ class Trials:
         except (BuildError, AssertionError) as error:  # lowering asserts that a variant is legal
             culprits, wrong = list(choices), str(error)
         if not culprits:
-            self.measured += 1
-            self._tell(self.measured)
             return self._timed(form, list(choices), runs)
         if len(choices) == 1:
             self.refused.append((culprits[0], wrong or "it computes something else"))
@@ -246,6 +249,11 @@ def whole_times(one: NetworkForm, other: NetworkForm, runs: int, threads: int) -
             times[which] = sum(_run((one, other)[which], clock)) / 1e9
         pairs.append((times[0], times[1]))
     return pairs
+
+
+def runs_of_pair(form: NetworkForm) -> int:
+    """Return how many runs of a network a pair of times takes."""
+    return 4 if form.nbytes < CACHED else 2
 
 
 def _run(form: NetworkForm, clock: Callable[[], int]) -> list[int]:

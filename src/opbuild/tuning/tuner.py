@@ -29,8 +29,10 @@ from opbuild.store.machine_class import MeasuredMachine, read_measured, system_c
 from opbuild.store.tuning_database import TuningRecord, append_records, read_database
 from opbuild.target.host import host_level
 from opbuild.target.level import BuildTarget, Level
+from opbuild.text.canonical import canonical_json
+from opbuild.tuning.estimate import Costs, Pace
 from opbuild.tuning.search import DECIDING_RUNS, Choices, Finding, Pair, judged, median_bound, search
-from opbuild.tuning.trial import Forms, NetworkForm, Trials, whole_times
+from opbuild.tuning.trial import Forms, NetworkForm, Trials, runs_of_pair, whole_times
 
 if TYPE_CHECKING:
     from opbuild.config import Config
@@ -93,6 +95,12 @@ LEAST_SHARE = 0.003
 
 _FIRST_LOOKS = 5
 
+_KERNEL_SECONDS = 1.0
+"""Seconds that compiling a kernel takes where nobody knows it."""
+
+_BATCHES = 2
+"""Kernels that are compiled together, for each worker: while they are, nothing is asked whether the time is up."""
+
 
 class TuningProgress(NamedTuple):
     """The progress of tuning.
@@ -101,14 +109,18 @@ class TuningProgress(NamedTuple):
         done: Distinct calls that are known.
         total: Distinct calls that are worth it.
         found: How many of those that were searched have something faster.
-        forms: How many forms were measured.
+        tried: Candidates that were measured.
+        untried: Candidates that were not yet.
+        left: Seconds that all of them take, without a budget.
     """
 
     network: str
     done: int
     total: int
     found: int
-    forms: int
+    tried: int
+    untried: int
+    left: float
 
 
 class Row(NamedTuple):
@@ -137,6 +149,10 @@ class TunedNetwork:
         level: The level of the code.
         rows: Its calls, the expensive ones first.
         skipped: Calls that take too little time to be worth it.
+        tried: Candidates that were measured.
+        untried: Calls that are worth it and were not searched to the end.
+        untried_share: What they take, of the network's time.
+        left: Seconds that searching them takes.
         nodes: Nodes whose calls were to be tuned.
         whole: Seconds of the network by its tables and as it is tuned, in turn.
         ended: Why it ended before all was searched; empty if it did not.
@@ -149,6 +165,10 @@ class TunedNetwork:
     level: str
     rows: list[Row] = field(default_factory=list)
     skipped: int = 0
+    tried: int = 0
+    untried: int = 0
+    untried_share: float = 0.0
+    left: float = 0.0
     nodes: int = 0
     whole: list[Pair] = field(default_factory=list)
     ended: str = ""
@@ -178,6 +198,8 @@ def tune_model(
     again: bool = False,
     observer: Observer | None = None,
     tell: Callable[[TuningProgress], None] = lambda progress: None,
+    is_stopped: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] = time.monotonic,
 ) -> TunedNetwork:
     """Tune the calls of a network on this machine, and keep the results in the tuning database.
 
@@ -186,11 +208,13 @@ def tune_model(
         config: Settings; threads, store and database are theirs.
         input_shapes: Shapes that the model leaves open.
         target: The level whose code is tuned (default this machine's); it must run here.
-        budget: Seconds after which no further candidates are tried; what is best so far is decided on.
+        budget: Seconds, of which the last ones are for deciding on what is best so far.
         operators: Operator types whose calls are tuned; empty for all.
         again: Whether calls are measured again that the database knows.
         observer: Told of the builds.
         tell: Told how far it is.
+        is_stopped: Whether no further candidates are to be tried, as if the budget were spent.
+        clock: Returns the time in seconds.
 
     Raises:
         ModelError: If the model is at fault, or a shape is open.
@@ -207,7 +231,7 @@ def tune_model(
         )
     _check_database(setup)
     graph, cut = _graph(model, setup, input_shapes or {})
-    tuner = Tuner(graph, setup, budget, operators, tell)
+    tuner = Tuner(graph, setup, budget, operators, tell, is_stopped, clock)
     tuner.result.cut = cut
     tuner.run(again=again)
     return tuner.result
@@ -223,10 +247,12 @@ class Tuner:
         budget: float,
         operators: Sequence[str],
         tell: Callable[[TuningProgress], None],
+        is_stopped: Callable[[], bool],
+        clock: Callable[[], float],
     ) -> None:
-        self._graph, self._setup, self._tell = graph, setup, tell
-        self._started = time.monotonic()
-        self._deadline = self._started + budget
+        self._graph, self._setup, self._tell, self._is_stopped, self._clock = graph, setup, tell, is_stopped, clock
+        self._started = clock()
+        self._budget, self._deadline = budget, self._started + budget
         wanted = {each.lower() for each in operators}
         self._nodes = {
             node.name
@@ -239,16 +265,18 @@ class Tuner:
         self.result = TunedNetwork(
             graph.name, self._measured or system_class(setup.level), setup.level.name, nodes=len(self._nodes)
         )
-        self._last = TuningProgress(graph.name, 0, 0, 0, 0)
+        self._tried: set[tuple[TuningQuery, str]] = set()
+        self._compiled: set[tuple[TuningQuery, str]] = set()
 
     def run(self, *, again: bool) -> None:
         """Search until all is known, or the budget is spent."""
         database = read_database(self._setup.config.tune_bank, self._setup.trust)
         known = {} if again else applying(database, self._setup)
-        table = base = self._forms.make({})
-        shares = _shares(table)
+        table = self._forms.make({})
+        shares, seconds = _shares(table)
         choices: dict[TuningQuery, Variant | None] = {}
         done: set[TuningQuery] = set()
+        base, pace = table, self._pace(table, seconds)
         while True:
             for query, asked in base.queries.items():
                 record = known.get(query)
@@ -257,29 +285,48 @@ class Tuner:
                     choices[query] = record.choice
                     self._add(query, asked, _finding_of(record), known=True, choice=record.choice)
             base = self._forms.make(choices) if choices else table
-            self._progress(base.queries, done, shares)
-            group = self._group(base.queries, done, shares)
-            if not group:
+            groups = self._groups(base.queries, done, shares)
+            pace.plan([each.values() for each in groups])
+            tell = partial(self._progress, pace, len(done), groups)
+            tell()
+            if not groups:
                 break
-            if self._has_spent_budget():
-                self.result.ended = "the time is up"
+            if self._is_over():
                 break
+            group = self._fitting(groups[0], pace)
             found = search(
                 {query: _candidates(base.queries[query]) for query in group},
-                self._trials(base, choices).measure,
-                partial(self._compile, choices),
-                self._has_spent_budget,
+                partial(self._measure, self._trials(base, choices), pace, tell),
+                partial(self._compile, choices, pace, tell),
+                self._is_over,
             )
             choices |= {query: each.choice for query, each in found.items() if each.found}
             self._keep(base.queries, found)
             done |= set(found)
-        self.result.skipped = sum(self._is_open(q, each, done) for q, each in base.queries.items())
+        self._note_untried(base.queries, done, shares, pace)
         if any(row.choice != row.default for row in self.result.rows):
             self.result.whole = whole_times(table, base, DECIDING_RUNS, self._setup.config.num_threads)
             if self.result.is_slower:
                 self._restore_defaults()
         self.result.rows.sort(key=lambda row: -_share(shares, row.nodes))
-        self.result.seconds = time.monotonic() - self._started
+        self.result.seconds = self._clock() - self._started
+
+    def _pace(self, form: NetworkForm, seconds: float) -> Pace:
+        """Return the pace that is expected of a network that takes some seconds; leave time for what decides."""
+        pair = runs_of_pair(form) * seconds
+        self._deadline -= min(2 * DECIDING_RUNS * pair, max(self._budget, 0.0) / 2)
+        began = self._clock()
+        self._forms.make({})
+        making = self._clock() - began
+        kernel = (self._forms.kernel_seconds or _KERNEL_SECONDS) / self._setup.config.workers
+        return Pace(Costs(kernel, making, pair), self._clock)
+
+    def _fitting(self, group: Mapping[TuningQuery, int], pace: Pace) -> list[TuningQuery]:
+        """Return the first queries of a group, as many as can be searched to the end before the time is up."""
+        queries, left = list(group), self._deadline - self._clock()
+        while len(queries) > 1 and pace.seconds([group[each] for each in queries]) > left:
+            queries.pop()
+        return queries
 
     def _is_current(self, record: TuningRecord, query: TuningQuery, asked: LoweringQuery) -> bool:
         """Return whether a record still tells of a query: its kernels are defined as those that were measured."""
@@ -293,34 +340,68 @@ class Tuner:
     def _is_open(self, query: TuningQuery, asked: LoweringQuery, done: set[TuningQuery]) -> bool:
         return query not in done and len(asked.candidates) > 1 and bool(asked.sites & self._nodes)
 
-    def _group(
+    def _groups(
         self, queries: Mapping[TuningQuery, LoweringQuery], done: set[TuningQuery], shares: Mapping[str, float]
-    ) -> list[TuningQuery]:
-        """Return the next queries to search at once: the most expensive ones, no two of one node."""
+    ) -> list[dict[TuningQuery, int]]:
+        """Return the open queries with their numbers of candidates, the most expensive ones first.
+
+        A group is searched at once; no two in it are of one node.
+        """
         open_ = [(_share(shares, each.sites), q) for q, each in queries.items() if self._is_open(q, each, done)]
-        group: list[TuningQuery] = []
-        taken: set[str] = set()
+        groups: list[dict[TuningQuery, int]] = []
+        taken: list[set[str]] = []
         for share, query in sorted(open_, key=lambda each: -each[0]):
             sites = queries[query].sites
-            if share >= LEAST_SHARE and not sites & taken and len(group) < GROUP:
-                group.append(query)
-                taken |= sites
-        return group
+            if share < LEAST_SHARE:
+                continue
+            place = next(
+                (n for n, each in enumerate(groups) if len(each) < GROUP and not sites & taken[n]), len(groups)
+            )
+            if place == len(groups):
+                groups.append({})
+                taken.append(set())
+            groups[place][query] = len(_candidates(queries[query]))
+            taken[place] |= sites
+        return groups
 
     def _trials(self, base: NetworkForm, choices: Choices) -> Trials:
-        def tell(_: int) -> None:
-            self._last = self._last._replace(forms=self._last.forms + 1)
-            self._tell(self._last)
-
-        trials = Trials(self._forms, base, dict(choices), self._setup.config.num_threads, tell=tell)
+        trials = Trials(self._forms, base, dict(choices), self._setup.config.num_threads)
         trials.refused = self.result.refused
         return trials
 
-    def _has_spent_budget(self) -> bool:
-        return time.monotonic() > self._deadline
+    def _measure(
+        self, trials: Trials, pace: Pace, tell: Callable[[], None], choices: Choices, runs: int
+    ) -> dict[TuningQuery, list[Pair]]:
+        """Measure answers, and tell how far it is."""
+        with pace.measuring(runs):
+            found = trials.measure(choices, runs)
+        self._tried |= _named(choices)
+        tell()
+        return found
 
-    def _compile(self, choices: Choices, turns: Sequence[Choices]) -> None:
-        self._forms.compile([{**choices, **turn} for turn in turns])
+    def _is_over(self) -> bool:
+        """Return whether no further candidates are to be tried; the result says why."""
+        if self._is_stopped():
+            self.result.ended = "it was stopped"
+        elif self._clock() > self._deadline:
+            self.result.ended = "the time is up"
+        return bool(self.result.ended)
+
+    def _compile(self, choices: Choices, pace: Pace, tell: Callable[[], None], turns: Sequence[Choices]) -> None:
+        """Compile what is measured next, as much at once as keeps the workers busy, until no more is to be tried."""
+        batch, new = list[Choices](), set[tuple[TuningQuery, str]]()
+        for number, turn in enumerate(turns, 1):
+            batch.append({**choices, **turn})
+            new |= _named(turn) - self._compiled
+            if len(new) < _BATCHES * self._setup.config.workers and number < len(turns):
+                continue
+            if self._is_over():
+                break
+            with pace.compiling(len(new)):
+                self._forms.compile(batch)
+            self._compiled |= new
+            tell()
+            batch, new = [], set()
 
     def _keep(self, queries: Mapping[TuningQuery, LoweringQuery], found: Mapping[TuningQuery, Finding]) -> None:
         """Write the result to the tuning database, and remember it."""
@@ -353,30 +434,49 @@ class Tuner:
     ) -> None:
         self.result.rows.append(Row(query, tuple(sorted(asked.sites)), asked.default, finding, known, choice))
 
-    def _progress(
-        self, queries: Mapping[TuningQuery, LoweringQuery], done: set[TuningQuery], shares: Mapping[str, float]
-    ) -> None:
-        left = sum(
-            self._is_open(q, each, done) and _share(shares, each.sites) >= LEAST_SHARE for q, each in queries.items()
-        )
+    def _progress(self, pace: Pace, done: int, groups: Sequence[Mapping[TuningQuery, int]]) -> None:
+        left = sum(map(len, groups))
         found = sum(row.finding.found and not row.known for row in self.result.rows)
-        self._last = TuningProgress(self._graph.name, len(done), len(done) + left, found, self._last.forms)
-        self._tell(self._last)
+        ahead = {query for group in groups for query in group}
+        untried = sum(sum(group.values()) for group in groups) - sum(query in ahead for query, _ in self._tried)
+        self._tell(TuningProgress(self._graph.name, done, done + left, found, len(self._tried), untried, pace.left))
+
+    def _note_untried(
+        self,
+        queries: Mapping[TuningQuery, LoweringQuery],
+        done: set[TuningQuery],
+        shares: Mapping[str, float],
+        pace: Pace,
+    ) -> None:
+        """Take note of what was tried, and what is left to the next run or alone."""
+        untried = [query for group in self._groups(queries, done, shares) for query in group]
+        open_ = sum(self._is_open(query, each, done) for query, each in queries.items())
+        sites = set[str]().union(*(queries[query].sites for query in untried))
+        result = self.result
+        result.tried, result.untried, result.skipped = len(self._tried), len(untried), open_ - len(untried)
+        result.untried_share, result.left = _share(shares, sites), pace.left
+        if not untried:
+            result.ended = ""
+
+
+def _named(choices: Choices) -> set[tuple[TuningQuery, str]]:
+    """Return answers so that they can be counted."""
+    return {(query, canonical_json(answer)) for query, answer in choices.items()}
 
 
 def _candidates(asked: LoweringQuery) -> list[Variant | None]:
     return [each for each in asked.candidates if each != asked.answer][:MOST]
 
 
-def _shares(form: NetworkForm) -> dict[str, float]:
-    """Return each node's share of the network's time."""
+def _shares(form: NetworkForm) -> tuple[dict[str, float], float]:
+    """Return each node's share of the network's time, and its seconds."""
     runs = [form.run(time.perf_counter_ns) for _ in range(_FIRST_LOOKS)]
     times = [min(each) for each in zip(*runs, strict=True)]
     shares: dict[str, float] = {}
     for nodes, taken in zip(form.nodes, times, strict=True):
         for node in nodes:
             shares[node] = shares.get(node, 0.0) + taken / (sum(times) or 1)
-    return shares
+    return shares, sum(times) / 1e9
 
 
 def _share(shares: Mapping[str, float], nodes: Sequence[str] | set[str]) -> float:

@@ -104,6 +104,34 @@ def test_how_far_a_command_got_is_forgotten_when_it_fails() -> None:
     assert interrupts._line() == "interrupted: 1 of 2"
 
 
+ASKED = """
+import os, signal
+from opbuild.cli.interrupt import Interrupts
+interrupts = Interrupts()
+interrupts.watch()
+press = lambda: os.kill(os.getpid(), signal.SIGINT)
+with interrupts.asking_first("stopping soon") as asked:
+    assert not asked()
+    press()
+    assert asked() and not interrupts.happened
+with interrupts.asking_first("not said") as asked:
+    pass
+try:
+    with interrupts.asking_first("stopping soon") as asked:
+        press()
+        press()
+except KeyboardInterrupt:
+    print("interrupted", asked(), interrupts.happened)
+"""
+
+
+def test_the_first_ctrl_c_may_ask_for_an_end_and_the_next_is_as_ever() -> None:
+    """It says what it does; behind the block the first one interrupts again."""
+    done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, check=True)
+    assert done.stdout == "interrupted True True\n"
+    assert done.stderr == "stopping soon\nstopping soon\nstopping\n"
+
+
 def test_the_kind_of_an_error_is_in_words() -> None:
     """Class names become words that a reader knows."""
     assert kind(UnsupportedOperatorError("")) == "unsupported operator"

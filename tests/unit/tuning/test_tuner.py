@@ -33,11 +33,14 @@ from support.tuned_records import product, record, remember
 SHAPES = {"x": (64, 256)}
 PRODUCT = product("panels", 64, 256, 256)
 SOFTMAX = TuningQuery("softmax", "[false,true,1,256]")
-FAST: dict[str, Variant] = {"matmul": {"rows": 8, "columns": 32, "stage": False}, "softmax": {"row": "heap"}}
+FAST: dict[str, Variant | None] = {}
+"""By family the candidate that is fast: the last one at this machine's level."""
 
 
 class MadeForm:
     """A form that is lowered and not built: a call for each query, of a microsecond."""
+
+    nbytes = 0
 
     def __init__(self, queries: Mapping[TuningQuery, LoweringQuery]) -> None:
         self.queries = queries
@@ -53,9 +56,11 @@ class MadeForms:
 
     Attributes:
         defined: The digest of what sources define.
+        kernel_seconds: What compiling a kernel took.
     """
 
     defined = "0" * 32
+    kernel_seconds = 2.0
 
     def __init__(self, graph: Graph, setup: Setup, inputs: Sequence[Array]) -> None:
         self._graph, self._setup = graph, setup
@@ -79,24 +84,25 @@ class Machine:
 
     Attributes:
         measured: The queries of each measurement.
+        now: The time in seconds: each takes one.
         stop: Called before each with how many there were.
     """
 
     def __init__(self) -> None:
         self.measured: list[set[TuningQuery]] = []
+        self.now = 0.0
         self.stop: Callable[[int], None] = lambda count: None
 
-    def trials(self, *_: Any, tell: Callable[[int], None], **__: Any) -> Machine:
+    def trials(self, *_: Any) -> Machine:
         """Stand for ``Trials``."""
         self.refused: list[tuple[TuningQuery, str]] = []
-        self.tell = tell
         return self
 
     def measure(self, choices: Choices, runs: int) -> dict[TuningQuery, list[Pair]]:
         """Return times without noise."""
         self.stop(len(self.measured))
         self.measured.append(set(choices))
-        self.tell(len(self.measured))
+        self.now += 1.0
         return {q: [(1e-3, 5e-4 if choice == FAST[q.family] else 2e-3)] * runs for q, choice in choices.items()}
 
 
@@ -109,6 +115,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(tuner, "_machine", lambda setup: "made of numbers")
     monkeypatch.setattr(tuner, "whole_times", lambda *_: [(2.0, 1.0)] * 24)
     monkeypatch.setattr(tuner, "GROUP", 1)
+    setup = set_up(config(), None, None)
+    queries = MadeForms(tuner._graph(MODEL, setup, SHAPES)[0], setup, ()).make({}).queries
+    FAST.update({query.family: asked.candidates[-1] for query, asked in queries.items()})
     return made
 
 
@@ -234,7 +243,8 @@ def test_a_spent_budget_ends_it_and_says_so(machine: Machine) -> None:
     """Nothing is measured with none; what is left is found later."""
     result = tuned(budget=-1.0)
     assert (result.ended, result.rows, machine.measured) == ("the time is up", [], [])
-    assert result.skipped == 2
+    assert (result.skipped, result.untried, result.tried) == (0, 2, 0)
+    assert result.untried_share == pytest.approx(1)
     assert len(tuned().rows) == 2
 
 
@@ -249,8 +259,54 @@ def test_how_far_it_is_is_told(machine: Machine) -> None:
     told: list[TuningProgress] = []
     tuned(tell=told.append)
     assert [each.done for each in told] == sorted(each.done for each in told)
-    assert [each.forms for each in told] == sorted(each.forms for each in told)
-    assert (told[-1].done, told[-1].total, told[-1].found) == (2, 2, 2)
+    assert [each.tried for each in told] == sorted(each.tried for each in told)
+    assert (told[0].tried, told[0].untried, told[-1].untried) == (0, told[-1].tried, 0)
+    assert (told[-1].done, told[-1].total, told[-1].found, told[-1].left) == (2, 2, 2, 0)
+
+
+def test_how_long_the_rest_takes_is_told_before_anything_is_tried_and_corrected_by_what_it_took(
+    machine: Machine,
+) -> None:
+    """Kernels of 2 seconds for 2 workers were expected; measuring takes a second each time, and compiling nothing."""
+    told: list[TuningProgress] = []
+    result = tuned(tell=told.append, clock=lambda: machine.now)
+    first = told[0]
+    assert first.left == pytest.approx(first.untried * 2.0 / config().workers, rel=0.01)
+    assert told[len(told) // 2].left < first.left
+    assert result.seconds == len(machine.measured)
+    assert result.left == 0
+
+
+def test_a_budget_ends_it_on_time_and_runs_that_follow_come_to_the_end(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next goes on where the one before stopped: of calls that do not fit in the time together one is searched."""
+    monkeypatch.setattr(tuner, "GROUP", 12)
+    monkeypatch.setattr(tuner, "MOST", 4)
+    first, second = (tuned(budget=3.5, clock=lambda: machine.now) for _ in range(2))
+    assert first.ended == "the time is up"
+    assert first.seconds <= 3.5 + 2, "what had begun, and the deciding runs"
+    assert (len(first.rows), first.untried, first.tried) == (1, 1, 4)
+    assert first.left > 0
+    assert {row.known for row in second.rows} == {True, False}
+    assert (second.untried, second.ended, len(kept())) == (0, "", 2)
+
+
+def test_a_part_of_the_budget_is_left_for_what_decides(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the pairs of runs take of the call and of the network, and at most half of it."""
+    monkeypatch.setattr(MadeForm, "run", lambda form, clock: [20_000_000] * len(form.nodes))  # 7.7 seconds for both
+    assert tuned(budget=20.0, clock=lambda: machine.now).seconds <= 20 - 7.68 + 2
+    config().tune_bank.unlink()
+    assert tuned(budget=4.0, clock=lambda: machine.now).seconds <= 4 / 2 + 2
+
+
+def test_a_run_that_is_stopped_decides_on_the_best_so_far_and_keeps_it(machine: Machine) -> None:
+    """As when the time is up."""
+    result = tuned(is_stopped=lambda: len(machine.measured) >= 3)
+    assert result.ended == "it was stopped"
+    assert result.untried
+    assert len(machine.measured) <= 4
+    assert len(kept()) == len(result.rows)
 
 
 def test_a_folder_of_the_database_that_is_missing_is_refused_at_once(
