@@ -134,8 +134,8 @@ def explain(model: Path, shape: str | None, as_json: bool, **place: Any) -> None
 
 @click.command()
 @click.argument("paths", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of a file"))
-@sizes_option
-@levels_option
+@sizes_option("--shapes")
+@levels_option("--targets")
 @value_option(
     "--executor", "EXECUTOR",
     "Who compiles besides this host: dask://HOST:PORT, dask+tls://HOST:PORT, or processes.",

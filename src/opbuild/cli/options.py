@@ -320,17 +320,25 @@ shapes_option = value_option(
     callback=lambda context, option, text: {} if text is None else parse_input_shape(text),
 )  # fmt: skip
 
-sizes_option = value_option(
-    "--shape shapes", "SHAPES",
-    'Shapes that models leave open: "data:1,3,224,224;mask:1,128". Repeat it for more sizes.', multiple=True,
-    older="--shapes",
-    callback=lambda context, option, texts: [parse_input_shape(text) for text in texts],
-)  # fmt: skip
-levels_option = value_option(
-    "--target targets", "LEVEL,LEVEL",
-    "The levels to build for, such as x86-64-v3,x86-64-v4; they need not run here.", usual="host", older="--targets",
-    callback=lambda context, option, text: None if text is None else [each.strip() for each in text.split(",")],
-)  # fmt: skip
+
+def sizes_option(older: str = "") -> Callable[[F], F]:
+    """Return the option for several sizes of inputs that several models leave open."""
+    return value_option(
+        "--shape shapes", "SHAPES",
+        'Shapes that models leave open: "data:1,3,224,224;mask:1,128". Repeat it for more sizes.', multiple=True,
+        older=older,
+        callback=lambda context, option, texts: [parse_input_shape(text) for text in texts],
+    )  # fmt: skip
+
+
+def levels_option(older: str = "") -> Callable[[F], F]:
+    """Return the option for several levels."""
+    return value_option(
+        "--target targets", "LEVEL,LEVEL",
+        "The levels to build for, such as x86-64-v3,x86-64-v4; they need not run here.", usual="host", older=older,
+        callback=lambda context, option, text: None if text is None else [each.strip() for each in text.split(",")],
+    )  # fmt: skip
+
 
 model_options = option_group(
     shapes_option,

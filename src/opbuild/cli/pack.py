@@ -36,8 +36,8 @@ from opbuild.text.plural import counted, size
     "-o --output", "FILE", "The file to write: my.pack, or a wheel, such as my_models-1.0-py3-none-any.whl.", TO_WRITE
 )
 @value_option("--show", "FILE", "Say what a file that was made so has, and make none.", OnePath("the path of a file"))
-@sizes_option
-@levels_option
+@sizes_option()
+@levels_option()
 @click.option("--all", "with_released", is_flag=True, help="Also the kernels that the release's pack has.")
 @cache_path_option
 @value_option(

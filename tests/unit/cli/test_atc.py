@@ -23,7 +23,9 @@ from opbuild.frontend.input_shape import InputShapeError
 
 STARTED = "ATC start working now, please wait for a moment."
 SUCCEEDED = "ATC run success, welcome to the next use."
-NEVER_BUILDING = (OpbuildError, errors.RunError, errors.OutOfRangeError, errors.ChangesError, errors.RankError)
+NEVER_BUILDING = (
+    OpbuildError, errors.RunError, errors.OutOfRangeError, errors.StoppedError, errors.ChangesError, errors.RankError,
+)  # fmt: skip
 """Kinds of errors that a build cannot end with."""
 
 FAILED = "ATC run failed, Please check the detail log, Try 'atc --help' for more information"

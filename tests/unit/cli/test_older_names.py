@@ -149,14 +149,14 @@ def test_the_reference_lists_each_older_name_of_a_command() -> None:
 
 
 def old_words(text: str) -> set[str]:
-    """Return the older names in a document's text; options of ATC and of a benchmark, in lines about it, are none."""
+    """Return the older names in a document's text; options of ATC and of other programs in their lines are none."""
     options = {older for *_, older in RENAMED}
     own = {name for *_, option, _ in RENAMED for name in option.opts}
     every = {name for command in COMMANDS for name in spelled(command)}
     alone = re.compile("|".join(sorted(rf"{each}\b" for each in options - own - every)))
     found = set(re.findall(rf"\bopbuild (?:{'|'.join(OLDER)})\b|\bbuild_offline\b", text))
     for line in text.splitlines():
-        if not re.search(r"\batc\b|ATC|\.py\b", line):
+        if not re.search(r"\batc\b|ATC|\.py\b|\bgunicorn\b", line):
             found.update(alone.findall(line))
         for command, words in re.findall(r"\bopbuild (\w+(?: \w+)?)([^`\n]*)", line):
             names = {older for name, _, _, older in RENAMED if name in (command, command.split()[0])}

@@ -76,6 +76,6 @@ def errors(model: bytes) -> None:
 
 
 def watches() -> None:
-    """What a process counts, and what it makes spans of."""
+    """The counts of a process, and its spans."""
     assert_type(opbuild.metrics(), dict[str, float])
     opbuild.instrument()()

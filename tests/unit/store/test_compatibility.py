@@ -20,11 +20,12 @@ from opbuild.offline.format import OLDEST
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.files.trust import PRIVATE
 from opbuild.store.bundle import read_bundle
+from opbuild.store.model_packs import opened
 from opbuild.store.operators import entry_of
 from opbuild.store.pack import PackFile
 from opbuild.store.tuning_database import parse_database
 from support import stored_network
-from support.kept_files import BANK, BUNDLE, FORMATS, LEVEL, OFFLINE, PACK, SHAPE, formats
+from support.kept_files import BANK, BUNDLE, FORMATS, LEVEL, MODEL_PACK, OFFLINE, PACK, SHAPE, formats
 from support.samples import conv, key_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "compatibility.md"
@@ -97,7 +98,7 @@ def test_a_newer_bundle_is_refused(tmp_path: Path) -> None:
     path = copied(BUNDLE, tmp_path, (b"opbuild bundle 2", b"opbuild bundle 3"))
     with pytest.raises(OptionError, match="has the bundle format 3, this release reads 2") as caught:
         read_bundle(path)
-    assert "export it with this release" in caught.value.hint
+    assert caught.value.hint == "export it again, with this release of opbuild"
 
 
 def test_an_operator_is_read() -> None:
@@ -134,6 +135,22 @@ def test_a_pack_of_another_format_is_refused() -> None:
     """A look-up takes that for a miss."""
     with pytest.raises(ValueError, match="no pack of this release"):
         PackFile(PACK.read_bytes().replace(b"opbuild pack 2", b"opbuild pack 3", 1))
+
+
+def test_a_model_pack_is_read() -> None:
+    """Its kernel is found."""
+    [model_pack] = opened(MODEL_PACK, "the pack", PRIVATE).packs(LEVEL.name)
+    file = model_pack.file("conv")
+    assert isinstance(file, PackFile)
+    assert file.object(file.own_key(key_of(conv(), LEVEL))) is not None
+
+
+def test_a_model_pack_of_another_format_is_not_used(tmp_path: Path) -> None:
+    """It has no kernels, and says why."""
+    path = copied(MODEL_PACK, tmp_path, (b"opbuild model-pack 1", b"opbuild model-pack 2"))
+    archive = opened(path, "the pack", PRIVATE)
+    assert list(archive.packs(LEVEL.name)) == []
+    assert "format 2, this release reads 1" in str(archive.problem)
 
 
 def test_a_tuning_database_is_read_but_for_lines_of_another_format() -> None:

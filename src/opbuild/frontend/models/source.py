@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opbuild.errors import BuildError, InvalidModelError
+from opbuild.errors import InvalidModelError, MissingPackageError
 from opbuild.frontend.models.declaration import Declaration, Declared
 from opbuild.frontend.models.external import ExternalData
 from opbuild.frontend.models.memory import ModelMemory, digest_model
@@ -202,7 +202,7 @@ class ModelSource:
         except ModuleNotFoundError as error:
             if error.name != "onnx":
                 raise
-            raise BuildError(
+            raise MissingPackageError(
                 f"{self._shown} must be read, since no network of it that serves is stored, and onnx is not installed",
                 "pip install onnx, or warm the cache with this file, under its name, for this machine's level",
             ) from None
