@@ -47,7 +47,7 @@ def main() -> int:
         for number in range(arguments.rounds + 1):
             for which, python in (("old", arguments.old), ("new", arguments.new)):
                 command = [python, __file__, "--worker", f"{folder}", str(arguments.seconds if number else 0.1)]
-                environment = {**os.environ, "OPBUILD_CACHE_PATH": f"{folder}/{which}"}
+                environment = {**os.environ, "MS_COMPILER_CACHE_PATH": f"{folder}/{which}"}
                 done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
                 if number:  # the first one builds
                     found[which].append(json.loads(done.stdout))

@@ -48,6 +48,7 @@ def _session_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("store")
         patch.setenv("XDG_CACHE_HOME", str(folder))
         patch.delenv("MS_COMPILER_CACHE_PATH", raising=False)
+        patch.delenv("OPBUILD_CACHE", raising=False)
         patch.setenv("ASCEND_CACHE_PATH", str(folder / "ascend"))
         patch.setenv("OPBUILD_SHIPPED_BANK", "0")  # what was measured on one machine changes no test
         patch.setenv("OPBUILD_PACK", "0")  # tests count what is compiled; those of the pack switch it on
@@ -128,6 +129,7 @@ def _told_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tell each test what is told once in a process, whatever was told or silenced before it."""
     logging.disable(logging.NOTSET)
     monkeypatch.setattr(events, "_LOGGED", set())
+    monkeypatch.setattr(events, "_TOLD", set())
     if (notices := sys.modules.get("opbuild.onnxruntime.logs")) is not None:
         monkeypatch.setattr(notices, "_SAID", set())
     if (remote := sys.modules.get("opbuild.pipeline.remote")) is not None:

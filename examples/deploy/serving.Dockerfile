@@ -11,7 +11,7 @@ COPY --from=warm /opt/opbuild /opt/opbuild
 WORKDIR /app
 COPY model.onnx service.py wsgi.py ./
 ENV MODEL=/app/model.onnx
-ENV MS_COMPILER_CACHE_PATH=/opt/opbuild
+ENV OPBUILD_CACHE=/opt/opbuild
 ENV OPBUILD_FORBID_COMPILE=1
 ENV OPBUILD_FIRST=wait
 USER 10001

@@ -68,8 +68,9 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         input_shapes: Shapes by input name, where the model leaves them open or another is wanted; None or -1 leaves an
             extent open. Inputs that are open, or named here, may have other shapes from call to call; a new signature
             is bound when it is first seen.
-        cache_path: Folder that holds ``rank_<id>/kernel_meta`` (default ``MS_COMPILER_CACHE_PATH``, else the user's own
-            store: ``$XDG_CACHE_HOME/opbuild``, else ``~/.cache/opbuild``).
+        cache_path: Folder that holds ``rank_<id>/kernel_meta`` (default ``OPBUILD_CACHE``, else
+            ``MS_COMPILER_CACHE_PATH``, else the user's own store: ``$XDG_CACHE_HOME/opbuild``, else
+            ``~/.cache/opbuild``).
         num_threads: Threads that run the network (default ``OPBUILD_NUM_THREADS``, else the cores).
         copy_weights: Read weights that the cache has into memory of this process, where nobody can change or cut them,
             instead of mapping them (default ``OPBUILD_COPY_WEIGHTS``, else not).

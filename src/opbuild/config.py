@@ -28,6 +28,7 @@ from opbuild.platform.limits import cpu_limit
 from opbuild.platform.paths import Path
 from opbuild.platform.places import DefaultFolder, atc_place, started_rank, user_place
 from opbuild.platform.records import dataclass, fields_of, replace
+from opbuild.text.plural import close_to
 
 REMOTE_MODES = ("off", "read", "write")
 CACHE_MODES = ("enable", "force", "disable")
@@ -67,6 +68,11 @@ def _word(words: Sequence[str]) -> Check:
 
 def _may_be_folder(text: str) -> bool:
     return os.path.isdir(text) or not os.path.exists(text)  # noqa: PTH110,PTH112  pathlib's may raise
+
+
+def _job_folder(name: str, text: str) -> Path | None:
+    """Return the folder as it stands: a job whose folder is gone is built without it."""
+    return Path(os.path.abspath(text)) if text.strip() and "\0" not in text else None
 
 
 def _told(variable: str, read: Check = lambda name, text: text) -> Setting:
@@ -123,8 +129,8 @@ class Config:
     """The settings of the environment and the caller, validated.
 
     Attributes:
-        cache_path: Folder that holds ``rank_<id>`` folders (``MS_COMPILER_CACHE_PATH``, else the user's own store, for
-            MindSpore programs the working folder).
+        cache_path: Folder that holds ``rank_<id>`` folders (``OPBUILD_CACHE`` and ``MS_COMPILER_CACHE_PATH``, else the
+            user's own store, for MindSpore programs the working folder).
         rank_id: This process's rank (``RANK_ID``, else what MPI or Slurm say, default 0).
         rank_size: How many ranks the job has (``RANK_SIZE``, else what MPI or Slurm say, default 1).
         by_mpi: Whether MPI or Slurm started this process as one of several.
@@ -174,7 +180,7 @@ class Config:
         warnings: What was wrong with the environment and did not stop the build; told when a session opens.
     """
 
-    cache_path: Path = setting(Path("."), path(_NEW_FOLDER, lambda text: True))
+    cache_path: Path = setting(Path("."), path(_NEW_FOLDER, lambda text: True, variable="OPBUILD_CACHE"))
     num_threads: int = setting(1, _THREADS)
     copy_weights: bool = setting(False, flag("OPBUILD_COPY_WEIGHTS"))
     workers: int = setting(1, _WORKERS)
@@ -199,11 +205,11 @@ class Config:
     tune_bank_path: str = setting("", _told("TUNE_BANK_PATH"))
     log: str = setting("", _told("OPBUILD_LOG", _word(LOG_LEVELS)))
     uses_shipped_bank: bool = setting(True, _told("OPBUILD_SHIPPED_BANK", read_flag))
+    job_folder: Path | None = setting(None, _told("OPBUILD_JOB_DIR", _job_folder))
     rank_id: int = 0
     rank_size: int = 1
     by_mpi: bool = False
     connect_timeout: float = 120.0
-    job_folder: Path | None = None
     device_id: int = 0
     debug_folder: Path = Path("kernel_meta")
     soc_version: str = ""
@@ -316,13 +322,14 @@ class Config:
             warnings.append(place.warning)
         rank, size, device = started_rank(env)
         rank = _integer(env, "RANK_ID", rank, 0)
+        if rank == 0:  # the ranks of a job have one environment
+            warnings += _unknown_variables(env)
         return Config(
             **{**values, "cache_path": place.folder},
             rank_id=rank,
             rank_size=_integer(env, "RANK_SIZE", size, 1),
             by_mpi=size > 1,
             connect_timeout=_connect_timeout(env, rank, warnings),
-            job_folder=_job_folder(env.get("OPBUILD_JOB_DIR", "")),
             device_id=_integer(env, "DEVICE_ID", device, 0),
             debug_folder=Path(env.get("ASCEND_WORK_PATH") or ".") / "kernel_meta",
             fills_cache=mindspore or atc,
@@ -339,6 +346,10 @@ _SETTINGS: Mapping[str, Setting] = {
 }
 _DEFAULTS = {name: each.default for name, each in fields_of(Config).items()}
 
+_VARIABLES = {how.variable for how in _SETTINGS.values()}
+_OWN, _OF_TESTS = "OPBUILD_", ("OPBUILD_FUZZ", "OPBUILD_TEST")
+"""What the names of opbuild's own variables begin with, and of those that its tests read."""
+
 OPTIONS: Mapping[str, Setting] = {name: how for name, how in _SETTINGS.items() if how.kind}
 """The settings that callers may give, in the order in which they are shown."""
 
@@ -348,6 +359,24 @@ def options_in(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name in OPTIONS}
 
 
+def _unknown_variables(env: Mapping[str, str]) -> list[str]:
+    """Return warnings about variables that have a name as opbuild's have, and are none: slips of the pen."""
+    found = sorted({name for name in env if name.startswith(_OWN) and not name.startswith(_OF_TESTS)} - _VARIABLES)
+    if not found:
+        return []
+    known = [name.removeprefix(_OWN) for name in _VARIABLES if name.startswith(_OWN)]
+    near = [close_to(name.removeprefix(_OWN), known) for name in found]
+    return [
+        f"{name} is set, and opbuild knows no such variable{f': did you mean {_OWN}{meant}?' if meant else ''}"
+        for name, meant in zip(found, near, strict=True)
+    ]
+
+
+PLACES = ("OPBUILD_CACHE", "MS_COMPILER_CACHE_PATH")
+"""Variables that name the folder in which artifacts are kept: opbuild's own, and MindSpore's, which wins for its
+programs, since these say where they look for what was built."""
+
+
 def _place(
     given: Mapping[str, Any], env: Mapping[str, str], *, mindspore: bool, atc: bool, known_users: bool
 ) -> DefaultFolder:
@@ -355,9 +384,12 @@ def _place(
     cache_path, cache_dir = given.get("cache_path"), given.get("op_compiler_cache_dir")
     if atc and cache_dir is None and cache_path is None:
         return atc_place(env, known_users=known_users)
-    named = env.get("MS_COMPILER_CACHE_PATH", "") if cache_path is None else cache_path or "."
+    name, named = "cache_path", cache_path or "."
+    if cache_path is None:
+        said = [(each, env[each]) for each in (PLACES[::-1] if mindspore else PLACES) if env.get(each)]
+        name, named = said[0] if said else (name, "")
     if mindspore or cache_dir is not None or named:
-        return DefaultFolder(OPTIONS["cache_path"].check("cache_path", named or "."))
+        return DefaultFolder(OPTIONS["cache_path"].check(name, named or "."))
     return user_place(env, known_users=known_users)
 
 
@@ -402,11 +434,6 @@ def _connect_timeout(env: Mapping[str, str], rank: int, warnings: list[str]) -> 
     if not 120 <= seconds <= 7200 and rank == 0:
         warnings.append(f"HCCL_CONNECT_TIMEOUT is {seconds}, outside 120 to 7200; {seconds} s are used")
     return float(seconds)
-
-
-def _job_folder(text: str) -> Path | None:
-    """Return the folder as it stands: a job whose folder is gone is built without it."""
-    return Path(os.path.abspath(text)) if text.strip() and "\0" not in text else None
 
 
 def redis_credentials(environ: Mapping[str, str] | None = None) -> dict[str, str]:

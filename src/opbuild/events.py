@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -369,6 +369,17 @@ def log_warnings(event: Event) -> None:
 
 
 _LOGGED: set[str] = set()
+
+
+def tell_of_environment(warnings: Iterable[str], observer: Observer) -> None:
+    """Tell an observer warnings about the environment: each once in a process, whose environment it is."""
+    for each in warnings:
+        if each not in _TOLD:
+            _TOLD.add(each)
+            observer(Warned(each))
+
+
+_TOLD: set[str] = set()
 
 
 def only_warnings(observer: Observer) -> Observer:

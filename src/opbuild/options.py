@@ -82,7 +82,7 @@ def flag(variable: str) -> Setting:
     return Setting("flag", "give True or False", variable=variable, read=read_flag)
 
 
-def path(allowed: str, test: Callable[[str], bool], *, what: str = "a folder") -> Setting:
+def path(allowed: str, test: Callable[[str], bool], *, what: str = "a folder", variable: str = "") -> Setting:
     """Return the setting of a path; the test gets its text."""
 
     def check(name: str, given: Any) -> Path:
@@ -91,7 +91,7 @@ def path(allowed: str, test: Callable[[str], bool], *, what: str = "a folder") -
             raise OptionError(f"{name} is {given if text is None else text!r}", f"it must be {allowed}")
         return Path(text)
 
-    return Setting("path", f"give the path of {what}, as text or a pathlib.Path", check)
+    return Setting("path", f"give the path of {what}, as text or a pathlib.Path", check, variable)
 
 
 def operator_types() -> Setting:

@@ -26,7 +26,7 @@ PIP = """#!/bin/sh
 for word; do
   case "$word" in
     .) test -f pyproject.toml || { echo "no project here" >&2; exit 1; } ;;
-    *opbuild\\[*\\]*) extra="${word#*[}"; grep -q "^${extra%%]*} = \\[" "$OPBUILD_PROJECT" ||
+    *opbuild\\[*\\]*) extra="${word#*[}"; grep -q "^${extra%%]*} = \\[" "$PROJECT_FILE" ||
       { echo "no extra in $word" >&2; exit 1; } ;;
   esac
 done
@@ -75,7 +75,7 @@ def test_every_block_of_a_document_runs_as_it_stands(
         **kept,
         "HOME": str(tmp_path),  # a store in which there is nothing yet
         "PATH": os.pathsep.join([*map(str, tools), os.environ["PATH"]]),
-        "OPBUILD_PROJECT": str(ROOT / "pyproject.toml"),
+        "PROJECT_FILE": str(ROOT / "pyproject.toml"),
         "MAKEFLAGS": "n",
         "LC_ALL": "C.UTF-8",
         "COLUMNS": "160",

@@ -1,6 +1,6 @@
 """The same expressions in opbuild and in the real MindSpore: results, shapes, element types, parameters' names.
 
-The real package runs in its own interpreter: ``OPBUILD_MINDSPORE_PYTHON`` names it, else this one is asked.
+The real package runs in its own interpreter: ``OPBUILD_TEST_MINDSPORE`` names it, else this one is asked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from support.mindspore_worker import Results
 from support.processes import environment
 
 WORKER = Path(mindspore_worker.__file__)
-INTERPRETER = os.environ.get("OPBUILD_MINDSPORE_PYTHON", sys.executable)
+INTERPRETER = os.environ.get("OPBUILD_TEST_MINDSPORE", sys.executable)
 
 
 @lru_cache(maxsize=1)
@@ -27,7 +27,7 @@ def why_not() -> str:
     """Return why the real MindSpore cannot be asked, or an empty text."""
     probe = subprocess.run([INTERPRETER, "-c", "import mindspore"], capture_output=True, text=True, check=False)
     return (
-        "" if probe.returncode == 0 else f"{INTERPRETER} has no mindspore: set OPBUILD_MINDSPORE_PYTHON to one that has"
+        "" if probe.returncode == 0 else f"{INTERPRETER} has no mindspore: set OPBUILD_TEST_MINDSPORE to one that has"
     )
 
 

@@ -1,7 +1,7 @@
 """Tutorial-like MindSpore scripts run from start to end and print what MindSpore itself prints.
 
 All run in one process and share its operators: each alone would load and build much the same again.
-What MindSpore 2.10 printed is beside each script; where ``OPBUILD_MINDSPORE_PYTHON`` names an interpreter that has it,
+What MindSpore 2.10 printed is beside each script; where ``OPBUILD_TEST_MINDSPORE`` names an interpreter that has it,
 it is asked again.
 """
 
@@ -57,9 +57,9 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the output of the real package, where there is one."""
-    interpreter = os.environ.get("OPBUILD_MINDSPORE_PYTHON")
+    interpreter = os.environ.get("OPBUILD_TEST_MINDSPORE")
     if not interpreter:
-        pytest.skip("set OPBUILD_MINDSPORE_PYTHON to an interpreter that has mindspore")
+        pytest.skip("set OPBUILD_TEST_MINDSPORE to an interpreter that has mindspore")
     return printed(tmp_path_factory.mktemp("theirs"), interpreter)
 
 

@@ -52,6 +52,61 @@ def test_mindspore_variables_are_obeyed() -> None:
     assert (config.rank_size, config.job_folder) == (8, Path("/run/job"))
 
 
+@pytest.mark.parametrize(
+    ("environ", "usual", "mindspore"),
+    [
+        ({"OPBUILD_CACHE": "/own"}, "/own", "/own"),
+        ({"MS_COMPILER_CACHE_PATH": "/theirs"}, "/theirs", "/theirs"),
+        ({"OPBUILD_CACHE": "/own", "MS_COMPILER_CACHE_PATH": "/theirs"}, "/own", "/theirs"),
+        ({"OPBUILD_CACHE": "", "MS_COMPILER_CACHE_PATH": "/theirs"}, "/theirs", "/theirs"),
+        ({"HOME": "/home/me"}, "/home/me/.cache/opbuild", "."),
+    ],
+)
+def test_each_kind_of_program_obeys_its_own_variable_for_the_cache(
+    environ: dict[str, str], usual: str, mindspore: str
+) -> None:
+    """Where only one is set it counts for all; an argument wins over both."""
+    assert Config.from_environment(environ=environ).cache_path == Path(usual)
+    assert Config.from_environment(environ=environ, mindspore=True).cache_path == Path(mindspore)
+    assert Config.from_environment(environ=environ, mindspore=True, cache_path="/given").cache_path == Path("/given")
+
+
+def test_a_blank_folder_for_the_cache_is_an_error_of_its_variable() -> None:
+    """Nothing is kept in a folder that is called by a blank."""
+    for name in ("OPBUILD_CACHE", "MS_COMPILER_CACHE_PATH"):
+        with pytest.raises(OptionError, match=f"^{name} is ' '"):
+            Config.from_environment(environ={name: " "})
+
+
+def test_an_unknown_variable_of_opbuild_is_a_warning_with_the_nearest_name() -> None:
+    """A slip of the pen changed nothing, and nobody knew; variables of others, and of the tests, are none."""
+    environ = {
+        "HOME": "/h", "OPBUILD_NUM_THREAD": "2", "OPBUILD_XYZZY": "", "OPBUILD_CACHE": "/c", "OPBUILD_FUZZ_SEED": "1",
+        "NUM_THREAD": "2", "OPBUILD_JOB_DIR": "/j",
+    }  # fmt: skip
+    assert Config.from_environment(environ=environ).warnings == (
+        "OPBUILD_NUM_THREAD is set, and opbuild knows no such variable: did you mean OPBUILD_NUM_THREADS?",
+        "OPBUILD_XYZZY is set, and opbuild knows no such variable",
+    )
+
+
+def test_one_rank_tells_of_an_unknown_variable() -> None:
+    """The ranks of a job have one environment."""
+    for rank, count in (("0", 1), ("3", 0)):
+        environ = {"HOME": "/h", "OPBUILD_XYZZY": "", "RANK_ID": rank, "RANK_SIZE": "4"}
+        assert len(Config.from_environment(environ=environ).warnings) == count
+
+
+def test_the_environment_is_told_of_once_in_a_process() -> None:
+    """Each network that is built has an observer, and the process one environment."""
+    config = Config.from_environment(environ={"HOME": "/h", "OPBUILD_XYZZY": ""}, op_compiler_cache_mode="disable")
+    seen, later = Recorder(), Recorder()
+    set_up(config, None, seen)
+    set_up(config, None, later)
+    assert [event.message[:13] for event in seen.events] == ["OPBUILD_XYZZY"]  # type: ignore[union-attr]
+    assert later.events == []
+
+
 def test_arguments_win_over_the_environment() -> None:
     """What the caller says is obeyed before what the environment says."""
     environ = {"MS_COMPILER_CACHE_PATH": "/a", "OPBUILD_FORBID_COMPILE": "1", "MS_BUILD_PROCESS_NUM": "3"}

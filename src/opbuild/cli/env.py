@@ -60,6 +60,8 @@ def env(*, measure: bool) -> None:
         ("compiling", "forbidden" if config.forbid_compile else "allowed"),
     ):
         echo(f"{name:<10} {value}")
+    for warning in config.warnings:
+        echo(f"warning: {warning}", err=True)
     if missing:
         raise missing[0]
 
@@ -101,7 +103,7 @@ def _measure(config: Config) -> None:
 
     setup = set_up(config, None, None, stores_networks=False)
     if not write_measured(config, setup.trust, measure_machine(setup)):
-        raise OptionError(f"{machine_file(config)} cannot be written", "set MS_COMPILER_CACHE_PATH to another folder")
+        raise OptionError(f"{machine_file(config)} cannot be written", "set OPBUILD_CACHE to another folder")
 
 
 def _or_problem(look: Callable[[], str], missing: list[OpbuildError]) -> str:
@@ -131,9 +133,7 @@ def _compiler() -> str:
 def _store(config: Config) -> str:
     """Return the store's place, and the reason that it cannot be used if it cannot."""
     used, _ = trusted(config)
-    problem = " ".join(used.warnings) or next(
-        filter(None, map(write_problem, (used.kernel_meta, used.network_meta))), ""
-    )
+    problem = used.folder_problem or next(filter(None, map(write_problem, (used.kernel_meta, used.network_meta))), "")
     mark = f" (CAN NOT BE USED, so nothing that is built is kept)\n{'':<10} {problem}" if problem else ""
     return f"{config.cache_folder}{mark}"
 

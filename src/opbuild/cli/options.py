@@ -191,7 +191,7 @@ def _alternatives_text(values: Sequence[str]) -> str:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DEFAULT_PLACE = "$MS_COMPILER_CACHE_PATH, else $XDG_CACHE_HOME/opbuild, else ~/.cache/opbuild"
+DEFAULT_PLACE = "$OPBUILD_CACHE, else $MS_COMPILER_CACHE_PATH, else $XDG_CACHE_HOME/opbuild, else ~/.cache/opbuild"
 CORES = "$MS_BUILD_PROCESS_NUM, else the cores, 24 at most"
 THREADS = "$OPBUILD_NUM_THREADS, else the cores"
 
@@ -414,6 +414,11 @@ def locate_place(target: str | None, **place: Path | None) -> Config:
             f"--target is {target!r}, and {config.cache_folder} is for all levels together",
             "leave it out, or name a folder that has one for each level: --op_compiler_cache_dir",
         )
+    if config.warnings:
+        from opbuild.cli.build_log import make_warner
+        from opbuild.events import tell_of_environment
+
+        tell_of_environment(config.warnings, make_warner())
     elsewhere = ""
     if not any(place.values()):
         elsewhere = _other_places(config)

@@ -20,7 +20,7 @@ from opbuild.cli.options import (
 from opbuild.cli.picture import Picture, nominal_peak, picture_options, trace_option
 from opbuild.cli.run_model import open_network, read_inputs
 from opbuild.cli.tables import output_console, say, text_table
-from opbuild.config import Config
+from opbuild.config import CACHE_MODES, Config
 from opbuild.platform.files.kinds import OFFLINE, ONNX, kind_of, require_kind
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, first_of, size
@@ -53,13 +53,13 @@ def built_and_timed(
     """Build a model or load an offline one, and time its calls if that is wanted; arguments as for ``run_model``."""
     model = picture.model
     require_kind(model, OFFLINE if model.suffix == ".om" else ONNX, OFFLINE, ONNX)
-    given, config = read_inputs(inputs), Config.from_environment(**settings)
+    is_built, given = kind_of(model) == OFFLINE, read_inputs(inputs)
+    config = Config.from_environment(**settings, op_compiler_cache_mode=CACHE_MODES[2] if is_built else None)
 
     def is_called(network: Network) -> bool:
         """Return whether a call is needed; it builds parts that are not bound yet: open sizes, and later segments."""
         return timed or not network.bound_inputs or bool(network.report.breaks)
 
-    is_built = kind_of(model) == OFFLINE
     network, data, *_ = open_network(picture, config, given, input_shapes, seed, is_built=is_built, is_called=is_called)
     return network, config, network.profile(data, runs=runs) if timed else None
 

@@ -20,7 +20,7 @@ from opbuild.cli.picture import Picture
 from opbuild.cli.progress import build_progress
 from opbuild.cli.streams import echo
 from opbuild.cli.tables import WHOLE_NAMES, Terminal, output_console, plain_table, say
-from opbuild.config import Config
+from opbuild.config import CACHE_MODES, Config
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import FileError, InputError, OptionError, ShapeError
 from opbuild.events import ignore
@@ -63,7 +63,7 @@ def run_model(
     if output_dir is not None and (problem := unwritable_folder(output_dir)):  # before anything is built
         raise OptionError(f"--output_dir is {str(output_dir)!r}, and {problem}", OUTPUT_HINT)
     given, picture = read_inputs(inputs), Picture(path, report, trace)
-    config = Config.from_environment(**settings)
+    config = Config.from_environment(**settings, op_compiler_cache_mode=CACHE_MODES[2] if is_built else None)
     ready = open_network(picture, config, given, input_shapes, seed, is_built=is_built)
     _show(ready, runs)
     if ready.place:

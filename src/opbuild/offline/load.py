@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.arguments import checks_arguments
 from opbuild.backend.evaluate import evaluate
-from opbuild.config import Config
+from opbuild.config import CACHE_MODES, Config
 from opbuild.errors import BuildError, InvalidModelError, ModelError, ShapeError, TargetError
+from opbuild.events import log_warnings, tell_of_environment
 from opbuild.frontend.models.declaration import Declaration, Declared, declared_from_json
 from opbuild.frontend.models.sizes import Sizes, make_sizes
 from opbuild.graph.types import TensorType
@@ -268,12 +269,15 @@ def load(
         TargetError: If it is for another machine than this one.
         LinkError: If its library cannot be loaded.
     """
-    config = Config.from_environment(num_threads=num_threads, copy_weights=copy_weights)
+    config = Config.from_environment(
+        num_threads=num_threads, copy_weights=copy_weights, op_compiler_cache_mode=CACHE_MODES[2]
+    )
     return open_offline(Path(path), config, verify=verify)[0]
 
 
 def open_offline(path: Path, config: Config, *, verify: bool = True) -> tuple[Network, str]:
     """Load an offline model as ``load`` does; return it with the shapes that it serves, as text."""
+    tell_of_environment(config.warnings, log_warnings)
     model = read_offline(path, verify=verify, trust=make_trust(config), copies=config.copy_weights)
     problem = host_problem(model.level)
     if problem:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from opbuild.config import FIRST, Config
 from opbuild.errors import OpbuildError, OptionError, TargetError
-from opbuild.events import Observer, Warned, log_warnings, with_subscribers
+from opbuild.events import Observer, Warned, log_warnings, tell_of_environment, with_subscribers
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.platform.files.trust import PRIVATE, Trust, trusted
 from opbuild.platform.locks import lazy_property
@@ -195,6 +195,7 @@ def set_up(
         OptionError: If what is said about debugging or the signing key is wrong, or an operator type that is named
             does not exist.
     """
+    environment = config.warnings
     chosen = host_level() if target is None else _named(target) if isinstance(target, str) else target
     level, device = chosen.level, chosen.device if isinstance(chosen, DeviceTarget) else None
     if (problem := host_problem(level)) and not runs_elsewhere:
@@ -216,7 +217,8 @@ def set_up(
 
         use_logging(config.log)
     config, observer = _joined(config, with_subscribers(observer or log_warnings))
-    for warning in config.warnings:
+    tell_of_environment(environment, observer)
+    for warning in config.warnings[len(environment) :]:
         observer(Warned(warning))
     return Setup(config, level, observer, stores_networks, debug, trust, compiler, executor=executor, device=device)
 

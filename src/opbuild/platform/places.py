@@ -30,7 +30,7 @@ def user_place(env: Mapping[str, str], *, known_users: bool = True) -> DefaultFo
     home = _home_folder(env, known_users)
     if home is not None:
         return DefaultFolder(home / ".cache" / NAME)
-    return _working_folder(".", "XDG_CACHE_HOME or MS_COMPILER_CACHE_PATH")
+    return _working_folder(".", "XDG_CACHE_HOME or OPBUILD_CACHE")
 
 
 def atc_place(env: Mapping[str, str], *, known_users: bool = True) -> DefaultFolder:

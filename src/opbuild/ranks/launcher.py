@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, cast
 
-from opbuild.config import available_cores
+from opbuild.config import PLACES, available_cores
 from opbuild.errors import OptionError, RankError
 from opbuild.platform.files.kinds import SCRIPT, require_kind
 from opbuild.platform.files.meeting import open_meeting_file
@@ -398,7 +398,7 @@ def _has_ended(process: int) -> bool:
     return True
 
 
-PATHS = ("MS_COMPILER_CACHE_PATH", "ASCEND_CACHE_PATH", "ASCEND_WORK_PATH", "TMPDIR")
+PATHS = (*PLACES, "ASCEND_CACHE_PATH", "ASCEND_WORK_PATH", "TMPDIR")
 """Variables that name a folder; a rank may work in another folder than the launcher."""
 
 MOST_WORKERS = 24

@@ -66,3 +66,20 @@ def test_who_asks_for_silence_gets_it(
                 given = [*(ATC if command == "atc" else EXPORT), f"--log={log}", *more]
                 assert main([command, str(small_network.path), SIZES[command == "atc"], *given]) == 0
     assert "warning" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["compile", "explain", "run small.om", "report small.om", "cache ls", "env"])
+def test_every_command_says_once_that_a_variable_is_unknown(
+    small_network: SmallNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str,
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """Also those that only look, and of a model that is built already; silence is not asked for."""
+    monkeypatch.chdir(tmp_path)
+    given = [str(small_network.path), SIZES[0]] if words in ("compile", "explain") else []
+    with small_network.replayed():
+        assert main(["export", str(small_network.path), SIZES[0], "--output=small"]) == 0
+        capsys.readouterr()
+        monkeypatch.setenv("OPBUILD_CACH", "elsewhere")
+        assert main([*words.split(), *given]) == 0
+    said = " ".join((capsys.readouterr().err + caplog.text).split())
+    assert said.count("OPBUILD_CACH is set, and opbuild knows no such variable: did you mean OPBUILD_CACHE?") == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opbuild.backend.halide.driver import HalideCompiler
-from opbuild.config import Config, compiler_environment
+from opbuild.config import PLACES, Config, compiler_environment
 
 PACKAGE = Path(__file__).resolve().parents[3] / "src" / "opbuild"
 DOCUMENT = PACKAGE.parents[1] / "docs" / "reference" / "environment.md"
@@ -51,15 +51,29 @@ def test_a_read_is_found(source: str) -> None:
     assert list(reads(source))
 
 
-def test_every_variable_is_documented() -> None:
-    """Each name that config.py reads stands in docs/reference/environment.md (F26: no switch that nobody knows of)."""
+def variables() -> set[str]:
+    """Return the names that config.py reads."""
     calls = [node for node in ast.walk(ast.parse((PACKAGE / "config.py").read_text())) if isinstance(node, ast.Call)]
     reading = [call for call in calls if any(isinstance(n, ast.Name) and n.id == "env" for n in ast.walk(call))]
     names = {a.value for call in reading for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)}
     names |= {field.metadata["setting"].variable for field in fields(Config) if "setting" in field.metadata}
+    names |= set(PLACES)
     assert {"RANK_ID", "OPBUILD_FORBID_COMPILE"} <= names
+    return {name for name in names if name.isupper()}
+
+
+def test_every_variable_is_documented() -> None:
+    """Each name that config.py reads stands in docs/reference/environment.md (F26: no switch that nobody knows of)."""
     text = DOCUMENT.read_text()
-    assert [name for name in sorted(names) if name.isupper() and f"`{name}`" not in text] == []
+    assert [name for name in sorted(variables()) if f"`{name}`" not in text] == []
+
+
+def test_every_variable_of_opbuild_is_one_that_it_knows() -> None:
+    """None is both read and called unknown; each that a document names is read."""
+    own = {name for name in variables() if name.startswith("OPBUILD_")}
+    named = set(re.findall(r"`(OPBUILD_\w+)`", DOCUMENT.read_text()))
+    assert own == named
+    assert Config.from_environment(environ={"HOME": "/h", **dict.fromkeys(own, "")}).warnings == ()
 
 
 REACHES_CODE = (
