@@ -89,8 +89,8 @@ def test_a_command_writes_what_it_built_as_a_page_and_as_a_trace(folder: Path, c
     assert len(compiled) == 2
     for name in ("product", "scores", *compiled):
         assert name in page
-    assert "peak" in page or command == "build"
-    assert [each["name"] for each in found.get(2, [])] == ([] if command == "build" else ["product", "scores"])
+    assert "peak" in page or command == "compile"
+    assert [each["name"] for each in found.get(2, [])] == ([] if command == "compile" else ["product", "scores"])
 
 
 def test_a_report_times_calls_only_if_asked(folder: Path) -> None:
@@ -207,7 +207,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "profile small.onnx --report small.onnx": (
         "--report is 'small.onnx', which is the model", "name another file to write"
     ),
-    "build small.onnx --trace small.onnx": (
+    "compile small.onnx --trace small.onnx": (
         "--trace is 'small.onnx', which is the model", "name another file to write"
     ),
     "run small.onnx --trace a --report ./a": ("--trace is 'a', which --report writes", "name another file to write"),
@@ -218,7 +218,7 @@ WRONG: dict[str, tuple[str, str]] = {
         "--output is 'no/a.html'",
         "it must be the file to write in a folder that you may write to, and there is no folder 'no'",
     ),
-    "build small.onnx --report .": (
+    "compile small.onnx --report .": (
         "--report is '.'", "it must be the file to write in a folder that you may write to, and it is a folder"
     ),
 }  # fmt: skip
