@@ -42,7 +42,7 @@ sys.argv[1:] = ["--bind", "127.0.0.1:0", "this:application", *sys.argv[1:]]
 run()
 """
 OWN, TEMPORARY = "mode=700,uid=10001", {"/tmp": "mode=1777"}
-CACHE = {"MS_COMPILER_CACHE_PATH": "/cache"}
+CACHE = {"OPBUILD_CACHE": "/cache"}
 
 
 @dataclass(frozen=True)
