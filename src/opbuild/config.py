@@ -174,6 +174,8 @@ class Config:
         uses_shipped_bank: Whether the database that the release brings counts below it (``OPBUILD_SHIPPED_BANK``).
         fills_cache: Whether the cache is to hold every operator that is used, as MindSpore's and ATC's do: the pack
             serves only where nothing can be compiled.
+        record_shapes: File or folder in which the sizes are recorded that models are bound to
+            (``OPBUILD_RECORD_SHAPES``); empty: they are not.
         remote_checks: Whether what one's own store has is looked for in the remote one, and what is damaged there
             written again.
         folder_problem: Why the cache's folder is not used: others can write to it; empty: it is used.
@@ -205,6 +207,7 @@ class Config:
     tune_bank_path: str = setting("", _told("TUNE_BANK_PATH"))
     log: str = setting("", _told("OPBUILD_LOG", _word(LOG_LEVELS)))
     uses_shipped_bank: bool = setting(True, _told("OPBUILD_SHIPPED_BANK", read_flag))
+    record_shapes: str = setting("", _told("OPBUILD_RECORD_SHAPES"))
     job_folder: Path | None = setting(None, _told("OPBUILD_JOB_DIR", _job_folder))
     rank_id: int = 0
     rank_size: int = 1

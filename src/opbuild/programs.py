@@ -397,6 +397,14 @@ class ModelPrograms:
 
     def bind(self, shapes: Shapes) -> Bound:
         """Return the network, ready for a size; as ``Programs.bind``."""
+        bound, setup = self._bound(shapes), self._session.setup
+        if setup.config.record_shapes:
+            from opbuild.frontend.models.recorded import recorder  # few record
+
+            recorder(setup.config.record_shapes).note(self._source, shapes, setup.warn)
+        return bound
+
+    def _bound(self, shapes: Shapes) -> Bound:
         try:
             own = self._of_rank(shapes)
             forget = partial(self._forget, shapes, own)

@@ -22,6 +22,8 @@ from opbuild.cli.options import (
     model_options,
     num_threads_option,
     print_json,
+    recorded_models,
+    recorded_option,
     remote_option,
     sizes_option,
     target_options,
@@ -31,7 +33,6 @@ from opbuild.cli.picture import Picture, picture_options
 from opbuild.cli.streams import say_older
 from opbuild.cli.tables import Terminal, say, show_report
 from opbuild.config import Config
-from opbuild.errors import OptionError
 from opbuild.events import CompileFinished, Event
 from opbuild.frontend.input_shape import parse_open_shape, split_shapes
 from opbuild.platform.paths import Path
@@ -135,6 +136,7 @@ def explain(model: Path, shape: str | None, as_json: bool, **place: Any) -> None
 @click.command()
 @click.argument("paths", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of a file"))
 @sizes_option("--shapes")
+@recorded_option
 @levels_option("--targets")
 @value_option(
     "--executor", "EXECUTOR",
@@ -151,6 +153,7 @@ def explain(model: Path, shape: str | None, as_json: bool, **place: Any) -> None
 def warm(
     paths: tuple[Path, ...],
     shapes: list[dict[str, Any]],
+    recorded: Path | None,
     targets: list[str] | None,
     executor: str | None,
     *,
@@ -169,8 +172,7 @@ def warm(
     from opbuild.cli.progress import build_progress
     from opbuild.offline.warming import warm_models
 
-    if not paths:
-        raise OptionError("the models are missing", "give their paths: opbuild warm MODEL.onnx...")
+    models, sizes = recorded_models(paths, recorded, "opbuild warm MODEL.onnx...")
     config = Config.from_environment(**place)
     started = time.perf_counter()
     opened = nullcontext() if executor is None else executor_named(executor, config.workers)
@@ -183,7 +185,7 @@ def warm(
             compiled += isinstance(event, CompileFinished)
             watch(event)
 
-        reports = warm_models(paths, config, shapes, targets, executor=pool, observer=observe)
+        reports = warm_models(models, config, shapes, targets, recorded=sizes, executor=pool, observer=observe)
     for report in reports:
         say(f"{report.network} for {report.level}: {counted(len(report.operators), 'operator')}")
     count = f"{counted(len(reports), 'network')} warm, {counted(compiled, 'operator')} compiled{watch.summary}"

@@ -18,6 +18,8 @@ from opbuild.cli.options import (
     json_option,
     levels_option,
     print_json,
+    recorded_models,
+    recorded_option,
     remote_option,
     sizes_option,
     value_option,
@@ -37,6 +39,7 @@ from opbuild.text.plural import counted, size
 )
 @value_option("--show", "FILE", "Say what a file that was made so has, and make none.", OnePath("the path of a file"))
 @sizes_option()
+@recorded_option
 @levels_option()
 @click.option("--all", "with_released", is_flag=True, help="Also the kernels that the release's pack has.")
 @cache_path_option
@@ -52,6 +55,7 @@ def pack(
     output: Path | None,
     show: Path | None,
     shapes: list[dict[str, Any]],
+    recorded: Path | None,
     targets: list[str] | None,
     *,
     with_released: bool,
@@ -68,13 +72,12 @@ def pack(
     if show is not None:
         _show(show, config, as_json=as_json)
         return
-    if not paths:
-        raise OptionError("the models are missing", "give their paths: opbuild pack MODEL.onnx... -o my.pack")
+    models, sizes = recorded_models(paths, recorded, "opbuild pack MODEL.onnx... -o my.pack")
     if output is None:
         raise OptionError("the file to write is missing", "name it: opbuild pack MODEL.onnx... -o my.pack")
     if problem := unwritable(output):
         raise OptionError(f"the model pack {str(output)!r} cannot be written: {problem}", "name another file")
-    if any(same_file(each, output) for each in paths):
+    if any(same_file(each, output) for each in models):
         raise OptionError(f"the model pack {str(output)!r} cannot be written: it is a model", "name another file")
     from opbuild.cli.progress import build_progress
     from opbuild.offline.packing import pack_models
@@ -82,21 +85,28 @@ def pack(
     started = time.perf_counter()
     with build_progress(Terminal(stderr=True)) as observer:
         made = pack_models(
-            paths, output, config, shapes, targets, with_released=with_released, observer=StorageWatch(observer)
+            models,
+            output,
+            config,
+            shapes,
+            targets,
+            recorded=sizes,
+            with_released=with_released,
+            observer=StorageWatch(observer),
         )
     if as_json:
         levels = {
             each.level: {"kernels": len(each.jobs), "left_out": each.released, "compiled": each.built}
             for each in made.levels
         }
-        print_json({"pack": str(output), "bytes": made.nbytes, "models": list(map(str, paths)), "levels": levels})
+        print_json({"pack": str(output), "bytes": made.nbytes, "models": list(map(str, models)), "levels": levels})
         return
     for each in made.levels:
         left = f", {each.released} left out that the release's pack has" if each.released else ""
         say(f"{each.level}: {counted(len(each.jobs), 'kernel')}, {each.built} compiled now{left}")
     count = sum(len(each.jobs) for each in made.levels)
-    models = f"{counted(count, 'kernel')} of {counted(len(paths), 'model')}"
-    say(f"{models} in {output}, {size(made.nbytes)}, in {time.perf_counter() - started:.2f} s", soft_wrap=True)
+    what = f"{counted(count, 'kernel')} of {counted(len(models), 'model')}"
+    say(f"{what} in {output}, {size(made.nbytes)}, in {time.perf_counter() - started:.2f} s", soft_wrap=True)
 
 
 def _show(path: Path, config: Config, *, as_json: bool) -> None:

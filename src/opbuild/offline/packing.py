@@ -33,6 +33,7 @@ from opbuild.version import __version__
 
 if TYPE_CHECKING:
     from opbuild.builder.job import OperatorJob
+    from opbuild.frontend.models.recorded import RecordedSize
     from opbuild.kernel.opdesc import OpDesc
 
 WHEEL = ".whl"
@@ -68,6 +69,7 @@ def pack_models(
     variants: Sequence[Given] = (),
     targets: Sequence[str] | None = None,
     *,
+    recorded: Sequence[RecordedSize] = (),
     with_released: bool = False,
     observer: Observer | None = None,
 ) -> ModelPackMade:
@@ -79,6 +81,7 @@ def pack_models(
         config: Settings.
         variants: Shapes by input name, or several of these: as ``warm``.
         targets: The levels; default this machine's.
+        recorded: Sizes that were recorded of the models where they ran.
         with_released: Whether also those kernels are packed that the release's pack has.
         observer: Told what happens.
 
@@ -91,7 +94,7 @@ def pack_models(
     for setup in setups:
         if setup.device is not None:
             raise OptionError(f"targets has {setup.target.name!r}", "packs have kernels of levels, as x86-64-v3")
-    wanted = requests_of(models, variants, setups)
+    wanted = requests_of(models, variants, setups, recorded)
     done = [_build([each for each in wanted if each.setup is setup], setup, with_released) for setup in setups]
     files = {name: data for each in done for name, data in _files(each).items()}
     about = {"opbuild": __version__, "models": sorted({os.path.basename(each) for each in models})}  # noqa: PTH119

@@ -27,6 +27,7 @@ from opbuild.pipeline.stores import Stores
 from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
 from opbuild.platform.background import BACKGROUND_WRITER
 from opbuild.platform.limits import names_limits
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace
 from opbuild.report import Clock, Report
 from opbuild.runtime.reports import make_report
@@ -38,6 +39,7 @@ from opbuild.text.plural import counted
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from opbuild.frontend.models.recorded import RecordedSize
     from opbuild.frontend.models.source import ModelSource
     from opbuild.kernel.networks import NetworkKey
     from opbuild.runtime.binding import Shapes
@@ -100,10 +102,11 @@ def warm_models(
     variants: Sequence[Given] = (),
     targets: Sequence[str] | None = None,
     *,
+    recorded: Sequence[RecordedSize] = (),
     executor: Executor | None = None,
     observer: Observer | None = None,
 ) -> tuple[Report, ...]:
-    """Do the work of ``warm``, with settings."""
+    """Do the work of ``warm``, with settings, also for sizes that were recorded."""
     if not config.uses_cache:
         raise OptionError("nothing can be warmed without a store", "leave the mode 'disable' and debugging out")
     if config.remote_mode != "off":
@@ -111,7 +114,7 @@ def warm_models(
     setups = [
         set_up(config, target, observer, runs_elsewhere=True, executor=executor) for target in parsed_targets(targets)
     ]
-    wanted = requests_of(models, variants, setups)
+    wanted = requests_of(models, variants, setups, recorded)
     if executor is not None:
         for setup in setups:
             _build_together([each for each in wanted if each.setup is setup], setup)
@@ -131,13 +134,15 @@ def warm_models(
     return tuple(reports)
 
 
-def requests_of(models: Sequence[Model], variants: Sequence[Given], setups: Sequence[Setup]) -> list[NetworkRequest]:
-    """Return the networks of models at some shapes, for each setup.
+def requests_of(
+    models: Sequence[Model], variants: Sequence[Given], setups: Sequence[Setup], recorded: Sequence[RecordedSize] = ()
+) -> list[NetworkRequest]:
+    """Return the networks of models at some shapes, and at those that were recorded of them, for each setup.
 
     Raises:
         OptionError: If a name of the shapes is no model's input.
     """
-    chosen = zip(models, _own_shapes(models, variants, setups[0]), strict=True)
+    chosen = zip(models, _own_shapes(models, variants, setups[0], recorded), strict=True)
     return [NetworkRequest(model, own, setup) for model, choices in chosen for own in choices for setup in setups]
 
 
@@ -184,24 +189,37 @@ def parsed_targets(targets: Sequence[str] | None) -> list[BuildTarget]:
     return list(dict.fromkeys(found))
 
 
-def _own_shapes(models: Sequence[Model], variants: Sequence[Given], setup: Setup) -> list[list[Given]]:
-    """Return for each model the shapes of its own inputs of each variant, each choice once.
+def _own_shapes(
+    models: Sequence[Model], variants: Sequence[Given], setup: Setup, recorded: Sequence[RecordedSize]
+) -> list[list[Given]]:
+    """Return for each model the shapes of its own inputs of each variant, and as they were recorded, each choice once.
 
     Raises:
         OptionError: If a name is no model's input.
     """
     memory, known, chosen = Stores(setup).models, set[str](), list[list[Given]]()
     for model in models:
-        names = set[str]()
+        names, own = set[str](), list[Given]()
         with suppress(OpbuildError):  # told where the network is built
-            names = {name for name, *_ in open_model(model, memory).declaration.inputs}
-        own = [{name: shape for name, shape in given.items() if name in names} for given in variants or [{}]]
+            source = open_model(model, memory)
+            names = {name for name, *_ in source.declaration.inputs}
+            own = _recorded_shapes(source, recorded) if recorded else []
+        asked = variants if own or variants else [{}]
+        own += [{name: shape for name, shape in given.items() if name in names} for given in asked]
         chosen.append([each for number, each in enumerate(own) if each not in own[:number]])
         known |= names
     if unknown := {name for given in variants for name in given} - known:
         message = f"shapes were given for {min(unknown)!r}, which is no input of any model"
         raise OptionError(message, "the inputs are " + (", ".join(sorted(map(repr, known))) or "none"))
     return chosen
+
+
+def _recorded_shapes(source: ModelSource, recorded: Sequence[RecordedSize]) -> list[Given]:
+    """Return the shapes that were recorded of a model, of those inputs that are not declared to have them."""
+    declared = {name: shape for name, _, shape in source.declaration.inputs}
+    digest, path = str(source.digest), source.path or Path("")
+    own = [each.inputs for each in recorded if each.is_of(path, digest) and each.inputs.keys() == declared.keys()]
+    return [{name: shape for name, shape in inputs.items() if shape != declared[name]} for inputs in own]
 
 
 def opened_for(wanted: NetworkRequest) -> OpenedModel:

@@ -75,6 +75,11 @@ class ModelSource:
         self.was_built = self._declaration is not None
 
     @property
+    def path(self) -> Path | None:
+        """The model's file; None if it is none."""
+        return self._model if isinstance(self._model, Path) else None
+
+    @property
     def declaration(self) -> Declaration:
         """The declaration of the model; reads the model if it was never built before."""
         if self._declaration is None:
@@ -214,8 +219,7 @@ class ModelSource:
         know_parts(contents, self._parts)
         message, self._message = self._message, None
         read = None if self._data is None else self._data.reader()
-        path = self._model if isinstance(self._model, Path) else None
-        return load_model(ModelFile(path, contents.data, self._shown, message, read))
+        return load_model(ModelFile(self.path, contents.data, self._shown, message, read))
 
     def _reread(self) -> Array:
         """Return the bytes of the model once more, not looked at where the file's state says what they are."""
