@@ -117,12 +117,14 @@ def compile_model(
     check: Callable[[Sequence[Endpoint]], None] | None = None,
     recognise: Callable[[ModelSource], None] | None = None,
     waits: bool = False,
+    opens: bool = False,
 ) -> Network:
     """Build an ONNX model as ``compile`` does.
 
     What ``check`` raises of its inputs, or ``recognise`` of the model as it was opened, ends it before it is built.
 
-    ``waits``: until its own kernels are there, and what serves further sizes if the model leaves any open.
+    ``opens``: what serves further sizes is built, too, if the model leaves any open. ``waits``: the same, and until its
+    own kernels are there.
     """
     config = replace(config, first=FIRST[2]) if waits else config
     session, shapes = Session(set_up(config, target, observer, executor=executor)), as_shapes(input_shapes)
@@ -139,7 +141,7 @@ def compile_model(
         source.fix()
         if recognise is not None:
             recognise(source)
-        source.keeps = is_open = signature is None or (waits and source.declaration.is_open)
+        source.keeps = is_open = signature is None or ((waits or opens) and source.declaration.is_open)
         programs = ModelPrograms(session, source, inputs, shapes, is_open=is_open)
 
         def declare(bound: Sequence[Endpoint]) -> Sequence[Endpoint]:

@@ -27,7 +27,7 @@ from opbuild.platform.locks import Lock, RLock, lazy_property
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.binding import Binding, Bound, Shapes, tells_bindings
-from opbuild.runtime.reports import make_report
+from opbuild.runtime.reports import make_report, stored_operators
 from opbuild.session import KernelsBehind
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class Programs:
         self._session, self._source = session, source
         self._lock, self._making, self._process = RLock(), Lock(), os.getpid()
         self._opened: list[DynamicNetwork] = []
+        self._built: dict[str, OperatorReport] = {}  # by symbol, as they were built or stored
         self._reported: tuple[object, tuple[OperatorReport, ...]] = None, ()
         self._tried = self._alone = 0
         self._is_open, self._was_built, self._reopens = is_open, was_built, reopens
@@ -215,7 +216,9 @@ class Programs:
         session.keep(networks.dynamic_key(self._source, number), self._source, network, packer, clock)
         self._opened[number : number + 1] = [dynamic]
         self._source.forget()
-        return {built.symbols[desc]: operator for desc, operator in built.operators.items()}
+        made = {operator.symbol: operator for operator in built.operators.values()}
+        self._built |= made
+        return made
 
     def _load_next(self) -> bool:
         """Load the next stored program; return whether there was one."""
@@ -229,6 +232,7 @@ class Programs:
                 self._add(found.symbols, self._modules(found.library))
                 self._opened.append(self._dynamic(found.record, found.constants))
                 self._stored += 1
+                self._built |= {each.symbol: each for each in stored_operators(found.record)}
                 tell(NetworkLoaded(found.record.name, len(found.symbols)))
         except Exception as error:  # it may be damaged in a way that no digest shows
             self._session.setup.warn(f"stored programs of {self._source.declaration.name} are not used", error)
@@ -290,8 +294,8 @@ class Programs:
             reason = SUITING if number not in decision.replaced else REPLACING
             served.setdefault((each.kernel.symbol, reason), {}).update(nodes[number])
         operators = [
-            made.get(name, OperatorReport(self._name(name), "reused", why, ()))._replace(nodes=tuple(of))
-            for (name, why), of in served.items()
+            (made.get(symbol) or self._there(symbol, why))._replace(nodes=tuple(of))
+            for (symbol, why), of in served.items()
         ]
         chosen_names = {name for name, _ in served}
         operators += [each for name, each in made.items() if each.status == "built" and name not in chosen_names]
@@ -299,9 +303,10 @@ class Programs:
             self._reported = key, tuple(operators)
         return tuple(operators)
 
-    def _name(self, symbol: str) -> str:
-        """Return the name of an entry, given its kernel's symbol."""
-        return f"{symbol.removesuffix('__kernel0')}_{self._session.setup.config.device_id}"
+    def _there(self, symbol: str, why: str) -> OperatorReport:
+        """Return the report of a kernel that was there; without its entry's name, if that is not known."""
+        known = self._built.get(symbol) or OperatorReport(symbol.removesuffix("__kernel0"), "reused", why, ())
+        return known._replace(status="reused", reason=why, symbol=symbol)
 
     @tells_bindings
     def better(self, shapes: Shapes) -> Binding | None:

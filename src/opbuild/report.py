@@ -50,6 +50,7 @@ class OperatorReport(NamedTuple):
         reason: Why it was built or could be reused.
         nodes: Names of the model's nodes that it computes.
         milliseconds: How long it took to compile, whenever that was.
+        symbol: Its kernel's symbol, by which calls name it; empty where that is not known.
     """
 
     name: str
@@ -57,6 +58,7 @@ class OperatorReport(NamedTuple):
     reason: str
     nodes: tuple[str, ...]
     milliseconds: float = 0.0
+    symbol: str = ""
 
 
 @dataclass(frozen=True, repr=False)

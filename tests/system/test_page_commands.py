@@ -16,7 +16,10 @@ from onnx import TensorProto, helper
 
 import opbuild
 from opbuild.cli.main import main
+from opbuild.cli.page.render import PageContents, gather
 from opbuild.cli.picture import nominal_peak
+from opbuild.report import Report
+from opbuild.runtime.profile import Profile
 from support.small_network import SmallNetwork
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
@@ -42,7 +45,7 @@ def folder(small_network: SmallNetwork, place: Path) -> Iterator[Path]:
         yield place
 
 
-def parted(path: Path) -> None:
+def parted(path: Path, rows: int | str = 4) -> None:
     """Write ``nonzero(relu(x))``, which runs in two parts."""
     graph = helper.make_graph(
         [
@@ -51,7 +54,7 @@ def parted(path: Path) -> None:
             helper.make_node("Transpose", ["n"], ["y"], name="rows"),
         ],
         "parted",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (4, 8))],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (rows, 8))],
         [helper.make_tensor_value_info("y", TensorProto.INT64, None)],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
@@ -86,7 +89,7 @@ def test_a_command_writes_what_it_built_as_a_page_and_as_a_trace(folder: Path, c
     page = (folder / "page.html").read_text(encoding="utf-8")
     found = complete((folder / "trace.json").read_text(encoding="utf-8"))
     compiled = [each["name"] for each in found[1] if each["args"]["why"]]
-    assert len(compiled) == 2
+    assert len(compiled) == (3 if command == "profile" else 2)  # that is of the program for any size
     for name in ("product", "scores", *compiled):
         assert name in page
     assert "peak" in page or command == "compile"
@@ -100,7 +103,79 @@ def test_a_report_times_calls_only_if_asked(folder: Path) -> None:
     assert main(["report", "small.onnx", *SIZE, "--time", "--runs", "3", "-o", "timed.html"]) == 0
     timed = (folder / "timed.html").read_text(encoding="utf-8")
     assert "medians of 3 runs" in timed
-    assert "in the stored network" in timed
+    assert "it was there" in timed
+
+
+def facts(page: str) -> dict[str, str]:
+    """Return the numbers at the head of a page."""
+    return dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page))
+
+
+def rows(page: str, table: str) -> list[dict[str, str]]:
+    """Return the rows of a table of a page, the text of each cell by its column, with a blank for each tag."""
+    body = page.partition(f'id="{table}"')[2].partition("<tbody>")[2].partition("</tbody>")[0]
+    cells = [re.findall(r'data-label="([^"]*)"[^>]*>(.*?)</td>', row) for row in body.split("<tr ")[1:]]
+    return [{name: plain(text) for name, text in row} for row in cells]
+
+
+def plain(text: str) -> str:
+    """Return the text of a cell."""
+    return " ".join(re.sub(r"<[^>]*>", " ", text).replace("\u00d7", "x").split())
+
+
+NETWORKS = {
+    "of one size": ("fixed.onnx", 4, []),
+    "with an open size": ("open.onnx", "rows", ["--input_shape", "x:4,8"]),
+}
+
+
+@pytest.mark.parametrize("command", [["report", "--time"], ["profile", "--report", "page.html"]], ids=lambda c: c[0])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_numbers_on_the_page_are_those_of_the_report(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str, command: list[str]
+) -> None:
+    """Kernels of the pack have other names than their entries: no call was found, and no time shown for any."""
+    file, extent, sizes = NETWORKS[name]
+    parted(place / file, extent)
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    seen: list[tuple[Report, Profile]] = []
+
+    def gathered(report: Report, *runners: Any, profile: Profile, **given: Any) -> PageContents:
+        seen.append((report, profile))
+        return gather(report, *runners, profile=profile, **given)
+
+    monkeypatch.setattr("opbuild.cli.page.render.gather", gathered)
+    output = ["-o", "page.html"] if command[0] == "report" else []
+    for _ in range(2):  # built, and as it is stored
+        assert main([command[0], file, *command[1:], *output, *sizes, "--runs", "2"]) == 0
+        page = (place / "page.html").read_text(encoding="utf-8")
+        report, profile = seen[-1]
+        shown, operators, layers = facts(page), rows(page, "kernels"), rows(page, "layers")
+        assert [int(shown[each]) for each in ("calls", "distinct operators", "built", "reused")] == [
+            len(profile.rows), len(report.operators), report.built, report.reused
+        ]  # fmt: skip
+        assert int(shown["calls on the host"]) == sum(report.host.values()) == 1
+        assert sorted(each["kernel"].split()[0] for each in operators) == sorted(each.name for each in report.operators)
+        states = [each["became"].split()[0] for each in layers]
+        assert sum(int(each["calls"]) for each in operators) == len(layers) - states.count("host")
+        assert [float(each["run ms"]) for each in layers] == pytest.approx(
+            [row.milliseconds for row in profile.rows], abs=6e-4
+        )
+        assert sum(float(each["run ms"]) for each in operators if each["run ms"]) == pytest.approx(
+            sum(row.milliseconds for row in profile.rows if not row.call.is_host), abs=2e-3
+        )
+        assert all(int(each["calls"]) for each in operators)
+
+
+def test_the_program_of_an_open_size_is_shown_with_the_size_that_was_called(folder: Path) -> None:
+    """What follows from an open extent is named after its input; what is the same at any size is a number."""
+    assert main(["report", "small.onnx", *SIZE, "--time", "--runs", "2", "-o", "page.html"]) == 0
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    (given,) = rows(page, "inputs")
+    assert given == {"input": "x", "type": "float32", "declared": "x[0] x 256", "called with": "64 x 256"}
+    assert [each["layer"] for each in rows(page, "layers")] == [
+        "product 64 x 256 x[0] x 256", "scores 1 x 64 x 256 1 x x[0] x 256",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("peak", [None, 1000.0])

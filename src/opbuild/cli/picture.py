@@ -16,6 +16,7 @@ from opbuild.platform.records import dataclass
 
 if TYPE_CHECKING:
     from opbuild.cli.page.recording import EventRecording
+    from opbuild.cli.page.render import InputSize
     from opbuild.runtime.network import Network
     from opbuild.runtime.profile import Profile
 
@@ -110,6 +111,7 @@ def _page(network: Network, config: Config, spans: Any, profile: Profile | None)
     contents = gather(
         network.report,
         network.runners,
+        inputs=_inputs(network),
         spans=spans,
         profile=profile,
         networks=_networks(config, network.name),
@@ -118,6 +120,24 @@ def _page(network: Network, config: Config, spans: Any, profile: Profile | None)
         version=__version__,
     )
     return render(contents)
+
+
+def _inputs(network: Network) -> list[InputSize]:
+    """Return the inputs of a network as declared, and in the size that was bound last."""
+    from opbuild.cli.page.render import InputSize
+    from opbuild.kernel.free import FREE
+
+    called = {each.name: each.shape for each in network.bound_inputs}
+    return [
+        InputSize(
+            each.name,
+            each.dtype.name,
+            None if each.shape is None else
+            [f"{each.name}[{axis}]" if extent == FREE else extent for axis, extent in enumerate(each.shape)],
+            called.get(each.name, ()),
+        )
+        for each in network.inputs
+    ]  # fmt: skip
 
 
 def _networks(config: Config, own: str) -> Mapping[str, list[str]]:

@@ -60,7 +60,9 @@ def built_and_timed(
         """Return whether a call is needed; it builds parts that are not bound yet: open sizes, and later segments."""
         return timed or not network.bound_inputs or bool(network.report.breaks)
 
-    network, data, *_ = open_network(picture, config, given, input_shapes, seed, is_built=is_built, is_called=is_called)
+    network, data, *_ = open_network(
+        picture, config, given, input_shapes, seed, is_built=is_built, is_called=is_called, opens=True
+    )
     return network, config, network.profile(data, runs=runs) if timed else None
 
 

@@ -93,8 +93,12 @@ def open_network(
     *,
     is_built: bool,
     is_called: Callable[[Network], bool] = lambda network: True,
+    opens: bool = False,
 ) -> ReadyNetwork:
-    """Load an offline model, or build a model, and call it once with given or random inputs, if ``is_called``."""
+    """Load an offline model, or build a model, and call it once with given or random inputs, if ``is_called``.
+
+    ``opens`` is as of ``compile_model``.
+    """
     if is_built:
         from opbuild.offline.load import open_offline
     else:
@@ -111,7 +115,7 @@ def open_network(
         else:
             network = compile_model(
                 picture.model, config.waiting(), input_shapes=input_shapes, observer=watch,
-                check=lambda ports: check_inputs(ports, given, input_shapes),
+                check=lambda ports: check_inputs(ports, given, input_shapes), opens=opens,
             )  # fmt: skip
         if is_called(network):
             data = complete_inputs(ports_of(network), given, seed, input_shapes, served)

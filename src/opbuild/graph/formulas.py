@@ -88,6 +88,20 @@ class Formulas:
         number = self._given[2][index]
         return number if isinstance(number, int) else -1
 
+    def text(self, index: int, inputs: Sequence[str]) -> str:
+        """Return a number as text, given the names of the open extents of inputs."""
+        variables, _, numbers = self._given
+        names = list(inputs)
+        for each in variables[len(names) :]:
+            operands = [_text(operand, names) for operand in (each.left, each.right) if operand]
+            if each.operation.isidentifier() or len(operands) == 1:
+                names.append(f"{each.operation}({', '.join(operands)})")
+            else:
+                left, right = (f"({operand})" if " " in operand else operand for operand in operands)
+                names.append(f"({left} {each.operation} {right})")
+        number = numbers[index]
+        return str(number) if isinstance(number, int) else _text(number, names)
+
     def hold_where(self, other: Formulas) -> bool:
         """Return whether the conditions are those of others, written alike."""
         (own, conditions, _), (its, others, _) = self._given, other._given
@@ -162,6 +176,15 @@ class _Sums:
         own = np.abs(np.array([*values, 1], np.float64))[self._variables].prod(axis=1)
         sums = np.add.reduceat(np.abs(self._factor.astype(np.float64)) * own[self._monomial], self._starts)
         return bool(max(sums.max(), own.max(), *map(abs, values)) < _FITS)
+
+
+def _text(polynomial: Polynomial, names: Sequence[str]) -> str:
+    """Return a polynomial as text, terms of more variables first."""
+    terms = []
+    for monomial, factor in sorted(polynomial, key=lambda term: (-len(term[0]), term[0])):
+        factors = [names[each] for each in monomial]
+        terms.append("·".join(factors if factors and factor == 1 else [str(factor), *factors]))
+    return " + ".join(terms).replace("+ -", "- ") or "0"
 
 
 def _is_large(polynomial: Polynomial, alone: set[int]) -> bool:

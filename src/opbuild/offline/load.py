@@ -209,7 +209,10 @@ class _Programs:
         nodes: dict[str, dict[str, None]] = {}
         for kind, names in zip(record.steps.called.tolist(), record.steps.nodes, strict=True):
             nodes.setdefault(record.steps.kinds[kind].symbol, {}).update(dict.fromkeys(names))
-        operators = [OperatorReport(name, "reused", "in the stored network", tuple(of)) for name, of in nodes.items()]
+        operators = [
+            OperatorReport(name, "reused", "in the stored network", tuple(of), symbol=name)
+            for name, of in nodes.items()
+        ]
         return make_report(record, operators, clock, compared(self._file.offline.level))
 
 

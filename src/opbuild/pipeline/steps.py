@@ -87,9 +87,10 @@ def link_kernels(result: BuildResult, setup: Setup) -> Built:
     """
     operators = {
         each.desc: OperatorReport(
-            each.name, each.outcome, str(each.reason), each.nodes, result.entries[each.desc].milliseconds
+            each.name, each.outcome, str(each.reason), each.nodes, entry.milliseconds, entry.symbol
         )
         for each in result.decisions
+        for entry in (result.entries[each.desc],)
     }
     devices = sorted({desc.device for desc in result.entries}, key=lambda name: (name != CPU, name))  # the CPU first
     return Built(
@@ -128,7 +129,7 @@ def assemble(packed: PackedProgram, built: Built) -> Assembled:
         BuildError: If a kernel may not run on the views it was given, or a view leaves its buffer.
     """
     program = packed.program
-    own = program.descriptors()
+    own = built.operators if packed.memory is None else program.descriptors()  # any of them may run at some size
     operators = tuple(operator for desc, operator in built.operators.items() if desc in own)
     symbols = {desc: symbol for desc, symbol in built.symbols.items() if desc in own}
     own_answers = () if program.symbols is None else program.answers

@@ -12,6 +12,8 @@ from opbuild.families.family import Dims
 from opbuild.graph.types import Node, TensorType
 from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall, View
+from opbuild.runtime.record import KernelStep, Record
+from opbuild.runtime.symbolic import symbolic_of
 
 HOST = "host"
 """The kernel, as profiles show it, of what the host backend evaluates."""
@@ -30,6 +32,7 @@ class NetworkCall(NamedTuple):
         nbytes: Bytes of its operands.
         buffers: The buffers that it touches.
         writes: How many of its operands it writes: none if it only refuses indices.
+        symbolic_shape: The same extents as they follow from open ones; none if the network is for one size.
     """
 
     symbol: str
@@ -41,6 +44,7 @@ class NetworkCall(NamedTuple):
     nbytes: int
     buffers: tuple[int, ...] = ()
     writes: int = 1
+    symbolic_shape: tuple[str, ...] = ()
 
     @property
     def kernel(self) -> str:
@@ -81,6 +85,19 @@ def host_call(call: HostCall) -> NetworkCall:
 
 def _nbytes(type_: TensorType) -> int:
     return type_.size * numpy_dtype(type_.dtype).itemsize
+
+
+def symbolic_shape(record: Record, step: int, rank: int) -> tuple[str, ...]:
+    """Return the extents of what a call writes first, as text, in so many dimensions, of a record for many sizes."""
+    symbolic, found = symbolic_of(record), record.steps[step]
+    if isinstance(found, KernelStep):
+        places = [extent for extent, _ in reversed(found.views[-found.writes].dims)]
+    else:
+        places = [*next((each.shape for each in found.output_types if each is not None), ())]
+    names = [*record.inputs.names, *["values"] * len(symbolic.values)]
+    variables = [f"{names[index]}[{axis}]" for index, axis in symbolic.variables]
+    shape = [symbolic.formulas.text(place, variables) for place in places]
+    return ("1",) * (rank - len(shape)) + tuple(shape)
 
 
 def node_call(node: Node) -> NetworkCall:

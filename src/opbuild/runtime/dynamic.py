@@ -26,7 +26,7 @@ from opbuild.platform.records import NamedTuple, dataclass, replace
 from opbuild.runtime.arena import Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.devices.device import Callee, Module
-from opbuild.runtime.executor import Executor
+from opbuild.runtime.executor import Executor, Unbound
 from opbuild.runtime.indices import work_of
 from opbuild.runtime.memory_plan import Lives, MemoryPlan, Stack
 from opbuild.runtime.record import HOST, KERNELS, CallKind, DimsTable, Places, Record, Steps
@@ -411,7 +411,8 @@ class _Bucket:
         if wrong:
             raise ValueError(wrong)
         parts = network.constants, network.evaluate, network.blocks, same.calls, tables
-        return Sized(Executor(own, same.modules, *parts), decision, self.answers.suits)
+        executor = Executor(own, same.modules, *parts, unbound=Unbound(record, same.order))
+        return Sized(executor, decision, self.answers.suits)
 
 
 class _Limits:
@@ -460,6 +461,7 @@ class _SharedState:
         soundness: What is to be looked at in their numbers.
         notes: Of their records.
         idle: For each buffer whether it is a temporary that only steps touch that are not run.
+        order: For each step its number in the record.
     """
 
     def __init__(self, network: DynamicNetwork, decision: Decision, counts: Sequence[int], numbers: Array) -> None:
@@ -478,9 +480,11 @@ class _SharedState:
         kinds += [kind._replace(work=_work_of(number, record, numbers)) for number, kind in
                   enumerate(steps.kinds[len(chosen) :], len(chosen))]  # fmt: skip
         steps = steps.with_(kinds=tuple(kinds), dims=network.dims.with_(rank=rank))
+        self.order = np.arange(len(steps))
         self.idle, self._unread = np.zeros(len(record.buffers), np.bool_), np.zeros(0, np.int64)
         if counts:
             order, times = _order(record, counts)
+            self.order = order
             self._of_arguments, of_each = steps.arguments_of(order)
             self._times = times[of_each]
             touched, shapes = steps.buffer, steps.shape

@@ -17,6 +17,7 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import RunError
 from opbuild.graph.types import Array
 from opbuild.platform.locks import lazy_property
+from opbuild.platform.records import NamedTuple
 from opbuild.runtime.arena import Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Blocks, MemoryBlock
 from opbuild.runtime.changes import change, writeable
@@ -50,6 +51,18 @@ __all__ = ["Arena", "Evaluate", "Executor"]
 NO_STEPS: frozenset[int] = frozenset()
 
 
+class Unbound(NamedTuple):
+    """The record for many sizes that one of a size was bound from.
+
+    Attributes:
+        record: It, with places of numbers.
+        order: For each step of the bound one its number in it.
+    """
+
+    record: Record
+    order: Array
+
+
 class Executor:
     """Runs a built network for one input signature. Any number of threads may call it.
 
@@ -61,6 +74,7 @@ class Executor:
         blocks: The memory that it runs in, which others may share; default: its own.
         calls: What it has in common with other sizes, with kernels and constants; default: nothing.
         tables: Constants behind those of ``calls``.
+        unbound: What it was bound from, for readers.
 
     Attributes:
         is_filled: Whether its arguments are those of others, filled with its numbers.
@@ -75,8 +89,10 @@ class Executor:
         blocks: Blocks[Arena] | None = None,
         calls: Calls | None = None,
         tables: Sequence[Array] = (),
+        unbound: Unbound | None = None,
     ) -> None:
         self.record, self.modules, self.evaluate, self._tables = record, modules, evaluate, tables
+        self._unbound = unbound
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
         self.calls = Calls(record, _callees(record, modules), constants) if calls is None else calls
         self.is_filled = calls is not None
@@ -247,6 +263,15 @@ class Executor:
 
     def call_of(self, step: int) -> NetworkCall:
         """Describe the call of a step."""
+        call = self._described(step)
+        if self._unbound is None:
+            return call
+        from opbuild.runtime.calls import symbolic_shape
+
+        record, order = self._unbound
+        return call._replace(symbolic_shape=symbolic_shape(record, int(order[step]), len(call.shape)))
+
+    def _described(self, step: int) -> NetworkCall:
         from opbuild.runtime.calls import host_call, kernel_call
 
         found = self.record.steps[step]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ def record_notes(
     choices = [[each.family, each.arguments, each.choice] for each in answers if each.choice != each.default]
     return ({CHECKED_ORDER: list(checked)} if checked else {}) | {
         "operators": [[operator.name, list(operator.nodes), operator.milliseconds] for operator in operators],
+        "symbols": [operator.symbol for operator in operators],
         KERNELS: {symbol: [desc.family, dict(desc.variant)] for desc, symbol in symbols.items()},
         "lowering": {str(node): str(note) for node, note in lowering.items()},
         **({"tuned": dict(tuned)} if tuned else {}),
@@ -36,11 +38,16 @@ def record_notes(
 
 def stored_report(record: Record, clock: Clock, level: str) -> Report:
     """Return the report of a network that was built before, for a level."""
-    operators = tuple(
-        OperatorReport(str(name), "reused", "in the stored network", tuple(map(str, nodes)), float(milliseconds))
-        for name, nodes, milliseconds in record.notes["operators"]
+    return make_report(record, stored_operators(record), clock, level)
+
+
+def stored_operators(record: Record) -> tuple[OperatorReport, ...]:
+    """Return the operators of a network that was built before."""
+    symbols = repeat("") if "symbols" not in record.notes else map(str, record.notes["symbols"])
+    return tuple(
+        OperatorReport(str(name), "reused", "in the stored network", tuple(map(str, nodes)), float(time), symbol)
+        for (name, nodes, time), symbol in zip(record.notes["operators"], symbols, strict=False)
     )
-    return make_report(record, operators, clock, level)
 
 
 def make_report(

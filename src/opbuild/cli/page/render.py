@@ -27,7 +27,8 @@ class Layer(NamedTuple):
 
     Attributes:
         number: Its place, from 1.
-        status: What became of its operator: ``built``, ``reused``, ``shared``, or ``host``.
+        status: What became of its operator: ``built``, ``reused``, ``shared``, or ``host``; ``check`` if it only
+            refuses indices.
         build: Milliseconds that its compile took, whenever that was; None on the host.
         run: Milliseconds that the call takes; None if it was not timed.
         share: That over the sum of all calls.
@@ -75,11 +76,28 @@ class OperatorRow(NamedTuple):
     peak: float | None
 
 
+class InputSize(NamedTuple):
+    """An input of the network, with the size that was called.
+
+    Attributes:
+        name: Its name.
+        dtype: Its element type.
+        declared: Its extents as declared, those that are open by the names that layers' shapes have; None: any number.
+        called: Its extents in the calls that the page shows.
+    """
+
+    name: str
+    dtype: str
+    declared: Sequence[int | str] | None
+    called: Sequence[int]
+
+
 @dataclass(frozen=True)
 class PageContents:
     """Everything that the page shows.
 
     Attributes:
+        inputs: The network's inputs.
         layers: The network's calls in order.
         kernels: Its distinct operators, the slowest first if times were taken, else those that were built.
         profile: The times of a run; None if they were not taken.
@@ -87,6 +105,7 @@ class PageContents:
     """
 
     report: Report
+    inputs: tuple[InputSize, ...]
     layers: tuple[Layer, ...]
     kernels: tuple[OperatorRow, ...]
     spans: tuple[Span, ...]
@@ -106,6 +125,7 @@ def gather(
     report: Report,
     runners: Sequence[Executor],
     *,
+    inputs: Sequence[InputSize] = (),
     spans: Sequence[Span] = (),
     profile: Profile | None = None,
     networks: Mapping[str, Sequence[str]] | None = None,
@@ -114,7 +134,6 @@ def gather(
     version: str = "",
 ) -> PageContents:
     """Put together the contents of the page; ``networks`` are by operator the names of other networks that use it."""
-    operators = {_without_device(each.name): each for each in report.operators}
     calls = [(runner.call_of(step), memory) for runner in runners for step, memory in enumerate(memory_of(runner))]
     rows: list[tuple[NetworkCall, float | None, float, float, int | None]]
     if profile is None:
@@ -125,18 +144,20 @@ def gather(
             (row.call, row.milliseconds, row.share, row.gflops, known.get((row.call.symbol, row.call.nodes)))
             for row in profile.rows
         ]
-    layers = []
+    layers, of_operators = [], dict[OperatorReport, list[Layer]]((each, []) for each in report.operators)
+    find = _Operators(report.operators)
     for number, (call, run, share, gflops, memory) in enumerate(rows, 1):
-        operator = operators.get(call.kernel)
+        operator = find.of(call)
         status, reason, build = _outcome(call, operator)
         of_peak = gflops / peak if peak and gflops else None
         layers.append(Layer(number, call, status, reason, build, run, share, gflops, of_peak, memory))
-    kernels = [
-        _kernel(each, [layer for layer in layers if layer.call.kernel == name], networks or {}, peak)
-        for name, each in operators.items()
-    ]
+        if operator is not None:
+            of_operators[operator].append(layers[-1])
+    kernels = [_kernel(each, own, networks or {}, peak) for each, own in of_operators.items()]
     kernels.sort(key=lambda kernel: (-(kernel.run or 0), kernel.status != "built", -kernel.build, kernel.name))
-    return PageContents(report, tuple(layers), tuple(kernels), tuple(spans), profile, peak, threads, version)
+    return PageContents(
+        report, tuple(inputs), tuple(layers), tuple(kernels), tuple(spans), profile, peak, threads, version
+    )
 
 
 def memory_of(runner: Executor) -> list[int]:
@@ -156,8 +177,10 @@ def memory_of(runner: Executor) -> list[int]:
 def _outcome(call: NetworkCall, operator: OperatorReport | None) -> tuple[str, str, float | None]:
     if call.is_host:
         return "host", "a copy between devices" if call.family == DEVICE_COPY else "no kernel for it", None
+    if not call.writes:
+        return "check", "refuses indices that are out of range", None
     if operator is None:
-        return "reused", "specialised from the dynamic-shape program", None
+        return "reused", "in the network", None
     return operator.status, operator.reason, operator.milliseconds
 
 
@@ -185,9 +208,18 @@ def _kernel(
     )
 
 
-def _without_device(name: str) -> str:
-    """Return an operator's name without the device that built it, as symbols have it."""
-    return name.rpartition("_")[0]
+class _Operators:
+    """Finds the operators of calls, by their symbols; of several with one symbol the one that has the call's nodes."""
+
+    def __init__(self, operators: Sequence[OperatorReport]) -> None:
+        self._known: dict[str, list[OperatorReport]] = {}
+        for each in operators:
+            self._known.setdefault(each.symbol, []).append(each)
+
+    def of(self, call: NetworkCall) -> OperatorReport | None:
+        """Return the operator of a call; None if there is none, as of what the host computes."""
+        known = self._known.get(call.symbol, ()) if call.symbol else ()
+        return next((each for each in known if {*call.nodes} <= {*each.nodes}), next(iter(known), None))
 
 
 WIDTH, ROW, CHART = 1000, 24, 160

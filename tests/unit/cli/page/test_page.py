@@ -36,7 +36,8 @@ def contents(count: int, network: str = "net") -> PageContents:
     runner: Any = SimpleNamespace(
         call_of=lambda step: calls[step], step_count=len(calls), temporaries=dict.fromkeys(range(count + 1), 100)
     )
-    operator = OperatorReport("conv_1_0", "built", "not in the store", tuple(f"layer{n}" for n in range(count)), 41.0)
+    nodes = tuple(f"layer{n}" for n in range(count))
+    operator = OperatorReport("conv_1_0", "built", "not in the store", nodes, 41.0, "conv_1__kernel0")
     report = Report(network, (operator,), {"Unique": 1}, {"build": 50.0}, arena=300, level="x86-64-v3")
     rows = tuple(ProfileRow(call, 0.002, 1 / len(calls)) for call in calls)
     spans = recorded(
@@ -100,6 +101,27 @@ def test_layers_say_what_became_of_them() -> None:
     assert made.layers[0].peak == 0.01
     (kernel,) = made.kernels
     assert (kernel.calls, kernel.networks, kernel.variant) == (3, ("other",), "width 4")
+
+
+def test_a_call_finds_its_operator_among_several_of_one_kernel() -> None:
+    """One that refuses indices has none; of two with one kernel it is the one that has the call's nodes."""
+    calls = [
+        NetworkCall("conv_1__kernel0", ("one",), "conv", {}, (8,), 0, 64),
+        NetworkCall("conv_1__kernel0", ("other",), "conv", {}, (8,), 0, 64),
+        NetworkCall("opbuild_indices", ("one",), "", {}, (8,), 0, 8, writes=0),
+    ]
+    runner: Any = SimpleNamespace(call_of=lambda step: calls[step], step_count=len(calls), temporaries={})
+    operators = tuple(
+        OperatorReport("conv_77_0", "reused", why, (node,), 5.0, "conv_1__kernel0")
+        for node, why in (("one", "it was there"), ("other", "in place of another"))
+    )
+    made = gather(Report("net", operators), [runner])
+    assert [(layer.status, layer.reason) for layer in made.layers] == [
+        ("reused", "it was there"),
+        ("reused", "in place of another"),
+        ("check", "refuses indices that are out of range"),
+    ]
+    assert [(kernel.name, kernel.calls) for kernel in made.kernels] == [("conv_77_0", 1)] * 2
 
 
 def test_the_page_is_whole_and_names_are_no_markup() -> None:
