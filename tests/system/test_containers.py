@@ -189,8 +189,8 @@ def test_a_pod_that_pulls_compiles_nothing(folder: Path, tmp_path_factory: pytes
     [pull] = pod["initContainers"]
     built, shared = tmp_path_factory.mktemp("built"), folder / "shared"
     model = folder / "app" / "model.onnx"
-    assert main(["warm", str(model), "--shapes=x:1,256", f"--cache_path={built}"]) == 0
-    assert main(["push", str(model), f"file://{shared}", "--input_shape=x:1,256", f"--cache_path={built}"]) == 0
+    assert main(["warm", str(model), "--shape=x:1,256", f"--cache_path={built}"]) == 0
+    assert main(["push", str(model), f"file://{shared}", "--shape=x:1,256", f"--cache_path={built}"]) == 0
     said = variables(pull) | {"MODEL": "/app/model.onnx"}
     places = {"s3://kernels/opbuild": f"file://{shared}", "/models/model.onnx": str(model), "/cache": f"{folder}/cache"}
     words = [places.get(word, word) for word in pull["command"][1:]]

@@ -19,7 +19,7 @@ from support.until import settle
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 
-SHAPES = "--input_shape=x:64,256"
+SHAPES = "--shape=x:64,256"
 ALL = {"numpy", "blake3"}
 TABLES, MODELS = {*ALL, "rich"}, {*ALL, "onnx", "ml_dtypes"}
 READS = TABLES | MODELS
@@ -139,7 +139,7 @@ CALLS = {
     "opbuild.compile('small.onnx', input_shapes={'x': (64, 256)})": ALL,
     "opbuild.compile('small.onnx', input_shapes={'x': (64, 256)}, cache_path='none')": MODELS,
     "opbuild.load('small.om')": ALL,
-    "opbuild.build_offline('small.onnx', 'new', input_shapes={'x': (64, 256)})": MODELS,
+    "opbuild.export('small.onnx', 'new', input_shapes={'x': (64, 256)})": MODELS,
     "opbuild.warm(['small.onnx'], shapes={'x': (64, 256)})": ALL,
 }
 """Functions, and the packages that each needs."""

@@ -125,7 +125,7 @@ def plain(text: str) -> str:
 
 NETWORKS = {
     "of one size": ("fixed.onnx", 4, []),
-    "with an open size": ("open.onnx", "rows", ["--input_shape", "x:4,8"]),
+    "with an open size": ("open.onnx", "rows", ["--shape", "x:4,8"]),
 }
 
 

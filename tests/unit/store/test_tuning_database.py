@@ -21,6 +21,7 @@ from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.families.catalogue import find, names
 from opbuild.families.family import TuningQuery
+from opbuild.families.matmul.family import candidates
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.key import make_key
 from opbuild.lowering.context import Options
@@ -50,7 +51,7 @@ from opbuild.store.tuning_database import (
     parse_database,
     read_database,
 )
-from opbuild.target.host import host_level
+from opbuild.target.host import host_level, host_machine
 from opbuild.target.level import LEVELS
 from opbuild.target.machine import Machine
 from support.edited_compiler import SOURCES, EditedCompiler
@@ -477,9 +478,9 @@ def product_graph() -> Graph:
     return Graph("made", (node,), ("x",), ("y",), types, {"w": weights})
 
 
-@pytest.mark.parametrize(("defined", "choice"), [("a", OTHER), ("b", DEFAULT)])
+@pytest.mark.parametrize(("defined", "serves"), [("a", True), ("b", False)])
 def test_a_record_of_other_sources_is_looked_into_once_where_it_is_of_use(
-    user_store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, defined: str, choice: object
+    user_store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, defined: str, serves: bool
 ) -> None:
     """A compile worker says what its variants define now: nothing is compiled, and the next build remembers it."""
     monkeypatch.syspath_prepend(tmp_path)
@@ -499,7 +500,8 @@ def test_a_record_of_other_sources_is_looked_into_once_where_it_is_of_use(
     setup = set_up(Config.from_environment(num_threads=2), None, None, compiler=EditedCompiler())
     default = lower(product_graph(), setup.level, Options())
     (plain,) = (each for each in default.descriptors() if each.family == "matmul")
-    tuned = Tuned(FixedAnswers({SMALL: OTHER}))
+    variants = candidates("panels", 1, 64, 256, 256, "float32", host_machine())
+    tuned = Tuned(FixedAnswers({SMALL: next(each for each in variants if each != plain.variant)}))
     (other,) = (
         e for e in lower(product_graph(), setup.level, Options(chooser=tuned)).descriptors() if e.family == "matmul"
     )
@@ -507,13 +509,13 @@ def test_a_record_of_other_sources_is_looked_into_once_where_it_is_of_use(
     assert len(kernels) == 2
     remember(record(SMALL, plain.variant, other.variant, sources="older", kernels=kernels), num_threads=2)
     asked.clear()
-    expected = other.variant if choice == OTHER else plain.variant
+    expected = other.variant if serves else plain.variant
     for sources, worked in ((f"two,{defined}", [2]), (f"two,{defined}", []), (f"three,{defined}", [2])):
         assert chosen(sources) == expected
         assert asked == worked
         asked.clear()
         setup = set_up(Config.from_environment(num_threads=2), None, None, compiler=EditedCompiler())
-        assert is_current(kept(setup), setup) is (choice == OTHER)
+        assert is_current(kept(setup), setup) is serves
 
 
 def kept(setup: Setup) -> TuningRecord:
