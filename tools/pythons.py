@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WANTED = ("3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t")
 
 SAMPLE = (
-    "tests/contract/test_orders_of_events.py", "tests/golden/test_golden_keys.py",
+    "tests/contract/test_tiers.py", "tests/golden/test_golden_keys.py",
     "tests/property/test_key_properties.py", "tests/unit/backend/host/test_sequences.py",
     "tests/unit/builder/test_queue.py", "tests/unit/cli/test_main.py", "tests/unit/families/test_attention.py",
     "tests/unit/frontend/test_wire.py", "tests/unit/graph/test_constants.py", "tests/unit/kernel/test_artifact.py",
