@@ -211,8 +211,10 @@ class Executor:
         for function, arguments in watched:
             if function(*arguments):
                 raise self._failure(block, arguments)
-        if len(watched) < len(calls):
-            raise self._stopped(block)
+        if stop is not None:
+            stop.leave()
+            if len(watched) < len(calls):
+                raise self._stopped(block)
         if first_change is not None:
             for name in self.calls.devices:
                 open_device(name).synchronize()  # what fails there fails before anything is changed

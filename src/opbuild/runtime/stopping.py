@@ -25,13 +25,14 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.is_set = False
-        self._steps: dict[int, list[Any]] = {}
+        self._steps: dict[int, list[list[Any]]] = {}
 
     def set(self) -> None:
         """End the calls that watch it."""
         self.is_set = True
-        for steps in [*self._steps.values()]:
-            steps.clear()
+        for calls in [*self._steps.values()]:
+            for steps in [*calls]:
+                steps.clear()
 
     def clear(self) -> None:
         """Let calls that begin later run."""
@@ -50,18 +51,27 @@ class StopFlag:
         try:
             return function(*args, **kwargs)
         finally:
-            self._steps.pop(thread, None)
             if outer is None:
                 del STOPPABLE[thread]
             else:
                 STOPPABLE[thread] = outer
+            if outer is not self:
+                self._steps.pop(thread, None)
 
     def watch(self, steps: Sequence[S]) -> list[S]:
-        """Return steps that a loop leaves at the next one when the flag is set: they are fewer then."""
-        own = self._steps[get_ident()] = [*steps]
+        """Return steps that a loop leaves at the next one when the flag is set: they are fewer then.
+
+        What ends without an error is left by ``leave``.
+        """
+        own = [*steps]
+        self._steps.setdefault(get_ident(), []).append(own)
         if self.is_set:  # since before the steps were there to be taken away
             own.clear()
         return own
+
+    def leave(self) -> None:
+        """Watch the steps of the call that ended no more; those of the one round it are still watched."""
+        self._steps[get_ident()].pop()
 
     def check(self) -> None:
         """Refuse to go on if the flag is set.

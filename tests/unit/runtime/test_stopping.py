@@ -20,6 +20,7 @@ def _run(flag: StopFlag, steps: list[Callable[[], None]]) -> bool:
         own = STOPPABLE[get_ident()].watch(steps)
         for step in own:
             step()
+        STOPPABLE[get_ident()].leave()
         return len(own) < len(steps)
 
     return flag.run(call)
@@ -71,6 +72,14 @@ def test_all_calls_that_watch_a_flag_are_stopped_and_no_others() -> None:
     assert not _run(other, [lambda: ends.append(_run(flag, [flag.set, lambda: None])), lambda: None])
     thread.join()
     assert ends == [True, True]
+
+
+def test_a_call_is_stopped_behind_one_inside_it() -> None:
+    """Of a network and the body of its loop both are watched, each as long as it runs."""
+    flag = StopFlag()
+    body: list[Callable[[], None]] = [lambda: None]
+    assert _run(flag, [lambda: [_run(flag, body) for _ in range(3)] and None, flag.set, lambda: pytest.fail("it ran")])
+    assert flag._steps == {}
 
 
 def test_a_call_that_fails_leaves_nothing_that_can_be_stopped() -> None:
