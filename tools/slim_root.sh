@@ -101,7 +101,7 @@ for system in "$slim" "$bare"; do
     cp -a "$slim"/usr/bin/python3* "$bare/usr/bin"
     cp -a "$slim/usr/lib/python$version" "$bare/usr/lib"
     find "$bare" -type f \( -name '*.so*' -o -name 'python3*' \) -printf '/%P\n' >"$slim/files"
-    chroot "$slim" sh -c 'xargs ldd </files 2>/dev/null || true' | grep -oE '/(lib|lib64)/[^ ]+' | sort -u >"$work/libraries"
+    chroot "$slim" sh -c 'xargs ldd </files 2>/dev/null || true' | grep -oP '(?<=\s)/lib(64)?/[^ ]+' | sort -u >"$work/libraries"
     (cd "$slim" && xargs -I '{}' cp -L --parents '.{}' "$bare") <"$work/libraries"
   fi
   answers "$system" ro "$nobody" HOME=/nonexistent -- "$python" -m opbuild run /models/resnet50.onnx --runs 2
