@@ -10,9 +10,28 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
+import click
+
 from opbuild.cli.main import main
+from opbuild.cli.main import opbuild as group
 from opbuild.platform.background import BACKGROUND_WRITER
 from support.preloaded import Ended
+
+
+def all_commands() -> dict[tuple[str, ...], click.Command]:
+    """Return every command by its name, those of groups too."""
+    return dict(_commands(group))
+
+
+def _commands(command: click.Command, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for each in command.list_commands(context):
+            found = command.get_command(context, each)
+            assert found is not None
+            yield from _commands(found, (*name, each))
+    else:
+        yield name, command
 
 
 def opbuild(*arguments: str | Path, folder: str | Path = ".", **variables: str) -> Ended:

@@ -12,18 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 
 import opbuild
 from opbuild.cli.main import main
-from opbuild.cli.main import opbuild as group
 from opbuild.cli.options import Whole
 from opbuild.cli.streams import show_failure
 from opbuild.errors import FileError, OpbuildError
 from opbuild.platform.files import kinds as file_kinds
 from opbuild.text.plural import counted, verb
+from support.commands import all_commands
 from support.small_network import SHAPE, SmallNetwork
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
@@ -215,18 +214,7 @@ def test_nothing_is_written_over_the_model(folder: Path, capfd: pytest.CaptureFi
     assert (folder / "model.om").read_bytes() == before
 
 
-def _commands(command: click.Command, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for each in command.list_commands(context):
-            found = command.get_command(context, each)
-            assert found is not None
-            yield from _commands(found, (*name, each))
-    else:
-        yield name, command
-
-
-COMMANDS = dict(_commands(group))
+COMMANDS = all_commands()
 NUMBERS = [
     (name, option) for name, each in COMMANDS.items() for option in each.params if isinstance(option.type, Whole)
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -203,6 +202,7 @@ def _verdicts(figures: Sequence[Figures]) -> list[str]:
 
 
 def _write(path: Path, model: Path, about: Mapping[str, Any], figures: Sequence[Figures]) -> None:
+    from opbuild.cli.compile import write_report
     from opbuild.platform.processor import processor_name
 
     record: dict[str, Any] = {
@@ -218,4 +218,4 @@ def _write(path: Path, model: Path, about: Mapping[str, Any], figures: Sequence[
             for each in figures
         ],
     }
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    write_report(record, "json", path)

@@ -7,6 +7,7 @@ import click
 from opbuild.cli.options import TO_WRITE, Whole, value_option
 from opbuild.cli.streams import echo
 from opbuild.errors import OptionError
+from opbuild.platform.limits import unwritten
 from opbuild.platform.paths import Path
 from opbuild.text.plural import close_to
 
@@ -64,9 +65,7 @@ def _write(name: str, path: Path, seed: int) -> None:
             raise OptionError(f"there is no folder {str(path.parent)!r}", f"make it: mkdir -p {path.parent}")
         publish(path, example_model(name, seed).SerializeToString())
     except OSError as error:
-        raise OptionError(
-            f"{str(path)!r} cannot be written: {error.strerror}", "give another place: -o FILE.onnx"
-        ) from error
+        raise unwritten(repr(str(path)), error, "give another place: -o FILE.onnx") from error
 
 
 def _beginning(path: Path) -> bytes:

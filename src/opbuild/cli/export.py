@@ -43,6 +43,7 @@ from opbuild.frontend.input_shape import InputShapeError, split_shapes
 from opbuild.offline.file import OfflineModel, read_offline
 from opbuild.offline.format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
 from opbuild.platform.files.trust import make_trust
+from opbuild.platform.limits import unwritten
 from opbuild.platform.packages import missing_package
 from opbuild.platform.paths import Path
 from opbuild.runtime.record_json import to_json
@@ -109,9 +110,8 @@ def write_report(content: Mapping[str, Any], option: str, target: Path) -> None:
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         target.write_text(text, "utf-8", "backslashreplace")  # names of files may be no UTF-8
     except OSError as error:
-        raise OptionError(
-            f"--{option} is {str(target)!r}, which cannot be written: {error.strerror}",
-            "it must be a file that you may write",
+        raise unwritten(
+            f"--{option} is {str(target)!r}, which", error, "it must be a file that you may write"
         ) from error
 
 

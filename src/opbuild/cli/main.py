@@ -132,9 +132,10 @@ def opbuild() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0: done. 1: an unexpected failure. 2: a wrong option or argument. 3: the model is at fault. 4: the input data is at
-    fault. 5: something could not be built, or a package for it is missing. 6: the network failed while it ran. 7: the
-    ranks of a job did not come together. 130: interrupted. ``launch`` ends as the first rank that failed.
+    0: done. 1: an unexpected failure. 2: a wrong option or argument, or no such file. 3: the model is at fault. 4: the
+    input data is at fault. 5: something could not be built, for want of a package or of room on the disk too. 6: the
+    network failed while it ran. 7: the ranks of a job did not come together. 130: interrupted. ``launch`` ends as the
+    first rank that failed.
     """
     open_standard_streams()
     try:

@@ -11,6 +11,7 @@ from opbuild.errors import OptionError
 from opbuild.events import Observer
 from opbuild.platform.files.private import private_path
 from opbuild.platform.files.writing import same_file, unwritable, write_new
+from opbuild.platform.limits import unwritten
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 
@@ -165,6 +166,4 @@ def _write(option: str, path: Path, text: str) -> None:
             write_new(temporary, data)
             temporary.replace(place)
     except OSError as error:
-        raise OptionError(
-            f"--{option} is {str(path)!r}, which cannot be written: {error.strerror}", "give another place"
-        ) from error
+        raise unwritten(f"--{option} is {str(path)!r}, which", error, "give another place") from error

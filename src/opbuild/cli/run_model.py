@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.files.kinds import ARRAY, require_kind
 from opbuild.platform.files.writing import unwritable_folder
+from opbuild.platform.limits import unwritten
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.runtime.profile import random_input
@@ -275,10 +277,7 @@ def write_outputs(outputs: Mapping[str, Any], folder: Path) -> None:
             taken.add(file)
             echo(f"{name} is in {_written(array, folder / file)}")
     except OSError as error:
-        raise OptionError(
-            f"--output_dir is {str(folder)!r}, which cannot be written: {error.strerror or error}",
-            OUTPUT_HINT,
-        ) from error
+        raise unwritten(f"--output_dir is {str(folder)!r}, which", error, OUTPUT_HINT) from error
 
 
 def _written(value: Any, path: Path) -> str:
@@ -287,7 +286,9 @@ def _written(value: Any, path: Path) -> str:
         plain = [each.tolist() if isinstance(each, np.ndarray) else each for each in value]
         Path(f"{path}.json").write_text(json.dumps(plain), encoding="utf-8")
         return f"{path}.json"
-    np.save(f"{path}.npy", value.astype(str) if value.dtype == object else value)
+    data = BytesIO()  # where a file takes less, numpy does not say why
+    np.save(data, value.astype(str) if value.dtype == object else value)
+    Path(f"{path}.npy").write_bytes(data.getvalue())
     return f"{path}.npy"
 
 

@@ -12,7 +12,7 @@ from typing import TextIO
 import click
 
 from opbuild.errors import BuildError, DTypeError, OpbuildError, OptionError
-from opbuild.platform.limits import hint_for
+from opbuild.platform.limits import hint_for, unwritten
 from opbuild.platform.packages import missing_package
 from opbuild.text.plural import close_to
 from opbuild.text.visible import visible
@@ -172,5 +172,5 @@ def refusal(error: BaseException, output: TextIO | None) -> OpbuildError | None:
     hint = hint_for(error)
     if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
         discard(output)
-        return OptionError(f"the output cannot be written: {error.strerror}", hint or "send it where there is space")
+        return unwritten("the output", error, "send it elsewhere")
     return BuildError(f"the system refuses what the command needs: {str(error) or 'memory'}", hint) if hint else None

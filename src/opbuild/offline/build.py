@@ -19,7 +19,7 @@ from opbuild.offline.ranges import range_sections
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Assembled, require_portable
 from opbuild.platform.files.writing import same_file, unwritable
-from opbuild.platform.limits import hint_for, names_limits
+from opbuild.platform.limits import names_limits, unwritten
 from opbuild.platform.paths import Path
 from opbuild.platform.records import replace
 from opbuild.report import Clock
@@ -64,7 +64,7 @@ def export(
     Raises:
         ModelError: If the model is at fault, a shape is open, or an operator runs only where onnx is installed.
         OptionError: If an argument is at fault, or the file cannot be written.
-        BuildError: If an operator cannot be built, or the network not linked.
+        BuildError: If an operator cannot be built, the network not linked, or the disk is full.
     """
     path = _named(Path(output))
     _check_output(path, model)
@@ -93,8 +93,7 @@ def export(
             f"the network cannot be stored: {error}", "use opbuild.compile", command="use opbuild compile"
         ) from error
     except OSError as error:
-        message = f"{str(path)!r} cannot be written: {error.strerror or error}"
-        raise OptionError(message, hint_for(error) or "name another file") from error
+        raise unwritten(repr(str(path)), error, "name another file") from error
     return path
 
 

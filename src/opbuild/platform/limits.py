@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import lru_cache, wraps
 from typing import Any, TypeVar, cast
 
-from opbuild.errors import OpbuildError
+from opbuild.errors import BuildError, OpbuildError, OptionError
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
@@ -84,6 +84,23 @@ def hint_for(error: BaseException | None) -> str:
             return hint
         error = error.__cause__ or error.__context__
     return ""
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def unwritten(what: str, error: OSError, hint: str) -> OpbuildError:
+    """Return the error for a place that a user named and that cannot be written: it is wrong, unless the disk is full.
+
+    Args:
+        what: The beginning of the message.
+        error: What writing raised.
+        hint: What to do where the place is wrong.
+    """
+    message = f"{what} cannot be written: {error.strerror or error}"
+    if error.errno in _FULL:
+        return BuildError(message, "make room there, or choose another place")
+    return OptionError(message, hint_for(error) or hint)
 
 
 def no_process_is_left(error: BaseException | None) -> bool:

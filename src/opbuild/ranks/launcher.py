@@ -21,7 +21,7 @@ from opbuild.config import PLACES, available_cores
 from opbuild.errors import OptionError, RankError
 from opbuild.platform.files.kinds import SCRIPT, require_kind
 from opbuild.platform.files.meeting import open_meeting_file
-from opbuild.platform.limits import hint_for, named
+from opbuild.platform.limits import hint_for, named, unwritten
 from opbuild.platform.paths import Path
 from opbuild.platform.places import STARTERS
 from opbuild.platform.records import dataclass, field, replace
@@ -253,8 +253,7 @@ class _Launcher:
         if self._first is not None:
             raise self._failure(self._first)
         if self._unwritten is not None:
-            problem = f"what the ranks say cannot be written: {self._unwritten.strerror}"
-            raise OptionError(problem, "send it where there is space")
+            raise unwritten("the output of the ranks", self._unwritten, "send it elsewhere")
         return 0 if self._readable else 1
 
     def _start(self, number: int) -> None:

@@ -21,6 +21,7 @@ from opbuild.platform.digest import blake3_of
 from opbuild.platform.files.private import private_path, sweep
 from opbuild.platform.files.trust import LISTING, PRIVATE, SignatureError, Trust, parse_json
 from opbuild.platform.files.writing import create
+from opbuild.platform.limits import unwritten
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.text.canonical import canonical_json
@@ -84,6 +85,7 @@ def write_whole(path: Path, parts: Iterable[bytes | memoryview], what: str) -> i
 
     Raises:
         OptionError: If it cannot be written; the message calls it ``what``.
+        BuildError: If the disk is full.
     """
     sweep(path.parent)
     try:
@@ -94,8 +96,8 @@ def write_whole(path: Path, parts: Iterable[bytes | memoryview], what: str) -> i
                 size = file.tell()
             temporary.replace(path)
     except OSError as error:
-        message = f"the {what} {str(path)!r} cannot be written: {error.strerror or error}"
-        raise OptionError(message, "name a file in a folder that you may write to") from error
+        hint = "name a file in a folder that you may write to"
+        raise unwritten(f"the {what} {str(path)!r}", error, hint) from error
     return size
 
 

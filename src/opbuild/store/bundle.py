@@ -51,6 +51,7 @@ def write_bundle(
 
     Raises:
         OptionError: If the file cannot be written.
+        BuildError: If the disk is full.
     """
     made_by = sorted([each.name, each.version, each.digest] for each in set(compilers))
     about = {"target": target, "compilers": made_by}

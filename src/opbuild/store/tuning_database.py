@@ -18,6 +18,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.files.trust import SignatureError, Trust, parse_json
 from opbuild.platform.files.writing import append, make_folder
+from opbuild.platform.limits import unwritten
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, field, fields_of
 from opbuild.store.blobs import ABSENT, Blobs
@@ -145,14 +146,15 @@ def append_records(path: Path, records: Iterable[TuningRecord], trust: Trust) ->
 
     Raises:
         OptionError: If it cannot be written.
+        BuildError: If the disk is full.
     """
     try:
         make_folder(path.parent)
         for record in records:
             append(path, b"\n" + line_of(record, trust), create=True)
     except OSError as error:
-        message = f"the tuning database {path} cannot be written: {error.strerror or error}"
-        raise OptionError(message, "set TUNE_BANK_PATH to a folder that can be written") from error
+        hint = "set TUNE_BANK_PATH to a folder that can be written"
+        raise unwritten(f"the tuning database {path}", error, hint) from error
 
 
 def merged(own: TuningDatabase, others: Sequence[TuningDatabase]) -> list[TuningRecord]:

@@ -11,6 +11,7 @@ from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import applying, is_current
 from opbuild.platform.files.private import publish
 from opbuild.platform.files.trust import make_trust
+from opbuild.platform.limits import unwritten
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, replace
 from opbuild.store.tuning_database import TuningRecord, append_records, line_of, merged, read_database
@@ -66,7 +67,7 @@ def export_database(config: Config, file: Path) -> int:
     try:
         publish(file.absolute(), b"".join(line_of(each, trust) + b"\n" for each in records))
     except OSError as error:
-        raise OptionError(f"{str(file)!r} cannot be written: {error.strerror or error}") from error
+        raise unwritten(repr(str(file)), error, "name a file in a folder that you may write to") from error
     return len(records)
 
 
