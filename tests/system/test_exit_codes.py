@@ -22,12 +22,14 @@ from support.until import settle
 pytestmark = pytest.mark.usefixtures("kept_objects", "patient")
 
 SHAPES = "--shape=x:64,256"
+ATC = "atc small.onnx --framework=5 --input_shape=x:64,256"
 
 MISSING = (
     "compile nothing.onnx", "run nothing.onnx", "run nothing.om", "run nothing.py", "profile nothing.onnx",
     "report nothing.om", "bench nothing.onnx", "tune nothing.onnx", "export nothing.onnx",
     "export --mode=1 --om=nothing.om --json=out.json", "export --mode=6 --om=nothing.om",
-    "atc nothing.onnx --framework=5 --output=out --soc_version=host", "warm nothing.onnx", "pack nothing.onnx -o out.pack", "explain nothing.onnx",
+    "atc nothing.onnx --framework=5 --output=out --soc_version=host", "warm nothing.onnx", "explain nothing.onnx",
+    "pack nothing.onnx -o out.pack",
     "launch -n 1 nothing.py", "push nothing.onnx SHARED", "pull SHARED nothing.onnx",
     "cache export out --model=nothing.onnx",
     "cache import nothing.bundle", "bank import nothing.bank", f"run small.onnx {SHAPES} --input x=nothing.npy",
@@ -47,8 +49,9 @@ FULL = (
     f"report small.onnx {SHAPES} --output=full/x.html", f"export small.onnx {SHAPES} --output=full/x",
     "export --mode=1 --om=small.om --json=full/x.json",
     f"export --mode=3 --model=small.onnx {SHAPES} --check_report=full/x.json",
-    f"atc small.onnx --framework=5 --output=full/x --soc_version=host --op_compiler_cache_mode=enable --input_shape=x:64,256",
-    "pack small.onnx --shape=x:64,256 --all -o full/x.pack", "cache export full/x.bundle", "bank export full/x.bank",
+    f"{ATC} --output=full/x --soc_version=host --op_compiler_cache_mode=enable",
+    "pack small.onnx --shape=x:64,256 --all -o full/x.pack --cache_path=packed",
+    "cache export full/x.bundle", "bank export full/x.bank",
     f"bench small.onnx {SHAPES} --runtime=opbuild --rounds=1 --seconds=1 --num_threads=1 --output=full/x.json",
 )  # fmt: skip
 """Commands whose results find no room."""

@@ -132,5 +132,6 @@ def test_a_model_that_must_be_read_where_onnx_is_missing_is_an_error_that_says_s
         "except opbuild.errors.BuildError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "model.onnx' must be read, since no network of it that serves is stored, and onnx is not" in done.stdout
+    assert "onnx is not installed, and " in done.stdout
+    assert "model.onnx' must be read, since no network of it that serves is stored" in done.stdout
     assert "hint: pip install onnx, or warm the cache with this file" in done.stdout

@@ -202,7 +202,7 @@ def _verdicts(figures: Sequence[Figures]) -> list[str]:
 
 
 def _write(path: Path, model: Path, about: Mapping[str, Any], figures: Sequence[Figures]) -> None:
-    from opbuild.cli.compile import write_report
+    from opbuild.cli.export import write_report
     from opbuild.platform.processor import processor_name
 
     record: dict[str, Any] = {

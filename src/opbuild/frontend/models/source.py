@@ -204,11 +204,14 @@ class ModelSource:
         try:
             from opbuild.frontend.onnx_model import load_model
             from opbuild.frontend.onnx_read import ModelFile
-        except ModuleNotFoundError as error:
-            if error.name != "onnx":
+        except ImportError:  # also of a module that another thread could not import to its end
+            from importlib.util import find_spec
+
+            if find_spec("onnx") is not None:
                 raise
             raise MissingPackageError(
-                f"{self._shown} must be read, since no network of it that serves is stored, and onnx is not installed",
+                f"the package onnx is not installed, and {self._shown} must be read, since no network of it that "
+                "serves is stored",
                 "pip install onnx, or warm the cache with this file, under its name, for this machine's level",
             ) from None
         from opbuild.platform.files.held import know_parts
