@@ -27,17 +27,14 @@ sys.meta_path.insert(0, Refuse())
 """The beginning of a program that can import neither halide nor onnx."""
 
 WITHOUT = """
-from importlib import metadata
 from importlib.machinery import PathFinder
 gone = {names}
-found, distribution = PathFinder.find_spec, metadata.distribution
+found, distributions = PathFinder.find_spec, PathFinder.find_distributions
 def find_spec(name, path=None, target=None):
     return None if name.partition(".")[0] in gone else found(name, path, target)
-def find_distribution(name):
-    if name in gone:
-        raise metadata.PackageNotFoundError(name)
-    return distribution(name)
-PathFinder.find_spec, metadata.distribution = find_spec, find_distribution
+def find_distributions(*context):
+    return () if context and context[0].name in gone else distributions(*context)
+PathFinder.find_spec, PathFinder.find_distributions = find_spec, find_distributions
 """
 """The beginning of a program on a machine where the packages ``names`` are not installed."""
 

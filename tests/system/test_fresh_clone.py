@@ -90,6 +90,7 @@ def test_ci_runs_what_developers_run() -> None:
 def test_the_readme_tells_both_commands() -> None:
     """A newcomer's first screen is what they can type at once; ``make demo`` and ``make test`` stand in a block too."""
     lines = (ROOT / "README.md").read_text().splitlines()
-    assert "opbuild run resnet50.onnx" in lines[:16]
+    assert "opbuild example resnet50 -o resnet50.onnx" in lines[:16]
+    assert "import opbuild.onnxruntime as ort" in lines[:32]
     for command in ("make demo", "make test"):
         assert any(line.startswith(command) for line in lines)

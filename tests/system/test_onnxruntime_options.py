@@ -333,7 +333,7 @@ def test_levels_decide_what_is_shown_and_to_whom(files: Path, caplog: pytest.Log
     ort.set_default_logger_callback(None)
     with caplog.at_level("INFO", "opbuild"):
         ort.InferenceSession(files / "whole.onnx")
-    assert ["operators compiled" in each for each in caplog.messages] == [True]
+    assert len([each for each in caplog.messages if "operators compiled" in each]) == 1
 
 
 @pytest.mark.usefixtures("process")

@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from opentelemetry.trace import TracerProvider
 
 import opbuild
 from opbuild import events
@@ -77,11 +78,15 @@ def matches(value: Any, annotation: Any) -> bool:
     return is_sequence and all(matches(each, parameters[0]) for each in value)
 
 
+NAMES = {"Observer": events.Observer, "Executor": Executor, "TracerProvider": TracerProvider}
+"""Types that annotations name and modules import for type checkers alone."""
+
+
 def wrong_values() -> Iterator[tuple[str, str, Any]]:
     """Every public function, each of its arguments, each value that its annotation does not allow."""
     for name in FUNCTIONS:
         function = getattr(opbuild, name)
-        hints = get_type_hints(inspect.unwrap(function), localns={"Observer": events.Observer, "Executor": Executor})
+        hints = get_type_hints(inspect.unwrap(function), localns=NAMES)
         for argument in inspect.signature(function).parameters:
             annotation = str | os.PathLike | bytes | (Graph if name == "export" else str)
             annotation = annotation if argument == "model" else hints[argument]

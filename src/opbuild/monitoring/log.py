@@ -31,9 +31,7 @@ from opbuild.events import (
     RemoteAsked,
     Taken,
     Waiting,
-    Warned,
     Working,
-    log_warnings,
     subscribe,
 )
 from opbuild.platform.records import NamedTuple
@@ -86,8 +84,6 @@ def log_event(event: ProcessEvent) -> None:
     """Log an event, if somebody listens."""
     if not _ROOT.hasHandlers():
         return
-    if isinstance(event, Warned):
-        log_warnings(event)
     for lines in LINES.get(type(event), ()):
         logger = logging.getLogger(lines.logger)
         if logger.isEnabledFor(lines.level):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
-from opbuild.errors import BuildError
+from opbuild.errors import BuildError, OptionError
 from opbuild.events import Began, CompileFinished, Ended, NetworkBound, ProcessEvent, RemoteAsked, subscribe
 from opbuild.platform.records import NamedTuple
 
@@ -40,8 +40,11 @@ def instrument(tracer_provider: TracerProvider | None = None) -> Callable[[], No
         A function that ends it.
 
     Raises:
+        OptionError: If it is no tracer provider.
         BuildError: If ``opentelemetry-api`` is not installed.
     """
+    if tracer_provider is not None and not hasattr(tracer_provider, "get_tracer"):
+        raise OptionError(f"tracer_provider is {tracer_provider!r}", "give a TracerProvider of OpenTelemetry, or none")
     try:
         from opentelemetry import trace
     except ImportError as error:

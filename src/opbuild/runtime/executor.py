@@ -7,8 +7,8 @@ addresses and runs a list of ``function(*arguments)``: kernels, nodes on the hos
 
 from __future__ import annotations
 
+from _thread import get_ident
 from collections.abc import Mapping, Sequence
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np

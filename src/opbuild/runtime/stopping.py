@@ -6,8 +6,8 @@ longer.
 
 from __future__ import annotations
 
+from _thread import get_ident
 from collections.abc import Callable, Sequence
-from threading import get_ident
 from typing import Any, TypeVar
 
 from opbuild.errors import StoppedError

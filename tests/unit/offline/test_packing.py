@@ -147,7 +147,7 @@ def test_the_command_says_what_is_inside(
 ) -> None:
     """And so does ``--show`` of the file."""
     path = tmp_path / "my.pack"
-    arguments = ["--shape", "x:8,256", "--shapes", "x:3,256", "--cache_path", str(config.cache_path)]
+    arguments = ["--shape", "x:8,256", "--shape", "x:3,256", "--cache_path", str(config.cache_path)]
     assert main(["pack", str(small.path), "-o", str(path), *arguments]) == 0
     count = sum(counts(path).values())
     assert f"{LEVEL}: {count} kernels" in capsys.readouterr().out
