@@ -745,6 +745,7 @@ def test_fields_of_saved_torch_modules(
         OperatorArtifact(entry.name, artifact.read_bytes()).populate_cache()
         return "read"
 
+    user_store.mkdir(parents=True, exist_ok=True)  # an artifact for this machine's level is kept there
     roots = (folder, store, user_store)
     plain_options = {"num_threads": 1}
     formats = [

@@ -73,12 +73,13 @@ def test_another_number_of_channels_builds_nothing_or_names_the_variant(cache: P
 
 @pytest.mark.slow
 def test_resnet50_at_192x256_builds_nothing_or_names_the_variant(cache: Path) -> None:
-    """Extents are read from the buffers; what is built all the same is a variant, and its reason says so."""
+    """Extents are read from the buffers; what is built all the same is a variant or other strides, and says so."""
     base = networks.resnet50_any_size(224, 224)
     opbuild.compile(base, cache_path=cache)
     model = networks.with_input_shape(base, (1, 3, 192, 256))
     net = opbuild.compile(model, cache_path=cache)
-    assert all("variant" in operator.reason for operator in net.report.operators if operator.status == "built")
+    reasons = [operator.reason for operator in net.report.operators if operator.status == "built"]
+    assert all("variant" in each or "inputs[0].dims" in each for each in reasons), reasons
     check(model, net)
 
 

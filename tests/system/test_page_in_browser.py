@@ -42,7 +42,7 @@ def page(folder: Path) -> Path:
         NetworkCall("conv_relu_123456789_1__kernel0", (f"layer{n}",), "conv", {}, kind.shape, 0, 8) for n in range(ROWS)
     ]
     layers = [Layer(n, each, "built", "not in the store", 41.0, None, 0, 0, None, 100) for n, each in enumerate(call)]
-    contents = PageContents(Report("net" * 40, steps={"build": 1.0}), tuple(layers), (), (), None, None, 2, "1")
+    contents = PageContents(Report("net" * 40, steps={"build": 1.0}), (), tuple(layers), (), (), None, None, 2, "1")
     path = folder / "page.html"
     path.write_text(render(contents).replace("<head>", "<head>" + PROBE, 1), encoding="utf-8")
     frame = folder / "narrow.html"

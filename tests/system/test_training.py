@@ -198,4 +198,4 @@ def test_a_compiled_tagger_trains_to_torchs_losses(reports, tmp_path, monkeypatc
     assert not first.host
     assert not second.host
     print(f"{kind}: {len(first.operators)} operators, {first.built} built; of nine steps {second.built} more")
-    assert second.built <= 2
+    assert second.built <= 3
