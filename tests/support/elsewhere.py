@@ -27,9 +27,10 @@ for arguments in map(json.loads, sys.argv[1:]):
 
 def variables_without(packages: Collection[str], folder: Path, source: Path = SOURCE) -> dict[str, str]:
     """Return variables with which Python and what it starts find sources of opbuild, and some packages not."""
-    (folder / "without").mkdir(exist_ok=True)
-    (folder / "without" / "sitecustomize.py").write_text(WITHOUT.format(names=set(packages)))
-    return {"PYTHONPATH": f"{folder / 'without'}:{source}"}
+    place = folder / "-".join(("without", *sorted(packages)))  # for each its own: Python keeps what it compiled there
+    place.mkdir(exist_ok=True)
+    (place / "sitecustomize.py").write_text(WITHOUT.format(names=set(packages)))
+    return {"PYTHONPATH": f"{place}:{source}"}
 
 
 def elsewhere(

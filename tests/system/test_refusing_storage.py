@@ -14,7 +14,7 @@ import pytest
 
 from opbuild.cli.store.bundling import export_cache
 from opbuild.config import Config
-from opbuild.errors import OptionError
+from opbuild.errors import BuildError, OptionError
 from opbuild.offline.build import export
 from opbuild.target.host import host_level
 from support.refusing_storage import REFUSALS, RefusingStorage, watched
@@ -97,6 +97,6 @@ def _error_of(write: Callable[[Path], object], path: Path) -> str:
     """Return the message of the error that writing a file raised, or nothing."""
     try:
         write(path)
-    except OptionError as error:
+    except (OptionError, BuildError) as error:
         return str(error)
     return ""

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("kept_objects")
 def cache(kept_objects: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which SqueezeNet was built."""
     folder = tmp_path_factory.mktemp("warm")
-    opbuild.compile(networks.light_path("squeezenet"), cache_path=folder)
+    opbuild.compile(networks.light_path("squeezenet"), cache_path=folder).wait_until_stored()
     return folder
 
 
