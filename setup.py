@@ -1,4 +1,4 @@
-"""What a package is made of beyond its modules.
+"""The package's files beyond its modules, and wheels for one machine each.
 
 A manifest says of each source what it is (``opbuild.platform.sources``). A wheel is for one machine under Linux, by its
 tag, and has the packs of that machine; ``--plat-name`` names another than this one.

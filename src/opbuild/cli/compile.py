@@ -11,10 +11,9 @@ import click
 from opbuild.cli.build_log import StorageWatch, make_warner, stored_in
 from opbuild.cli.options import (
     CORES,
-    FOLDER,
     OnePath,
     Whole,
-    cache_path_option,
+    cache_options,
     json_option,
     levels_option,
     locate,
@@ -142,11 +141,7 @@ def explain(model: Path, shape: str | None, as_json: bool, **place: Any) -> None
     "--executor", "EXECUTOR",
     "Who compiles besides this host: dask://HOST:PORT, dask+tls://HOST:PORT, or processes.",
 )  # fmt: skip
-@cache_path_option
-@value_option(
-    "--op_compiler_cache_dir", "DIR", "Instead of it: folder with a folder of operators for each level.",
-    OnePath(FOLDER, folder=True),
-)  # fmt: skip
+@cache_options
 @value_option("--workers", "N", "Operators compiled at once here.", Whole(1), CORES)
 @remote_option
 @click.option("--strict", is_flag=True, help="Fail, once all is built, if something could not be stored.")

@@ -10,11 +10,10 @@ import click
 from opbuild.cli.build_log import StorageWatch
 from opbuild.cli.options import (
     CORES,
-    FOLDER,
     TO_WRITE,
     OnePath,
     Whole,
-    cache_path_option,
+    cache_options,
     json_option,
     levels_option,
     print_json,
@@ -42,11 +41,7 @@ from opbuild.text.plural import counted, size
 @recorded_option
 @levels_option()
 @click.option("--all", "with_released", is_flag=True, help="Also the kernels that the release's pack has.")
-@cache_path_option
-@value_option(
-    "--op_compiler_cache_dir", "DIR", "Instead of it: folder with a folder of operators for each level.",
-    OnePath(FOLDER, folder=True),
-)  # fmt: skip
+@cache_options
 @value_option("--workers", "N", "Operators compiled at once.", Whole(1), CORES)
 @remote_option
 @json_option
