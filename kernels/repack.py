@@ -20,7 +20,7 @@ def repack(path: Path) -> None:
         ValueError: If it is damaged, or of a form that is not read any more.
     """
     file = read_pack(path)
-    write_pack(path, pack_bytes(file.level, file.family, file.compiler, file.sources, file.objects()))
+    write_pack(path, pack_bytes(file.target, file.family, file.compiler, file.sources, file.objects()))
 
 
 def main() -> None:

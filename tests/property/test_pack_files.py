@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 from unittest import mock
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from opbuild.kernel.artifact import OBJECT
 from opbuild.store import pack
 from opbuild.store.pack import FamilySources, Object, PackFile, pack_bytes
+from support.packed import object_in
 from support.samples import IDENTITY, LEVEL, conv, key_of
 
 MOST = 12
@@ -35,9 +38,14 @@ places = st.integers(0, MOST - 1)
 def listed(objects: list[bytes]) -> list[Object]:
     """Return objects with descriptors and made-up pipelines."""
     return [
-        Object(desc.components(), key.operator, f"{number:032x}", each)
+        Object(desc.components(), key.operator, f"{number:032x}", each, *launch_of(number))
         for number, (desc, key, each) in enumerate(zip(DESCRIPTORS, KEYS, objects, strict=False))
     ]
+
+
+def launch_of(number: int) -> tuple[Any, ...]:
+    """Return kind and launch of every third object, which is another device's."""
+    return ("cubin", {"warps": number, "grid": [[number, 2]]}) if number % 3 == 2 else ()
 
 
 def packed(objects: list[Object]) -> bytes:
@@ -53,11 +61,14 @@ def test_objects_are_had_again_in_any_order(objects: list[bytes], order: list[in
     data = packed(listed(objects))
     file = PackFile(data)
     for number in (place % len(objects) for place in order):
-        assert file.object(KEYS[number]) == objects[number]
-    assert file.object(KEYS[-1]) is None
-    found = file.objects()
-    assert [each.object for each in found] == objects
-    assert packed(found) == data
+        assert object_in(file, KEYS[number]) == objects[number]
+        found = file.artifact(KEYS[number])
+        assert found is not None
+        assert (found.kind, found.launch) == (launch_of(number) or (OBJECT, {}))
+    assert object_in(file, KEYS[-1]) is None
+    listing = file.objects()
+    assert [each.object for each in listing] == objects
+    assert packed(listing) == data
 
 
 @given(contents, st.integers(0, 10_000), st.integers(1, 255))
@@ -69,7 +80,7 @@ def test_of_a_damaged_file_each_object_is_the_right_one_or_none(objects: list[by
         file = PackFile(bytes(damaged))
         for key, expected in zip(KEYS, objects, strict=False):
             with suppress(ValueError):
-                assert file.object(key) == expected
+                assert object_in(file, key) == expected
 
 
 @given(contents, st.binary(min_size=1, max_size=9), st.booleans(), places)
@@ -82,6 +93,6 @@ def test_a_block_that_is_not_as_long_as_its_list_says_is_damaged(
     with mock.patch.object(pack, "_compressed", lambda data: really(wrong if data == block else data)):
         file = PackFile(pack_bytes(LEVEL.name, "conv", IDENTITY, FamilySources("code", "text"), listed(objects)))
     with suppress(ValueError):
-        assert file.object(KEYS[place % len(objects)]) == objects[place % len(objects)]
+        assert object_in(file, KEYS[place % len(objects)]) == objects[place % len(objects)]
     with pytest.raises(ValueError, match="another size"):
-        file.object(KEYS[len(objects) - 1])
+        object_in(file, KEYS[len(objects) - 1])

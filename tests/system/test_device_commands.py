@@ -144,6 +144,23 @@ def test_the_page_of_a_network_tells_copies_from_what_has_no_kernel(model: Path,
 # -- what is carried ---------------------------------------------------------------------------------------------------
 
 
+def test_a_pack_brings_a_devices_operators(
+    model: Path, warm: Path, tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With those of the CPU beside it, and how they are launched; a build elsewhere compiles nothing."""
+    pack = tmp_path / "my.pack"
+    text = said("pack", model, "-o", pack, "--target", TARGET, "--all", "--cache_path", warm)
+    assert f"{TARGET}:v1: " in text
+    assert f"{host_level()}: " in text
+    assert f"{TARGET}:v1: " in said("pack", "--show", pack)
+    monkeypatch.setenv("OPBUILD_PACK", f"0:{pack}")
+    network = opbuild.compile(model, cache_path=tmp_path / "empty", target=TARGET, forbid_compile=True)
+    assert (network.report.built, network.report.image) == (0, False)
+    assert {each.reason for each in network.report.operators} == {f"from the pack {pack}"}
+    wanted = opbuild.compile(model, op_compiler_cache_mode="disable")(FEEDS)
+    np.testing.assert_allclose(network(FEEDS), wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("only", [(), ("--model",), ("--model", "--network")])
 def test_a_bundle_brings_a_devices_operators(
     only: tuple[str, ...], model: Path, warm: Path, tmp_path: Path, said: Said

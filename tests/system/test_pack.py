@@ -28,6 +28,7 @@ from opbuild.store.operators import Operators
 from opbuild.store.pack import PACKS, Pack, PackFile
 from opbuild.target.host import host_level
 from opbuild.target.level import BY_NAME
+from support.packed import object_in
 from support.processes import WITHOUT, environment
 
 LEVELS = sorted(path.name for path in PACKS.iterdir() if path.is_dir())
@@ -72,18 +73,19 @@ def test_a_random_sample_is_what_is_built(config: Config) -> None:
             pytest.skip(f"the pack is made by {file.compiler.version}, {installed.version} is installed")
         components = rng.choice(file.descriptors())
         desc = OpDesc.from_components(components)
-        with Builder(Operators(Memory()), CheckedCompiler(), BY_NAME[file.level], config) as builder:
+        with Builder(Operators(Memory()), CheckedCompiler(), BY_NAME[file.target], config) as builder:
             builder.use_identity(file.compiler)
             key: Key = builder.key(desc)
             (entry,) = builder.build({desc: ()}, "sample").entries.values()
-        assert entry.object == file.object(key), (file.level, components)
-        assert entry.pipeline == file.pipeline(key), (file.level, components)
+        assert entry.object == object_in(file, key), (file.target, components)
+        assert entry.pipeline == file.pipeline(key), (file.target, components)
 
 
 MODEL_OUTPUT = """
 import sys
 import numpy as np
 import opbuild
+from support.packed import object_in
 net = opbuild.compile(sys.argv[1], num_threads=2)
 x = np.sin(np.arange(3 * 224 * 224, dtype=np.float32)).reshape(1, 3, 224, 224)  # random numbers load OpenSSL
 outputs = net(x)

@@ -91,36 +91,36 @@ def pack(
         )
     if as_json:
         levels = {
-            each.level: {"kernels": len(each.jobs), "left_out": each.released, "compiled": each.built}
-            for each in made.levels
+            each.target: {"kernels": len(each.jobs), "left_out": each.released, "compiled": each.built}
+            for each in made.targets
         }
         print_json({"pack": str(output), "bytes": made.nbytes, "models": list(map(str, models)), "levels": levels})
         return
-    for each in made.levels:
+    for each in made.targets:
         left = f", {each.released} left out that the release's pack has" if each.released else ""
-        say(f"{each.level}: {counted(len(each.jobs), 'kernel')}, {each.built} compiled now{left}")
-    count = sum(len(each.jobs) for each in made.levels)
+        say(f"{each.target}: {counted(len(each.jobs), 'kernel')}, {each.built} compiled now{left}")
+    count = sum(len(each.jobs) for each in made.targets)
     what = f"{counted(count, 'kernel')} of {counted(len(models), 'model')}"
     say(f"{what} in {output}, {size(made.nbytes)}, in {time.perf_counter() - started:.2f} s", soft_wrap=True)
 
 
 def _show(path: Path, config: Config, *, as_json: bool) -> None:
-    """Print the levels of a model pack, with the kernels of each family."""
+    """Print the targets of a model pack, with the kernels of each family."""
     from opbuild.platform.files.trust import make_trust
     from opbuild.store.model_packs import opened
 
     archive = opened(path, str(path), make_trust(config))
     if archive.problem is not None:
         raise archive.problem
-    levels = {level: [file for each in archive.packs(level) for file in each.files()] for level in archive.levels()}
+    targets = {name: [file for each in archive.packs(name) for file in each.files()] for name in archive.targets()}
     if as_json:
-        counts = {level: {file.family: len(file) for file in files} for level, files in levels.items()}
+        counts = {name: {file.family: len(file) for file in files} for name, files in targets.items()}
         print_json({"pack": str(path), **archive.about, "levels": counts})
         return
     models = ", ".join(archive.about.get("models", ()))
     say(f"{path}: made by opbuild {archive.about.get('opbuild')} of {models}", soft_wrap=True)
-    for level, files in levels.items():
+    for name, files in targets.items():
         compilers = ", ".join(sorted({f"{file.compiler.name} {file.compiler.version}" for file in files}))
-        say(f"{level}: {counted(sum(map(len, files)), 'kernel')}, by {compilers}")
+        say(f"{name}: {counted(sum(map(len, files)), 'kernel')}, by {compilers}")
         for file in files:
             say(f"  {file.family:<24} {len(file):>6}")

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from opbuild.config import Config
-from opbuild.errors import OptionError
 from opbuild.events import Observer, Warned
 from opbuild.families.catalogue import find
 from opbuild.kernel.interfaces import Found
@@ -28,6 +27,7 @@ from opbuild.session import Session
 from opbuild.store.archive import archive_parts, write_whole
 from opbuild.store.model_packs import KIND
 from opbuild.store.pack import SUFFIX, FamilySources, Object, Pack, pack_bytes
+from opbuild.target.level import CPU
 from opbuild.text.plural import counted
 from opbuild.version import __version__
 
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
 WHEEL = ".whl"
 
 
-class LevelPacked(NamedTuple):
-    """The kernels for one level.
+class TargetPacked(NamedTuple):
+    """The kernels for one target: a level, or a device.
 
     Attributes:
-        level: Its name.
+        target: Its name.
         jobs: The kernels that were packed.
         released: How many the release's pack has, which were left out.
         built: How many were compiled for it.
     """
 
-    level: str
+    target: str
     jobs: tuple[OperatorJob, ...]
     released: int
     built: int
 
 
 class ModelPackMade(NamedTuple):
-    """A model pack that was written: for each level its kernels, and its size in bytes."""
+    """A model pack that was written: for each target its kernels, and its size in bytes."""
 
-    levels: tuple[LevelPacked, ...]
+    targets: tuple[TargetPacked, ...]
     nbytes: int
 
 
@@ -80,7 +80,7 @@ def pack_models(
         path: The file; with the suffix ``.whl`` a wheel, whose name says what it is.
         config: Settings.
         variants: Shapes by input name, or several of these: as ``warm``.
-        targets: The levels; default this machine's.
+        targets: The levels, or classes of devices beside the CPU; default this machine's level.
         recorded: Sizes that were recorded of the models where they ran.
         with_released: Whether also those kernels are packed that the release's pack has.
         observer: Told what happens.
@@ -91,11 +91,9 @@ def pack_models(
     """
     wheel = WheelName.parse(path.name) if path.suffix == WHEEL else None
     setups = [set_up(config, target, observer, runs_elsewhere=True) for target in parsed_targets(targets)]
-    for setup in setups:
-        if setup.device is not None:
-            raise OptionError(f"targets has {setup.target.name!r}", "packs have kernels of levels, as x86-64-v3")
     wanted = requests_of(models, variants, setups, recorded)
-    done = [_build([each for each in wanted if each.setup is setup], setup, with_released) for setup in setups]
+    built = (_build([each for each in wanted if each.setup is setup], setup, with_released) for setup in setups)
+    done = [packed for each in built for packed in each]
     files = {name: data for each in done for name, data in _files(each).items()}
     about = {"opbuild": __version__, "models": sorted({os.path.basename(each) for each in models})}  # noqa: PTH119
     parts: Iterable[bytes | memoryview] = archive_parts(KIND, about, files, setups[0].trust)
@@ -104,8 +102,8 @@ def pack_models(
     return ModelPackMade(tuple(done), write_whole(path, parts, KIND.word))
 
 
-def _build(wanted: Sequence[NetworkRequest], setup: Setup, with_released: bool) -> LevelPacked:
-    """Build the kernels of networks for one level, at once."""
+def _build(wanted: Sequence[NetworkRequest], setup: Setup, with_released: bool) -> Iterator[TargetPacked]:
+    """Build the kernels of networks for a level and the device beside it, at once, and yield those for each."""
     needed: dict[OpDesc, tuple[str, ...]] = {}
     for each in wanted:
         for own in _tuned_or_not(each):
@@ -121,9 +119,11 @@ def _build(wanted: Sequence[NetworkRequest], setup: Setup, with_released: bool) 
     with session.builder() as builder:
         result = builder.build(needed, counted(len(wanted), "network"))
     session.stores.count(result)
-    release = Pack(setup.level.name)
-    jobs = [job for job in result.decisions if with_released or not _is_released(job, release)]
-    return LevelPacked(setup.level.name, tuple(jobs), len(result.decisions) - len(jobs), result.built)
+    for target in setup.target.names:
+        mine = [job for job in result.decisions if job.key.components["target"] == target]
+        release = Pack(target)
+        jobs = [job for job in mine if with_released or not _is_released(job, release)]
+        yield TargetPacked(target, tuple(jobs), len(mine) - len(jobs), sum(job.outcome == "built" for job in mine))
 
 
 def _tuned_or_not(wanted: NetworkRequest) -> Iterator[NetworkRequest]:
@@ -136,17 +136,22 @@ def _is_released(job: OperatorJob, release: Pack) -> bool:
     return isinstance(release.lookup(job.key), Found)
 
 
-def _files(packed: LevelPacked) -> Mapping[str, bytes]:
-    """Return the pack files of a level, by name: of each compiler one a family."""
+def _sources(job: OperatorJob) -> FamilySources:
+    own = str(job.key.components["sources"])
+    return FamilySources(released_sources(job.desc.family) if job.desc.device == CPU else own, own)
+
+
+def _files(packed: TargetPacked) -> Mapping[str, bytes]:
+    """Return the pack files of a target, by name: of each compiler one a family."""
     groups: defaultdict[CompilerIdentity, defaultdict[str, list[Object]]] = defaultdict(lambda: defaultdict(list))
     for job in packed.jobs:
         if job.entry is not None:
             parts = job.entry.key.components["compiler"]
             groups[CompilerIdentity(**parts)][job.desc.family].append(Object.of(job.desc, job.entry))
-    sources = {job.desc.family: str(job.key.components["sources"]) for job in packed.jobs}
+    sources = {job.desc.family: _sources(job) for job in packed.jobs}
     return {
-        f"{number}/{packed.level}/{family}{SUFFIX}": pack_bytes(
-            packed.level, family, compiler, FamilySources(released_sources(family), sources[family]), objects
+        f"{number}/{packed.target}/{family}{SUFFIX}": pack_bytes(
+            packed.target, family, compiler, sources[family], objects
         )
         for number, compiler in enumerate(sorted(groups, key=lambda each: (each.name, each.version, each.digest)))
         for family, objects in groups[compiler].items()

@@ -109,7 +109,7 @@ class Stores:
         if not config.uses_cache or config.forces:
             return operators, runtimes
         near = rank_stores(config, open_store) if config.uses_folder else (operators, runtimes)
-        packs = [] if self.packs is None else [self.packs]
+        packs = [] if self.packs is None else [self.packs.of(name) for name in self.setup.target.names]
         if self.remote is None:
             return TieredStore(near[0], packs) if packs else near[0], near[1]
         from opbuild.store.remote.operators import SingleFlight
@@ -344,6 +344,7 @@ def _device_builder(setup: Setup, stores: Stores, target: Target) -> Builder:
     return Builder(
         operators, make_compiler(target.device), target, setup.config, setup.observer,
         force=setup.config.forces, rebuilt=stores.rebuilt, claims=stores.claims, remembers=False,
+        release=None if stores.packs is None else stores.packs.of(target.name),
     )  # fmt: skip
 
 

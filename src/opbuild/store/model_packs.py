@@ -1,8 +1,8 @@
 """Model packs: kernels that somebody packed for models of one's own, asked where the release's pack has none.
 
-A model pack is an archive of pack files, ``<number>/<level>/<family>.pack``: of one compiler a number. It is read where
-it lies and checked whole, once a process. Settings name some (``OPBUILD_PACK``); installed packages bring others, whose
-metadata say so by an entry point:
+A model pack is an archive of pack files, ``<number>/<target>/<family>.pack``: of one compiler a number. It is read
+where it lies and checked whole, once a process. Settings name some (``OPBUILD_PACK``); installed packages bring others,
+whose metadata say so by an entry point:
 
     [opbuild.packs]
     my_models = my_models
@@ -73,17 +73,17 @@ class PackArchive:
         self.told = set[str]()
         self._files, self._read = files, dict[str, PackFile | Reason]()
 
-    def packs(self, level: str) -> list[ModelPack]:
-        """Return its packs for a level, one for each compiler."""
-        numbers = {name.partition("/")[0] for name in self._files if name.split("/")[1:-1] == [level]}
-        return [ModelPack(self, number, level) for number in sorted(numbers)]
+    def packs(self, target: str) -> list[ModelPack]:
+        """Return its packs for a target, one for each compiler."""
+        numbers = {name.partition("/")[0] for name in self._files if name.split("/")[1:-1] == [target]}
+        return [ModelPack(self, number, target) for number in sorted(numbers)]
 
-    def levels(self) -> list[str]:
-        """Return the levels that it has kernels for, sorted."""
+    def targets(self) -> list[str]:
+        """Return the names of the targets that it has kernels for, sorted."""
         return sorted({name.split("/")[1] for name in self._files if name.count("/") == 2})
 
     def families(self, folder: str) -> tuple[str, ...]:
-        """Return the families of a level and a compiler."""
+        """Return the families of a target and a compiler."""
         return tuple(sorted(name[len(folder) : -len(SUFFIX)] for name in self._files if name.startswith(folder)))
 
     def file(self, name: str) -> PackFile | Reason | None:
@@ -99,10 +99,10 @@ class PackArchive:
 
 
 class ModelPack(Pack):
-    """The kernels of a model pack for one level, of one compiler."""
+    """The kernels of a model pack for one target, of one compiler."""
 
-    def __init__(self, archive: PackArchive, number: str, level: str) -> None:
-        super().__init__(level, Path(number))
+    def __init__(self, archive: PackArchive, number: str, target: str) -> None:
+        super().__init__(target, Path(number))
         self.archive, self.name = archive, archive.name
 
     def file(self, family: str) -> PackFile | Reason | None:
@@ -120,7 +120,7 @@ class Packs:
     Each is opened when none before it has an operator.
 
     Args:
-        level: The level's name.
+        target: The target's name.
         release: The release's; None: it is not used, nor what is installed.
         named: The files that settings name.
         trust: Whose files are believed.
@@ -128,10 +128,15 @@ class Packs:
     """
 
     def __init__(
-        self, level: str, release: Pack | None, named: Sequence[Path], trust: Trust, tell: Callable[[str], None]
+        self, target: str, release: Pack | None, named: Sequence[Path], trust: Trust, tell: Callable[[str], None]
     ) -> None:
-        self._level, self._release, self._paths = level, release, named
+        self._target, self._release, self._paths = target, release, named
         self._trust, self._tell = trust, tell
+
+    def of(self, target: str) -> Packs:
+        """Return the same packs' kernels for another target."""
+        release = None if self._release is None else self._release.of(target)
+        return Packs(target, release, self._paths, self._trust, self._tell)
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the first entry that serves for ``key``, or why the first pack has none."""
@@ -157,20 +162,20 @@ class Packs:
 
     @property
     def has_of_models(self) -> bool:
-        """Whether there are packs besides the release's, for whatever level."""
+        """Whether there are packs besides the release's, for whatever target."""
         return bool(self._named or self._installed)
 
     def archives(self) -> list[PackArchive]:
-        """Return the model packs, also those that have nothing for the level."""
+        """Return the model packs, also those that have nothing for the target."""
         return [*self._named, *self._installed]
 
     def _all(self) -> Iterator[Pack]:
         if self._release is not None:
             yield self._release
         for archive in self._named:
-            yield from archive.packs(self._level)
+            yield from archive.packs(self._target)
         for archive in self._installed:
-            yield from archive.packs(self._level)
+            yield from archive.packs(self._target)
 
     @lazy_property
     def _named(self) -> list[PackArchive]:

@@ -1,10 +1,11 @@
-"""The pack: kernels that a release ships, a store that is only read.
+"""The pack: kernels that a release ships for a target, a level or another device, a store that is only read.
 
-    opbuild/store/packs/<level>/<family>.pack: the objects of one kernel family for one level, compressed
+    opbuild/store/packs/<target>/<family>.pack: the objects of one kernel family for one target, compressed
 
     opbuild pack 2 <SHA-256 of the list> <bytes of the list>, a line
-    the list: JSON, compressed: the level, the family, what compiled the objects and which sources define them, and of
-        each block its size, its SHA-256, and of each object in it the operator, the size and the pipeline's digest
+    the list: JSON, compressed: the target, the family, what compiled the objects and which sources define them, and of
+        each block its size, its SHA-256, and of each object in it the operator, the size and the pipeline's digest; of
+        what is no CPU's object its kind, too, and how it is launched
     the blocks, one after the other: objects in the order in which networks first need them, compressed together
     the descriptors of all objects: JSON, compressed; what looks objects up never reads them
 
@@ -28,6 +29,7 @@ from typing import Any
 
 from opbuild.events import PACK
 from opbuild.families.catalogue import find
+from opbuild.kernel.artifact import OBJECT as CPU_OBJECT
 from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import Entry, make_entry
 from opbuild.kernel.interfaces import Found, Missing
@@ -38,7 +40,7 @@ from opbuild.platform.digest import sha256
 from opbuild.platform.files.trust import OBJECT, Trust, parse_json
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
-from opbuild.target.level import BY_NAME
+from opbuild.target.level import target_named
 from opbuild.text.canonical import canonical_json
 
 PACKS = Path(__file__).parent / "packs"
@@ -48,23 +50,28 @@ ABSENT = Missing(Reason("absent", f"not in {PACK}"))
 
 
 class Pack:
-    """Kernels for one level that stay where they are: those that the release brings. Threads may share it.
+    """Kernels for one target that stay where they are: those that the release brings. Threads may share it.
 
     Attributes:
         name: What reports call it.
+        target: The target's name.
     """
 
     name = PACK
 
-    def __init__(self, level: str, folder: Path = PACKS) -> None:
-        self.folder = folder / level
+    def __init__(self, target: str, folder: Path = PACKS) -> None:
+        self.target, self.folder = target, folder / target
+
+    def of(self, target: str) -> Pack:
+        """Return the release's kernels for another target."""
+        return Pack(target, self.folder.parent)
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the entry that serves for ``key``, under the name that it has here, or why there is none.
 
         Codes of the reason: ``absent``, ``stale`` (the family's sources were edited since), ``damaged``.
         """
-        file = self.file(str(key.components["family"]))
+        file = self.file(str(key.components["family"])) if key.components["target"] == self.target else None
         if file is None:
             return ABSENT
         if isinstance(file, Reason):
@@ -73,12 +80,12 @@ class Pack:
         if own is None:
             return Missing(Reason("stale", f"{file.family} was edited since {self.name} was made"))
         try:
-            object_ = file.object(own)
-            if object_ is None:
+            artifact = file.artifact(own)
+            if artifact is None:
                 return ABSENT
             desc = OpDesc.from_components(own.components)
             cost, pipeline = find(desc.family).cost(desc), file.pipeline(own) or ""
-            return Found(make_entry(desc, own, 0, Artifact(object_), cost, pipeline=pipeline), self.name, stays=True)
+            return Found(make_entry(desc, own, 0, artifact, cost, pipeline=pipeline), self.name, stays=True)
         except ValueError as error:
             return Missing(Reason("damaged", f"{file.family} of {self.name}: {error}"))
 
@@ -96,7 +103,7 @@ class Pack:
         file = self.file(desc.family)
         if not isinstance(file, PackFile):
             return False
-        return file.pipeline(make_key(desc, BY_NAME[file.level], file.compiler, file.sources.code)) is not None
+        return file.pipeline(make_key(desc, target_named(file.target), file.compiler, file.sources.code)) is not None
 
     def file(self, family: str) -> PackFile | Reason | None:
         """Return the pack of a family, why it cannot be used, or None if there is none."""
@@ -114,11 +121,11 @@ class Pack:
         return (file for file in map(self.file, self.families()) if isinstance(file, PackFile))
 
     def count(self) -> int:
-        """Return the number of its kernels for the level."""
+        """Return the number of its kernels."""
         return sum(map(len, self.files()))
 
     def compiler(self) -> CompilerIdentity | None:
-        """Return the identity of its compiler; None if there is no pack for the level."""
+        """Return the identity of its compiler; None if there is no pack for the target."""
         return next((file.compiler for file in self.files()), None)
 
     def _path(self, family: str) -> Path:
@@ -160,18 +167,30 @@ _MEMORY = 128 * 2**20
 """Bytes that unpacking may take beside its result: the largest window of ``lzma``'s presets has 64 MiB."""
 
 
+_CALLED: Mapping[str, Any] = {}
+"""How a CPU's object is launched: it is called."""
+
+
 class Object(NamedTuple):
-    """An object to pack, with its descriptor's components, its key's digest without sources, and its pipeline's."""
+    """An artifact to pack, with its descriptor's components, its key's digest without sources, and its pipeline's."""
 
     components: Mapping[str, Any]
     operator: str
     pipeline: str
     object: bytes
+    kind: str = CPU_OBJECT
+    launch: Mapping[str, Any] = _CALLED
 
     @classmethod
     def of(cls, desc: OpDesc, entry: Entry) -> Object:
         """Return the object of an operator's entry."""
-        return cls(desc.components(), entry.key.operator, entry.pipeline, entry.object)
+        artifact = entry.artifact
+        return cls(desc.components(), entry.key.operator, entry.pipeline, artifact.data, artifact.kind, artifact.launch)
+
+    def listed(self) -> list[Any]:
+        """Return the object's row in the list of its block."""
+        row = [self.operator[:_OPERATOR_DIGITS], len(self.object), self.pipeline]
+        return row if self.kind == CPU_OBJECT else [*row, self.kind, dict(self.launch)]
 
 
 class FamilySources(NamedTuple):
@@ -187,12 +206,14 @@ class FamilySources(NamedTuple):
 
 
 class _ObjectPlace(NamedTuple):
-    """The place of an object: the number of its block, and where in it; and its origin."""
+    """The place of an object: the number of its block, and where in it; its origin, kind and launch."""
 
     block: int
     start: int
     nbytes: int
     pipeline: str
+    kind: str = CPU_OBJECT
+    launch: Mapping[str, Any] = _CALLED
 
 
 class _Block(NamedTuple):
@@ -240,7 +261,7 @@ class PackFile:
     """A pack file that was read.
 
     Attributes:
-        level: The level's name.
+        target: The target's name.
         family: The family's name.
         compiler: What compiled the objects.
         sources: Which sources define them.
@@ -258,9 +279,11 @@ class PackFile:
         if sha256(listed) != header[2].decode():
             raise ValueError("its list is not what was written")
         content = parse_json(_decompressed(listed, _LIST))
-        self.level, self.family = str(content["level"]), str(content["family"])
-        if self.level not in BY_NAME:
-            raise ValueError(f"there is no level {self.level!r:.100}")
+        self.target, self.family = str(content["level"]), str(content["family"])
+        try:
+            target_named(self.target)
+        except LookupError:
+            raise ValueError(f"there is no level {self.target!r:.100}") from None
         self.compiler = CompilerIdentity(**_texts(content["compiler"]))
         self.sources = FamilySources(**_texts(content["sources"]))
         self._data = data
@@ -269,8 +292,8 @@ class PackFile:
         self._places: dict[str, _ObjectPlace] = {}
         for nbytes, digest, objects in content["blocks"]:
             start = 0
-            for operator, size, pipeline in objects:
-                self._places[operator] = _ObjectPlace(len(self._blocks), start, _size(size), pipeline)
+            for operator, size, pipeline, *launched in objects:
+                self._places[operator] = _ObjectPlace(len(self._blocks), start, _size(size), pipeline, *launched)
                 start += size
             self._blocks.append(_Block(end, _size(nbytes), digest))
             self._sizes.append(_size(start))
@@ -308,14 +331,14 @@ class PackFile:
         known = {int(operator[:16], 16): place.pipeline for operator, place in self._places.items()}
         return all(known.get(int(stem.rpartition("_")[2])) == pipeline for stem, pipeline in pipelines.items())
 
-    def object(self, key: Key) -> bytes | None:
-        """Return the object of a key of this file; None if it has none.
+    def artifact(self, key: Key) -> Artifact | None:
+        """Return the artifact of a key of this file; None if it has none.
 
         Raises:
             ValueError: If it is damaged.
         """
         place = self._places.get(key.operator[:_OPERATOR_DIGITS])
-        return None if place is None else self._object(place)
+        return None if place is None else Artifact(self._object(place), kind=place.kind, launch=place.launch)
 
     def objects(self) -> list[Object]:
         """Return all objects as they were packed, in their order; of their operators it has the first digits.
@@ -324,7 +347,7 @@ class PackFile:
             ValueError: If it is damaged.
         """
         return [
-            Object(components, operator, place.pipeline, self._object(place))
+            Object(components, operator, place.pipeline, self._object(place), place.kind, place.launch)
             for components, (operator, place) in zip(self.descriptors(), self._places.items(), strict=True)
         ]
 
@@ -365,7 +388,7 @@ class PackFile:
 
 
 def pack_bytes(
-    level: str,
+    target: str,
     family: str,
     compiler: CompilerIdentity,
     sources: FamilySources,
@@ -383,12 +406,11 @@ def pack_bytes(
     blocks, packed = [], []
     for group in _grouped(objects):
         data = compressed(b"".join(each.object for each in group))
-        listed = [[each.operator[:_OPERATOR_DIGITS], len(each.object), each.pipeline] for each in group]
-        blocks.append([len(data), sha256(data), listed])
+        blocks.append([len(data), sha256(data), [each.listed() for each in group]])
         packed.append(data)
     descriptors = compressed(canonical_json([each.components for each in objects]).encode())
     content = {
-        "level": level,
+        "level": target,
         "family": family,
         "compiler": compiler.components(),
         "sources": sources._asdict(),

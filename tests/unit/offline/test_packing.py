@@ -57,11 +57,11 @@ def test_a_pack_has_what_models_need_at_the_sizes_that_are_named_and_at_any(
     """The same models give the same bytes; what was compiled for the first is not compiled for the second."""
     first, second = tmp_path / "first.pack", tmp_path / "second.pack"
     made = pack_models([small.path], first, config, [{"x": SHAPE}])
-    (packed,) = made.levels
-    assert (packed.level, packed.released) == (LEVEL, 0)
+    (packed,) = made.targets
+    assert (packed.target, packed.released) == (LEVEL, 0)
     assert sum(counts(first).values()) == len(packed.jobs) > 2
     again = pack_models([small.path], second, config, [{"x": SHAPE}])
-    assert again.levels[0].built == 0
+    assert again.targets[0].built == 0
     assert first.read_bytes() == second.read_bytes()
     assert made.nbytes == len(first.read_bytes())
     assert read_archive(first, KIND).about["models"] == [small.path.name]
@@ -73,14 +73,14 @@ def test_what_the_release_has_is_left_out_unless_all_is_asked_for(
     """A release's pack that is a model pack of the same model has all of it."""
     all_, rest = tmp_path / "all.pack", tmp_path / "rest.pack"
     first = pack_models([small.path], all_, config, [{"x": SHAPE}], with_released=True)
-    count = len(first.levels[0].jobs)
+    count = len(first.targets[0].jobs)
     archive = opened(all_, "it", PRIVATE)
     monkeypatch.setattr(packing, "Pack", lambda level: archive.packs(level)[0])
     made = pack_models([small.path], rest, config, [{"x": SHAPE}])
-    assert [(len(each.jobs), each.released) for each in made.levels] == [(0, count)]
+    assert [(len(each.jobs), each.released) for each in made.targets] == [(0, count)]
     assert counts(rest) == {}
     made = pack_models([small.path], rest, config, [{"x": SHAPE}], with_released=True)
-    assert [(len(each.jobs), each.released) for each in made.levels] == [(count, 0)]
+    assert [(len(each.jobs), each.released) for each in made.targets] == [(count, 0)]
     assert rest.read_bytes() == all_.read_bytes()
 
 
@@ -161,4 +161,4 @@ def test_the_command_says_what_is_inside(
 
 def test_a_pack_of_nothing_has_no_levels() -> None:
     """It is whole all the same."""
-    assert PackArchive(Path("x"), "x", {}, {}).levels() == []
+    assert PackArchive(Path("x"), "x", {}, {}).targets() == []

@@ -16,6 +16,7 @@ from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.store import pack
 from opbuild.store.pack import Object, PackFile, pack_bytes, read_pack
 from support.fake_compiler import FakeCompiler
+from support.packed import object_in
 from support.samples import LEVEL, conv
 
 
@@ -122,7 +123,7 @@ def blocks_of(path: Path) -> list[bytes | None]:
 def packed(file: PackFile, desc: OpDesc, pipeline: str = "") -> Object:
     """Return an operator as a file has it, or as compiled from another pipeline."""
     key = make_key(desc, LEVEL, file.compiler, file.sources.code)
-    object_, known = file.object(key), file.pipeline(key)
+    object_, known = object_in(file, key), file.pipeline(key)
     assert object_ is not None
     assert known is not None
     return Object(desc.components(), key.operator, pipeline or known, object_)

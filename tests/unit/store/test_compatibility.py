@@ -26,6 +26,7 @@ from opbuild.store.pack import PackFile
 from opbuild.store.tuning_database import parse_database
 from support import stored_network
 from support.kept_files import BANK, BUNDLE, FORMATS, LEVEL, MODEL_PACK, OFFLINE, PACK, SHAPE, formats
+from support.packed import object_in
 from support.samples import conv, key_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "compatibility.md"
@@ -128,7 +129,7 @@ def test_a_pack_is_read() -> None:
     """Its kernel is found."""
     file = PackFile(PACK.read_bytes())
     assert len(file) == 1
-    assert file.object(file.own_key(key_of(conv(), LEVEL))) is not None
+    assert object_in(file, file.own_key(key_of(conv(), LEVEL))) is not None
 
 
 def test_a_pack_of_another_format_is_refused() -> None:
@@ -142,7 +143,7 @@ def test_a_model_pack_is_read() -> None:
     [model_pack] = opened(MODEL_PACK, "the pack", PRIVATE).packs(LEVEL.name)
     file = model_pack.file("conv")
     assert isinstance(file, PackFile)
-    assert file.object(file.own_key(key_of(conv(), LEVEL))) is not None
+    assert object_in(file, file.own_key(key_of(conv(), LEVEL))) is not None
 
 
 def test_a_model_pack_of_another_format_is_not_used(tmp_path: Path) -> None:

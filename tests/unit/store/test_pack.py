@@ -29,6 +29,7 @@ from opbuild.store.pack import FamilySources, Object, Pack, PackFile, pack_bytes
 from opbuild.store.tiers import TieredStore
 from opbuild.target.host import parse_level
 from support.fake_compiler import FakeCompiler, fake_object
+from support.packed import object_in
 from support.samples import LEVEL, conv, key_of, needed
 
 MAKER = CompilerIdentity("fake", "0.9", "1" * 64)
@@ -100,7 +101,7 @@ def test_a_damaged_pack_never_gives_another_object(folder: Path) -> None:
     rng = random.Random(5)
     data = pack_data([conv(tile) for tile in range(40)])
     keys = [packed_key(conv(tile)) for tile in (0, 20, 39)]
-    right = [PackFile(data).object(key) for key in keys]
+    right = [object_in(PackFile(data), key) for key in keys]
     damaged = 0
     for number in range(150):
         place = rng.randrange(len(data))
@@ -113,7 +114,7 @@ def test_a_damaged_pack_never_gives_another_object(folder: Path) -> None:
         path.write_bytes(wrong)
         for key, expected in zip(keys, right, strict=True):
             try:
-                assert read_pack(path).object(key) == expected
+                assert object_in(read_pack(path), key) == expected
             except ValueError:
                 damaged += 1
     assert damaged > 150
@@ -138,7 +139,7 @@ def test_equal_contents_are_equal_bytes_and_all_is_there() -> None:
     file = PackFile(data)
     assert [OpDesc.from_components(each) for each in file.descriptors()] == descs
     assert len(file) == len(descs)
-    assert [file.object(packed_key(desc)) for desc in descs] == [
+    assert [object_in(file, packed_key(desc)) for desc in descs] == [
         fake_object(b"code %d" % number, (packed_key(desc).symbol,)) for number, desc in enumerate(descs)
     ]
 
@@ -173,10 +174,10 @@ def test_an_interrupted_look_up_leaves_nothing_half_unpacked(monkeypatch: pytest
     with monkeypatch.context() as patched:
         patched.setattr(pack, "_decompressor", lambda: Interrupted(really()))
         with pytest.raises(KeyboardInterrupt):
-            file.object(packed_key(descs[3]))
+            object_in(file, packed_key(descs[3]))
     for number in (4, 8, 0):
         key = packed_key(descs[number])
-        assert file.object(key) == fake_object(b"code %d" % number, (key.symbol,))
+        assert object_in(file, key) == fake_object(b"code %d" % number, (key.symbol,))
 
 
 def test_threads_share_a_pack() -> None:
@@ -190,7 +191,7 @@ def test_threads_share_a_pack() -> None:
 
     def ask(seed: int) -> bool:
         order = random.Random(seed).sample(list(right), len(right))
-        return all(file.object(key) == right[key] for key in order)
+        return all(object_in(file, key) == right[key] for key in order)
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(ask, range(16)))
