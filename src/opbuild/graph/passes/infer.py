@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from opbuild.dtypes import CODED
+from opbuild.dtypes import CODED, is_float
 from opbuild.errors import InvalidModelError, ModelError, OptionError, ShapeError, UnsupportedOperatorError
 from opbuild.graph import user_operators
 from opbuild.graph.shape_rules import RULES, ShapeCall
@@ -26,7 +26,8 @@ WITH_CODES = frozenset((
 """Operators that move numbers of fewer than 8 bits and floats of 8, or convert them; others have no arithmetic."""
 
 OF_FLOATS = frozenset((
-    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "AveragePool", "BatchNormalization", "Bernoulli",
+    "Acos", "Acosh", "AffineGrid", "Asin", "Asinh", "Atan", "Atanh", "Attention",
+    "AveragePool", "BatchNormalization", "Bernoulli",
     "CausalConvWithState", "Ceil", "Celu", "Conv", "ConvTranspose", "Cos", "Cosh", "DFT", "DeformConv", "Det",
     "DynamicQuantizeLinear", "Elu", "Erf", "Exp", "Floor", "GRU", "Gelu", "GlobalAveragePool", "GlobalLpPool",
     "GlobalMaxPool", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "InstanceNormalization", "LRN",
@@ -37,7 +38,7 @@ OF_FLOATS = frozenset((
     "SoftmaxCrossEntropyLoss", "Softplus", "Softsign", "Sqrt", "Sum", "SwiGLU", "Swish", "Tan", "Tanh",
     "ThresholdedRelu",
 ))  # fmt: skip
-"""Operators whose first input is of floating numbers: they are not defined for truth values."""
+"""Operators whose first input is of floating numbers: they are not defined for others."""
 
 OF_BYTES = {
     **dict.fromkeys(("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat"), (0, 1)),
@@ -68,8 +69,8 @@ def require_known(call: ShapeCall) -> None:
     codes = [each for each in dtypes if each in CODED]
     if codes and node.op_type not in WITH_CODES:
         call.fail_dtype(f"it is not defined for {codes[0]}")
-    if dtypes[:1] == ["bool"] and node.op_type in OF_FLOATS:
-        call.fail_dtype("it is not defined for bool")
+    if dtypes and node.op_type in OF_FLOATS and not is_float(dtypes[0]):
+        call.fail_dtype(f"it is not defined for {dtypes[0]}")
     if node.op_type == "DynamicQuantizeLinear" and dtypes[:1] != ["float32"]:
         call.fail_dtype(f"it quantizes float32, not {dtypes[0]}")
 
