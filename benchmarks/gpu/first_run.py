@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib.util
-import json
 import os
 import subprocess
 import sys
@@ -18,11 +17,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-STARTED = float(os.environ.get("FIRST_RUN_STARTED") or time.time())
-"""When this process was asked for: its first answer counts from there."""
+from steps import Record, latency, recorded, run_all, started, write_record
+
+STARTED = started()
 
 import numpy as np  # noqa: E402
 from bert import Layers, Sizes, random_weights, reference  # noqa: E402
@@ -31,6 +30,7 @@ from checks import check  # noqa: E402
 from driver import Device  # noqa: E402
 
 HERE = Path(__file__).parent
+RESULTS = "first_run.jsonl"
 LIMIT = 345
 """Seconds after which no further step begins or goes on: the run ends within six minutes."""
 
@@ -43,8 +43,6 @@ CALLS = 50
 SMALL = Sizes(layers=2, hidden=128, heads=2, inner=256, length=16)
 CLOSE = 3e-2
 """Largest error of the float16 layers, of the largest value: some eighty roundings one after the other."""
-
-Record = dict[str, Any]
 
 
 class Run:
@@ -72,8 +70,7 @@ class Run:
 
     def record(self, step: str, **values: Any) -> None:
         """Write a result at once."""
-        with (self.out / "first_run.jsonl").open("a") as file:
-            file.write(json.dumps({"step": step, **values}) + "\n")
+        write_record(self.out / RESULTS, step, **values)
 
     def weights(self) -> list[dict[str, Any]]:
         """Return the layers' weights, read from the file that all ways read."""
@@ -160,7 +157,7 @@ def bert(run: Run, step: str) -> None:
         record = {"first_answer": first} if batch == BATCHES[0] else {}
         for way, work in (("one by one", layers.run), ("one graph", graph)):
             run.record(step, way=way, batch=batch, error=error, launches=len(layers.calls), **record,
-                       seconds=_latency(lambda work=work: (work(), device.synchronize()), run.calls))  # fmt: skip
+                       seconds=latency(lambda work=work: (work(), device.synchronize()), run.calls))  # fmt: skip
 
 
 def torch_bert(run: Run, step: str) -> None:
@@ -177,18 +174,7 @@ def torch_bert(run: Run, step: str) -> None:
         work = runner(way, run.weights(), run.sizes, run.x(batch))
         work()
         first = {"first_answer": time.time() - STARTED} if batch == BATCHES[0] else {}
-        run.record(step, way=step, batch=batch, seconds=0.0 if again else _latency(work, run.calls), **first)
-
-
-def _latency(work: Callable[[], Any], calls: int) -> float:
-    for _ in range(min(calls, 5)):
-        work()
-    took = []
-    for _ in range(calls):
-        start = time.perf_counter()
-        work()
-        took.append(time.perf_counter() - start)
-    return median(took)
+        run.record(step, way=step, batch=batch, seconds=0.0 if again else latency(work, run.calls), **first)
 
 
 STEPS: dict[str, Callable[[Run, str], None]] = {
@@ -207,33 +193,6 @@ STEPS: dict[str, Callable[[Run, str], None]] = {
     "torch compiled again": torch_bert,
 }
 """In this order: what decides whether to go on comes first."""
-
-
-def run_all(options: argparse.Namespace) -> None:
-    """Run each step in a process, and record those that failed."""
-    run, began = Run(options), time.time()
-    for name in ("first_run.jsonl", "weights.npy"):
-        (run.out / name).unlink(missing_ok=True)
-    caches = {"TORCHINDUCTOR_CACHE_DIR": run.out / "inductor", "TRITON_CACHE_DIR": run.out / "triton"}
-    for step in options.steps:
-        left = LIMIT - (time.time() - began)
-        if left <= 1:
-            run.record(step, failed="not begun: the time was over")
-            continue
-        print(f"{time.time() - began:6.1f} s  {step}", flush=True)
-        command = [sys.executable, __file__, "--step", step, *_arguments(options)]
-        environment = {**os.environ, **{k: str(v) for k, v in caches.items()}, "FIRST_RUN_STARTED": str(time.time())}
-        try:
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=min(left, LONGEST), check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            run.record(step, failed=f"not done after {error.timeout:.0f} s")
-            continue
-        if done.returncode:
-            said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            run.record(step, failed=said[-1], exit=done.returncode)
-    (run.out / "weights.npy").unlink(missing_ok=True)
 
 
 def _arguments(options: argparse.Namespace) -> list[str]:
@@ -310,8 +269,12 @@ def main(arguments: list[str] | None = None) -> int:
     if options.step:
         STEPS[options.step](Run(options), options.step)
         return 0
-    run_all(options)
-    records = [json.loads(line) for line in (Path(options.out) / "first_run.jsonl").read_text().splitlines()]
+    results, weights = Path(options.out) / RESULTS, Path(options.out) / "weights.npy"
+    for path in (results, weights):
+        path.unlink(missing_ok=True)
+    run_all(__file__, options.steps, _arguments(options), results, LIMIT, LONGEST)
+    weights.unlink(missing_ok=True)
+    records = recorded(results)
     lines = list(table(records))
     (Path(options.out) / "first_run.txt").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

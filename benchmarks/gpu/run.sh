@@ -1,4 +1,7 @@
 #!/bin/sh
-# A first run on a GPU: results into $OUT, or benchmarks/results/gpu/. At most six minutes; torch and Triton are
-# compared with where python3 has them.
-cd "$(dirname "$0")/../.." && exec python3 benchmarks/gpu/first_run.py "$@"
+# A run on a GPU: results into $OUT, or benchmarks/results/gpu/. Six minutes for kernels alone and, where prepare.py was
+# run before (build/gpu-field), eight for whole networks. torch and Triton are compared with where python3 has them.
+cd "$(dirname "$0")/../.." || exit 1
+python3 benchmarks/gpu/first_run.py "$@" || failed=1
+[ ! -d build/gpu-field ] || python3 benchmarks/gpu/field.py || failed=1
+exit "${failed:-0}"
