@@ -148,11 +148,30 @@ class Programs:
             return first
         from opbuild.pipeline.symbolic_lowering import symbolic_first
 
-        return symbolic_first(symbolic, fixed)
+        of_present = partial(self._of_present, shapes, started, clock)
+        return symbolic_first(of_present if session.setup.why_not_compiled else symbolic, fixed)
+
+    def _of_present(self, shapes: Shapes, why: str, clock: Clock) -> Binding | None:
+        """Return a network of a program whose kernels are there, where none can be compiled; None if some are not.
+
+        Kernels of a lower level that suit the size are rather taken than some of any size.
+        """
+        session = self._session
+        self._tried += 1
+        with session.builder() as builder:
+            lowered = self._lower(session, builder, shapes, clock, suits=False)
+            if builder.lacking(lowered.kernels):
+                self._tried = MOST_PROGRAMS  # those of another size would lack some, too
+                return None
+            suiting = lowered.programs[0].descriptors()
+            if builder.lacking(suiting) and session.lower_serves(self._source, shapes, clock):
+                return None
+            self._add_program(session, builder, lowered, shapes, clock)
+        return self._bound(shapes, why, clock)
 
     def _first_size(self, shapes: Shapes, key: NetworkKey | None, why: str, clock: Clock) -> Binding | None:
         """Return a network for the first size alone, with the program for others behind it; None if it has segments."""
-        if self._sizes or self._was_built:
+        if self._sizes or self._was_built or self._session.setup.why_not_compiled:
             return None
         first = self._session.answer(self._source, shapes, key, why, clock, whole=True)
         return first and first._replace(better=_Better(self, shapes))
@@ -171,7 +190,7 @@ class Programs:
     @property
     def _may_lower(self) -> bool:
         """Whether one more program with symbolic extents may be made."""
-        return not self._session.setup.why_not_compiled and self._stored + self._tried < MOST_PROGRAMS
+        return self._stored + self._tried < MOST_PROGRAMS
 
     def _lower(self, session: Session, builder: Builder, shapes: Shapes, clock: Clock, *, suits: bool) -> Planned:
         """Return the needs of a program that is lowered at a size.
@@ -187,13 +206,13 @@ class Programs:
         from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
 
         graph, program = session.lower(self._source, shapes, clock)
-        with self._lock:
-            of_any = kernels_for_all_sizes(
-                program, lambda desc: [*self._kernels.alike(desc), *([desc] if suits else [])]
-            )
-            loaded = dict.fromkeys(self._kernels.descriptors, ()) if suits else {}
         own = program.descriptors()
         there = own if suits else {job.desc: job.nodes for job in builder.plan(own) if not job.must_compile}
+        with self._lock:
+            of_any = kernels_for_all_sizes(
+                program, lambda desc: [*self._kernels.alike(desc), *([desc] if desc in there else [])]
+            )
+            loaded = dict.fromkeys(self._kernels.descriptors, ()) if suits else {}
         return replace(planned([graph], [program]), kernels={**loaded, **there, **of_any})
 
     def _add_program(

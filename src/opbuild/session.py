@@ -321,6 +321,13 @@ class Session:
                 return self._told(served)
         return self._told(borrowing[0]) if borrowing else own
 
+    def lower_serves(self, source: Source, shapes: Shapes, clock: Clock) -> bool:
+        """Return whether a lower level has all kernels of a network for one size."""
+        if not self.stores.lower or self._is_all_packed:
+            return False
+        graphs = self.plan([source.graph(shapes, clock)], clock).graphs
+        return any(served.found() for served in self._lower_plans(graphs, clock))
+
     def build(self, needed: Planned, builder: Builder, packer: Packer, clock: Clock) -> list[Assembled]:
         """Build the needs of programs and return the networks, one for each.
 

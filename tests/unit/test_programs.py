@@ -55,6 +55,20 @@ def test_a_store_serves_new_sizes_where_nothing_can_be_compiled(store: Path) -> 
     assert network.report.image
 
 
+def test_without_its_program_the_kernels_of_any_size_serve_where_nothing_can_be_compiled(
+    store: Path, tmp_path: Path
+) -> None:
+    """As those of a pack: the program is made of them, once, and further sizes are bound by numbers."""
+    cache = shutil.copytree(store, tmp_path / "cache")
+    for folder in cache.rglob("network_meta"):
+        shutil.rmtree(folder)
+    network = opbuild.compile(model(), cache_path=cache, forbid_compile=True)
+    for rows in (33, 5, 100):
+        check(network, rows)
+    assert is_by_numbers(network, 5)
+    assert (network.report.built, dict(network.report.host)) == (0, {})
+
+
 @pytest.mark.slow
 def test_a_size_that_is_asked_for_again_gets_the_kernels_that_suit_it(store: Path, made: list[Programs]) -> None:
     """The second call has the network built behind it; the binding is exchanged, and gives the same."""

@@ -30,6 +30,8 @@ from opbuild.platform.files.writing import same_file, unwritable
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, size
 
+_USAGE = "opbuild pack MODEL.onnx... -o my.pack"
+
 
 @click.command()
 @click.argument("paths", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of a file"))
@@ -39,6 +41,11 @@ from opbuild.text.plural import counted, size
 @value_option("--show", "FILE", "Say what a file that was made so has, and make none.", OnePath("the path of a file"))
 @sizes_option()
 @recorded_option
+@click.option(
+    "--stored",
+    is_flag=True,
+    help="Also all kernels that the cache has, of whatever ran with it: networks of torch, segments that data led to.",
+)
 @levels_option()
 @click.option("--all", "with_released", is_flag=True, help="Also the kernels that the release's pack has.")
 @cache_options
@@ -53,6 +60,7 @@ def pack(
     recorded: Path | None,
     targets: list[str] | None,
     *,
+    stored: bool,
     with_released: bool,
     as_json: bool,
     **place: Any,
@@ -67,9 +75,9 @@ def pack(
     if show is not None:
         _show(show, config, as_json=as_json)
         return
-    models, sizes = recorded_models(paths, recorded, "opbuild pack MODEL.onnx... -o my.pack")
+    models, sizes = ((), []) if stored and not paths and recorded is None else recorded_models(paths, recorded, _USAGE)
     if output is None:
-        raise OptionError("the file to write is missing", "name it: opbuild pack MODEL.onnx... -o my.pack")
+        raise OptionError("the file to write is missing", f"name it: {_USAGE}")
     if problem := unwritable(output):
         raise OptionError(f"the model pack {str(output)!r} cannot be written: {problem}", "name another file")
     if any(same_file(each, output) for each in models):
@@ -86,6 +94,7 @@ def pack(
             shapes,
             targets,
             recorded=sizes,
+            with_stored=stored,
             with_released=with_released,
             observer=StorageWatch(observer),
         )
@@ -100,7 +109,9 @@ def pack(
         left = f", {each.released} left out that the release's pack has" if each.released else ""
         say(f"{each.target}: {counted(len(each.jobs), 'kernel')}, {each.built} compiled now{left}")
     count = sum(len(each.jobs) for each in made.targets)
-    what = f"{counted(count, 'kernel')} of {counted(len(models), 'model')}"
+    made_of = [counted(len(models), "model")] if models else []
+    made_of += [f"the cache {config.cache_folder}"] if stored else []
+    what = f"{counted(count, 'kernel')} of {' and '.join(made_of)}"
     say(f"{what} in {output}, {size(made.nbytes)}, in {time.perf_counter() - started:.2f} s", soft_wrap=True)
 
 

@@ -154,10 +154,20 @@ class _DryRun(Segments):
         """Run the network once, as far as made-up values lead."""
         self._maker.begin(number)
         inputs = {port.name: self._maker.made(port.type) for port in segment.executor.inputs}
+        if number >= len(CHANCES):
+            self._lengthen(inputs, number)
         try:
             self.run(segment, inputs)
         except (OpbuildError, _EnoughSegments):  # values that do not go together, as made-up ones may not
             return
+
+    def _lengthen(self, inputs: dict[str, Array], number: int) -> None:
+        """Let numbers among inputs be beyond all extents, as that of all tokens is: all of them once, then some."""
+        most = max((extent for each in inputs.values() for extent in np.shape(each)), default=0) + BEYOND
+        numbers = [name for name, each in inputs.items() if each.size == 1 and each.dtype.kind in "iu"]
+        for place, name in enumerate(numbers):
+            if number == len(CHANCES) or (number >> place) % 2:
+                inputs[name] = np.full_like(inputs[name], min(most, np.iinfo(inputs[name].dtype).max))
 
     def _bind_next(
         self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], *, is_body: bool

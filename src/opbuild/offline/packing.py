@@ -1,7 +1,7 @@
 """Packing: the kernels of one's own models in one file, from which first starts take them, or in a wheel of that file.
 
 A model pack is what ``warm`` would build, without networks and weights: kernels at the sizes that are named, and those
-that compute any other one, if more slowly. Of a network in segments the first one's are known before it runs. What
+that compute any other one, if more slowly. Of a network in segments they are those that made-up values lead to. What
 tuning found here decides which variants there are; those of who has not tuned are there, too.
 """
 
@@ -10,14 +10,18 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from opbuild.config import Config
+from opbuild.errors import OptionError
 from opbuild.events import Observer, Warned
-from opbuild.families.catalogue import find
+from opbuild.families.catalogue import names
 from opbuild.kernel.interfaces import Found
-from opbuild.kernel.key import CompilerIdentity
-from opbuild.offline.warming import Given, NetworkRequest, kernels_of, opened_for, parsed_targets, requests_of
+from opbuild.kernel.key import KEY_FORMAT, CompilerIdentity
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.offline.kernels import without_limits
+from opbuild.offline.warming import Given, NetworkRequest, opened_for, parsed_targets, requests_of
 from opbuild.offline.wheel import WheelName
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.tuned import released_sources
@@ -26,6 +30,7 @@ from opbuild.platform.records import NamedTuple, replace
 from opbuild.session import Session
 from opbuild.store.archive import archive_parts, write_whole
 from opbuild.store.model_packs import KIND
+from opbuild.store.operators import operators_in
 from opbuild.store.pack import SUFFIX, FamilySources, Object, Pack, pack_bytes
 from opbuild.target.level import CPU
 from opbuild.text.plural import counted
@@ -34,9 +39,11 @@ from opbuild.version import __version__
 if TYPE_CHECKING:
     from opbuild.builder.job import OperatorJob
     from opbuild.frontend.models.recorded import RecordedSize
-    from opbuild.kernel.opdesc import OpDesc
 
 WHEEL = ".whl"
+
+STORED = "what ran with a cache"
+"""What a pack says it was made of besides models."""
 
 
 class TargetPacked(NamedTuple):
@@ -70,6 +77,7 @@ def pack_models(
     targets: Sequence[str] | None = None,
     *,
     recorded: Sequence[RecordedSize] = (),
+    with_stored: bool = False,
     with_released: bool = False,
     observer: Observer | None = None,
 ) -> ModelPackMade:
@@ -82,42 +90,72 @@ def pack_models(
         variants: Shapes by input name, or several of these: as ``warm``.
         targets: The levels, or classes of devices beside the CPU; default this machine's level.
         recorded: Sizes that were recorded of the models where they ran.
+        with_stored: Whether also those kernels are packed that the store has for the targets, of whatever ran with it.
         with_released: Whether also those kernels are packed that the release's pack has.
         observer: Told what happens.
 
     Raises:
         ModelError, BuildError: If a model is at fault or cannot be built.
-        OptionError: If an argument is at fault, or the file cannot be written.
+        OptionError: If an argument is at fault, the store has nothing to pack, or the file cannot be written.
     """
     wheel = WheelName.parse(path.name) if path.suffix == WHEEL else None
     setups = [set_up(config, target, observer, runs_elsewhere=True) for target in parsed_targets(targets)]
-    wanted = requests_of(models, variants, setups, recorded)
-    built = (_build([each for each in wanted if each.setup is setup], setup, with_released) for setup in setups)
-    done = [packed for each in built for packed in each]
+    wanted = requests_of(models, variants, setups, recorded) if models or variants else []
+    stored = [_stored(setup) if with_stored else {} for setup in setups]
+    if not wanted and not any(stored):
+        asked = ", ".join(setup.target.name for setup in setups)
+        raise OptionError(
+            f"the cache {config.cache_folder} has no kernel for {asked}", "run with it first what is packed"
+        )
+    done = [
+        packed
+        for setup, kernels in zip(setups, stored, strict=True)
+        for packed in _build(
+            [each for each in wanted if each.setup is setup], setup, kernels, with_released=with_released
+        )
+    ]
     files = {name: data for each in done for name, data in _files(each).items()}
-    about = {"opbuild": __version__, "models": sorted({os.path.basename(each) for each in models})}  # noqa: PTH119
+    made_of = {os.path.basename(each) for each in models} | ({STORED} if with_stored else set())  # noqa: PTH119
+    about = {"opbuild": __version__, "models": sorted(made_of)}
     parts: Iterable[bytes | memoryview] = archive_parts(KIND, about, files, setups[0].trust)
     if wheel is not None:
         parts = [wheel.content(b"".join(parts), ", ".join(map(str, about["models"])))]
     return ModelPackMade(tuple(done), write_whole(path, parts, KIND.word))
 
 
-def _build(wanted: Sequence[NetworkRequest], setup: Setup, with_released: bool) -> Iterator[TargetPacked]:
-    """Build the kernels of networks for a level and the device beside it, at once, and yield those for each."""
-    needed: dict[OpDesc, tuple[str, ...]] = {}
+def _stored(setup: Setup) -> dict[OpDesc, tuple[str, ...]]:
+    """Return the kernels that a store has for one target, and those for any size; users' own operators are left out."""
+    operators = operators_in(setup.config.kernel_meta, trust=setup.trust)
+    found: dict[OpDesc, tuple[str, ...]] = {}
+    for name in operators.names():
+        parts = operators.components(name) or {}
+        if parts.get("target") not in setup.target.names or parts.get("format") != KEY_FORMAT or parts.get("debug"):
+            continue
+        with suppress(KeyError, TypeError, ValueError):  # from what is damaged, which is compiled where it is needed
+            desc = OpDesc.from_components(parts)
+            if desc.family in names() and not desc.source:
+                found[desc] = ()
+    return found | without_limits(found)
+
+
+def _build(
+    wanted: Sequence[NetworkRequest], setup: Setup, stored: Mapping[OpDesc, tuple[str, ...]], *, with_released: bool
+) -> Iterator[TargetPacked]:
+    """Build the kernels of networks and those that were stored, at once, and yield those of each target."""
+    needed = dict(stored)
     for each in wanted:
         for own in _tuned_or_not(each):
             opened = opened_for(own)
-            kernels, are_all = kernels_of(opened)
-            needed |= kernels
+            kernels = opened.kernels
+            needed |= kernels.all
             if opened.source.declaration.is_open:  # a size that is not packed is computed by these
-                needed |= {find(desc.family).without_limits(desc): nodes for desc, nodes in kernels.items()}
-        if not are_all:
+                needed |= without_limits(kernels.own)
+        if not kernels.are_all:
             problem = f"{each} runs in segments, of which the first is packed: the others are known when it runs"
             setup.observer(Warned(problem))
     session = Session(setup)
     with session.builder() as builder:
-        result = builder.build(needed, counted(len(wanted), "network"))
+        result = builder.build(needed, counted(len(wanted), "network") if wanted else STORED)
     session.stores.count(result)
     for target in setup.target.names:
         mine = [job for job in result.decisions if job.key.components["target"] == target]

@@ -21,10 +21,9 @@ from opbuild.frontend.models.declaration import inputs_of
 from opbuild.frontend.models.source import Model, open_model
 from opbuild.graph.breaks import is_tensor
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.offline.kernels import ModelKernels, kernels_of
 from opbuild.pipeline.setup import Setup, set_up
-from opbuild.pipeline.source import FirstSegment
 from opbuild.pipeline.stores import Stores
-from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
 from opbuild.platform.background import BACKGROUND_WRITER
 from opbuild.platform.limits import names_limits
 from opbuild.platform.paths import Path
@@ -173,6 +172,11 @@ class OpenedModel:
         types = {name: each for name, each in self.source.types(self.signature).items() if is_tensor(each)}
         return self.session.stores.networks.key(self.source.declaration.name, self.source.digest, types)
 
+    @property
+    def kernels(self) -> ModelKernels:
+        """The kernels that it needs; see ``kernels_of``."""
+        return kernels_of(self.source, self.signature, self.session)
+
 
 def parsed_targets(targets: Sequence[str] | None) -> list[BuildTarget]:
     """Return the targets that some texts name, each once; without any this machine's level.
@@ -248,33 +252,17 @@ def _build_together(wanted: Sequence[NetworkRequest], setup: Setup) -> None:
         with suppress(OpbuildError):  # told where the network itself is built
             opened = opened_for(each)
             if opened.session.stores.networks.stored(opened.key, Clock()) is None:
-                needed = {**kernels_of(opened)[0], **needed}
+                needed = {**opened.kernels.all, **needed}
     session = Session(setup)
     with session.builder() as builder, suppress(CompileError):  # told of the networks that need it
         session.stores.count(builder.build(needed, counted(len(wanted), "network")))
 
 
-def kernels_of(opened: OpenedModel) -> tuple[Mapping[OpDesc, tuple[str, ...]], bool]:
-    """Return the kernels of a network, those of its other sizes if there may be any, and whether these are all.
-
-    Of a network in segments they are those of the first.
-    """
-    source, session = opened.source, opened.session
-    walked = source.walk(opened.signature, Clock())
-    needed = dict(session.plan([walked.graph], Clock()).kernels)
-    if source.declaration.is_open:
-        first = FirstSegment(source, source.declaration.shapes)
-        with suppress(Exception):  # from what does not know symbolic extents
-            _, program = session.lower(first, first.tensors(opened.signature), Clock())
-            needed |= program.descriptors() | kernels_for_all_sizes(program, lambda desc: [desc])
-    return needed, walked.follows is None
-
-
 def _build_native(wanted: NetworkRequest) -> Report:
     """Build a network as who runs it would, and the programs that serve further sizes of it."""
-    opened_for(wanted)
+    opened = opened_for(wanted)
     setup = wanted.setup
-    return compile_model(
+    network = compile_model(
         wanted.model,
         setup.config,
         input_shapes=wanted.shapes,
@@ -282,7 +270,10 @@ def _build_native(wanted: NetworkRequest) -> Report:
         executor=setup.executor,
         observer=setup.observer,
         waits=True,
-    ).report
+    )
+    if any(executor.follows is not None for executor in network.runners):
+        _build_behind(opened)
+    return network.report
 
 
 def _cross_build(wanted: NetworkRequest) -> Report:
@@ -298,7 +289,15 @@ def _cross_build(wanted: NetworkRequest) -> Report:
         (network,) = session.build(session.plan([walked.graph], clock), builder, packer, clock)
     session.keep(opened.key, source, network.followed_by(walked.follows), packer, clock)
     source.remember()
+    if walked.follows is not None:
+        _build_behind(opened)
     return make_report(network.record, network.operators, clock, setup.level_text, "it is for other machines")
+
+
+def _build_behind(opened: OpenedModel) -> None:
+    """Build the kernels of later segments; the networks of these are stored where they are met."""
+    with opened.session.builder() as builder:
+        opened.session.stores.count(builder.build(opened.kernels.behind, opened.source.declaration.name))
 
 
 def _failure(failed: Sequence[tuple[NetworkRequest, OpbuildError]], count: int) -> OpbuildError:

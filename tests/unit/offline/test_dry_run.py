@@ -52,6 +52,19 @@ def test_both_branches_are_met_however_deep_they_stand() -> None:
     assert {"Relu", "Exp", "Abs"} <= nodes_of(met, certain=True)
 
 
+def test_a_number_beyond_all_extents_is_met() -> None:
+    """As that of all tokens is, where there are keys for those before."""
+    met = met_by("""g (float[4,9] x, int64[1] total) => (float[] y) <int64[1] zero = {0}, int64[1] at = {1}> {
+        s = Shape(x)
+        d = Gather(s, at)
+        least = Max(total, d)
+        more = Sub(least, d)
+        pads = Concat <axis = 0> (zero, zero, zero, more)
+        y = Pad(x, pads) }""")
+    extents = {graph.types[graph.outputs[0]].shape[-1] for graph in graphs_of(met) if graph.outputs}
+    assert {9, 13} <= extents
+
+
 def test_what_follows_data_is_met_with_none_some_and_all_elements() -> None:
     """It is not certain: other data give other shapes."""
     met = met_by("""g (float[3,7] x) => (float[] y) <float zero = {0}> {
