@@ -21,14 +21,13 @@ from opbuild.cli.options import (
     model_options,
     num_threads_option,
     print_json,
-    recorded_models,
-    recorded_option,
     remote_option,
     sizes_option,
     target_options,
     value_option,
 )
 from opbuild.cli.picture import Picture, picture_options
+from opbuild.cli.recorded import recorded_models, recorded_option
 from opbuild.cli.streams import say_older
 from opbuild.cli.tables import Terminal, say, show_report
 from opbuild.config import Config

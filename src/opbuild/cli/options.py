@@ -24,7 +24,6 @@ from opbuild.platform.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from opbuild.config import Config
-    from opbuild.frontend.models.recorded import RecordedSize
     from opbuild.target.level import BuildTarget
 
 
@@ -341,12 +340,6 @@ def levels_option(older: str = "") -> Callable[[F], F]:
     )  # fmt: skip
 
 
-recorded_option = value_option(
-    "--recorded", "FILE",
-    "Sizes that models were bound to where they ran with OPBUILD_RECORD_SHAPES=FILE; without MODEL all models in it.",
-    OnePath("the path of a file or folder"),
-)  # fmt: skip
-
 model_options = option_group(
     shapes_option,
     cache_path_option,
@@ -394,23 +387,6 @@ target_options = option_group(
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-def recorded_models(
-    paths: tuple[Path, ...], recorded: Path | None, missing: str
-) -> tuple[tuple[Path, ...], list[RecordedSize]]:
-    """Return the models of a command and their recorded sizes; of models that are not named those recorded.
-
-    Raises:
-        OptionError: If there is no model, which ``missing`` helps, or the sizes cannot be read.
-    """
-    from opbuild.frontend.models.recorded import read_recorded
-
-    sizes = [] if recorded is None else read_recorded(recorded)
-    named = paths or tuple(Path(each) for each in dict.fromkeys(each.model for each in sizes) if each)
-    if not named:
-        raise OptionError("the models are missing", f"give their paths: {missing}")
-    return named, sizes
 
 
 def locate(

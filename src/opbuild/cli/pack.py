@@ -17,12 +17,11 @@ from opbuild.cli.options import (
     json_option,
     levels_option,
     print_json,
-    recorded_models,
-    recorded_option,
     remote_option,
     sizes_option,
     value_option,
 )
+from opbuild.cli.recorded import recorded_models, recorded_option
 from opbuild.cli.tables import Terminal, say
 from opbuild.config import Config
 from opbuild.errors import OptionError

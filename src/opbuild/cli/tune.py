@@ -19,18 +19,21 @@ from opbuild.cli.options import (
     new_file,
     print_json,
     read_span,
-    shapes_option,
+    sizes_option,
     value_option,
     workers_option,
 )
 from opbuild.cli.progress import QUIET_SECONDS, duration, shown_while
+from opbuild.cli.recorded import recorded_models, recorded_option
 from opbuild.cli.tables import Terminal, say, show_table, text_table
 from opbuild.config import Config
-from opbuild.errors import OptionError
+from opbuild.frontend.input_shape import format_input_shape
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, first_of
 
 if TYPE_CHECKING:
+    from opbuild.frontend.models.recorded import RecordedSize
+    from opbuild.frontend.models.shapes import Given
     from opbuild.store.tuning_database import TuningRecord
     from opbuild.tuning.tuner import Row, TunedNetwork, TuningProgress
 
@@ -40,7 +43,8 @@ _REDRAW_SECONDS = 0.5
 
 @click.command()
 @click.argument("paths", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of a file"))
-@shapes_option
+@sizes_option("--input_shape")
+@recorded_option
 @value_option("--budget", "TIME", "About how long it takes: 90s, 10m, 2h; all: until all is known.", usual="5m")
 @value_option("--operators", "TYPE,TYPE", "Tune the calls of these operator types: Conv,MatMul.", usual="all")
 @click.option("--again", is_flag=True, help="Measure again what the tuning database has already.")
@@ -54,7 +58,8 @@ _REDRAW_SECONDS = 0.5
 def tune(
     paths: tuple[Path, ...],
     *,
-    input_shapes: dict[str, tuple[int, ...]],
+    shapes: list[Given],
+    recorded: Path | None,
     budget: str | None,
     operators: str | None,
     again: bool,
@@ -72,21 +77,24 @@ def tune(
     from opbuild.target.host import resolve_target
     from opbuild.tuning.tuner import tune_model
 
-    if not paths:
-        raise OptionError("the models are missing", "give their paths: opbuild tune MODEL.onnx...")
-    for path in paths:
+    models, sizes = recorded_models(paths, recorded, "opbuild tune MODEL.onnx...")
+    for path in models:
         require_kind(path, ONNX)  # hours of tuning the others would come first
     level = resolve_target(target or "host")
     config = Config.from_environment(**options)
     types = _types(operators or "")
     left = _seconds(budget)
     is_stopped = False
-    for path in paths:
-        with _progress_display(path.name, left) as (tell, asked):
+    wanted = _networks(models, shapes, sizes, config)
+    for number, (path, own) in enumerate(wanted):
+        if left <= 0:
+            say(f"the time is up: {counted(len(wanted) - number, 'network')} not begun; give them more: --budget")
+            break
+        with _progress_display(_name(path, own, wanted), left) as (tell, asked):
             result = tune_model(
                 path,
                 config,
-                input_shapes=input_shapes,
+                input_shapes=own,
                 target=level,
                 budget=left,
                 operators=types,
@@ -104,6 +112,25 @@ def tune(
     say(f"the tuning database is {config.tune_bank}", soft_wrap=True)
     if is_stopped:
         raise KeyboardInterrupt
+
+
+def _networks(
+    models: Sequence[Path], shapes: Sequence[Given], recorded: Sequence[RecordedSize], config: Config
+) -> list[tuple[Path, Given]]:
+    """Return the models, each at all sizes of its own."""
+    from opbuild.frontend.models.shapes import own_shapes
+    from opbuild.pipeline.setup import set_up
+    from opbuild.pipeline.stores import Stores
+
+    memory = Stores(set_up(config, None, None, stores_networks=False)).models
+    chosen = zip(models, own_shapes(models, shapes, memory, recorded), strict=True)
+    return [(path, own) for path, choices in chosen for own in choices]
+
+
+def _name(path: Path, own: Given, wanted: Sequence[tuple[Path, Given]]) -> str:
+    """Return the name of a network in the progress: its file, and its size if there are several of it."""
+    several = sum(each == path for each, _ in wanted) > 1
+    return f"{path.name} {format_input_shape(own)}" if own and several else path.name
 
 
 _BUDGET, _ALL = "5m", "all"

@@ -21,7 +21,7 @@ from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import KEY_FORMAT, CompilerIdentity
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.offline.kernels import without_limits
-from opbuild.offline.warming import Given, NetworkRequest, opened_for, parsed_targets, requests_of
+from opbuild.offline.warming import NetworkRequest, opened_for, parsed_targets, requests_of
 from opbuild.offline.wheel import WheelName
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.tuned import released_sources
@@ -39,6 +39,7 @@ from opbuild.version import __version__
 if TYPE_CHECKING:
     from opbuild.builder.job import OperatorJob
     from opbuild.frontend.models.recorded import RecordedSize
+    from opbuild.frontend.models.shapes import Given
 
 WHEEL = ".whl"
 

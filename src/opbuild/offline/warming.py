@@ -18,6 +18,7 @@ from opbuild.config import Config, options_in
 from opbuild.errors import BuildError, CompileError, OpbuildError, OptionError, ShapeError, TargetError
 from opbuild.events import Observer
 from opbuild.frontend.models.declaration import inputs_of
+from opbuild.frontend.models.shapes import Given, own_shapes
 from opbuild.frontend.models.source import Model, open_model
 from opbuild.graph.breaks import is_tensor
 from opbuild.kernel.opdesc import OpDesc
@@ -26,7 +27,6 @@ from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.platform.background import BACKGROUND_WRITER
 from opbuild.platform.limits import names_limits
-from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace
 from opbuild.report import Clock, Report
 from opbuild.runtime.reports import make_report
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from opbuild.frontend.models.source import ModelSource
     from opbuild.kernel.networks import NetworkKey
     from opbuild.runtime.binding import Shapes
-
-Given = dict[str, tuple[int, ...]]
 
 
 @checks_arguments
@@ -141,7 +139,7 @@ def requests_of(
     Raises:
         OptionError: If a name of the shapes is no model's input.
     """
-    chosen = zip(models, _own_shapes(models, variants, setups[0], recorded), strict=True)
+    chosen = zip(models, own_shapes(models, variants, Stores(setups[0]).models, recorded), strict=True)
     return [NetworkRequest(model, own, setup) for model, choices in chosen for own in choices for setup in setups]
 
 
@@ -191,39 +189,6 @@ def parsed_targets(targets: Sequence[str] | None) -> list[BuildTarget]:
         except TargetError as error:
             raise OptionError(f"targets has {text!r}: {error.message}", error.hint) from error
     return list(dict.fromkeys(found))
-
-
-def _own_shapes(
-    models: Sequence[Model], variants: Sequence[Given], setup: Setup, recorded: Sequence[RecordedSize]
-) -> list[list[Given]]:
-    """Return for each model the shapes of its own inputs of each variant, and as they were recorded, each choice once.
-
-    Raises:
-        OptionError: If a name is no model's input.
-    """
-    memory, known, chosen = Stores(setup).models, set[str](), list[list[Given]]()
-    for model in models:
-        names, own = set[str](), list[Given]()
-        with suppress(OpbuildError):  # told where the network is built
-            source = open_model(model, memory)
-            names = {name for name, *_ in source.declaration.inputs}
-            own = _recorded_shapes(source, recorded) if recorded else []
-        asked = variants if own or variants else [{}]
-        own += [{name: shape for name, shape in given.items() if name in names} for given in asked]
-        chosen.append([each for number, each in enumerate(own) if each not in own[:number]])
-        known |= names
-    if unknown := {name for given in variants for name in given} - known:
-        message = f"shapes were given for {min(unknown)!r}, which is no input of any model"
-        raise OptionError(message, "the inputs are " + (", ".join(sorted(map(repr, known))) or "none"))
-    return chosen
-
-
-def _recorded_shapes(source: ModelSource, recorded: Sequence[RecordedSize]) -> list[Given]:
-    """Return the shapes that were recorded of a model, of those inputs that are not declared to have them."""
-    declared = {name: shape for name, _, shape in source.declaration.inputs}
-    digest, path = str(source.digest), source.path or Path("")
-    own = [each.inputs for each in recorded if each.is_of(path, digest) and each.inputs.keys() == declared.keys()]
-    return [{name: shape for name, shape in inputs.items() if shape != declared[name]} for inputs in own]
 
 
 def opened_for(wanted: NetworkRequest) -> OpenedModel:

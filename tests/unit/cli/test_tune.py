@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import contextmanager
 from math import inf
@@ -16,7 +17,7 @@ from opbuild.families.family import TuningQuery
 from opbuild.tuning import tuner
 from opbuild.tuning.search import Finding
 from opbuild.tuning.tuner import Row, TunedNetwork, TuningProgress
-from support.small_network import small_model
+from support.small_network import make_small_network, small_model
 
 NOTHING = Finding(None, False, 0.0, 0.0, inf, 0.0, 0)
 FASTER = Finding({"rows": 2}, True, 2e-3, 1e-3, 0.5, 0.0, 24)
@@ -128,3 +129,20 @@ def test_ctrl_c_while_candidates_are_tried_shows_the_result_and_leaves_other_mod
     assert "1 faster, 3 candidates tried" in told.out
     assert "it was stopped: 1 distinct call" in told.out
     assert told.err.splitlines()[-1] == "interrupted"
+
+
+def test_recorded_sizes_are_tuned_each_until_the_time_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the models that the record names, beside those of ``--shape``; what was not begun is said."""
+    path = make_small_network(tmp_path).path
+    lines = [{"model": str(path), "digest": "d", "inputs": {"x": [rows, 256]}} for rows in (3, 4, 5)]
+    record = tmp_path / "sizes.jsonl"
+    record.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    tuning = Tuning(*(TunedNetwork("net", "made", "x86-64", seconds=100.0) for _ in range(3)))
+    arguments = ["--recorded", str(record), "--shape", "x:6,256", "--cache_path", str(tmp_path / "cache")]
+    assert said(monkeypatch, tuning, *arguments) == 0
+    assert [each["input_shapes"] for each in tuning.asked] == [{"x": (rows, 256)} for rows in (3, 4, 5)]
+    printed = capsys.readouterr()
+    assert "small.onnx x:4,256: 20 distinct calls" in printed.err
+    assert "the time is up: 1 network not begun" in printed.out

@@ -179,7 +179,7 @@ def test_warming_takes_models_and_sizes_from_a_record(
     assert main(["pack", str(small.path), "--recorded", str(path), "-o", str(tmp_path / "my.pack"), *arguments]) == 0
 
 
-@pytest.mark.parametrize("command", [["warm"], ["pack", "-o", "my.pack"]])
+@pytest.mark.parametrize("command", [["warm"], ["pack", "-o", "my.pack"], ["tune"]])
 def test_a_record_that_cannot_be_read_is_an_error(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
