@@ -12,8 +12,11 @@ from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import Node
 
 
-def _mask(own: Heads, index: int, lengths: bool = True) -> None:
-    """Add the hiding of keys: an input with their number, where they begin and end, or a mask."""
+def _mask(own: Heads, index: int, lengths: bool = True, places: str = "") -> None:
+    """Add the hiding of keys: an input with their number, where they begin and end, or a mask.
+
+    ``places`` are those of the queries, if not the last ones.
+    """
     of, filled = own.of, float(own.of.attr("mask_filter_value", -10000.0))
     shape, given = of.shape(index), of("Cast", of.input(index), to=7)
     batch, total = own.batch, own.total
@@ -25,9 +28,10 @@ def _mask(own: Heads, index: int, lengths: bool = True) -> None:
         shown = of("And", of("Less", steps, ends), of("GreaterOrEqual", steps, begins))
     elif len(shape) in (2, 3, 4) and shape[-1] >= total:
         if len(shape) == 4:  # a square for all calls, of which this one has some rows
-            given = of.slice(of.slice(given, 2, total - own.length, total), 3, 0, total)
-        rows = {2: 1, 3: shape[1], 4: own.length}[len(shape)]
-        shown = of("Greater", of.reshape(given, (batch, 1, rows, total)), of.ints(0))
+            rows = of("Gather", given, places, axis=2) if places else of.slice(given, 2, total - own.length, total)
+            given = of.slice(rows, 3, 0, total)
+        count = {2: 1, 3: shape[1], 4: own.length}[len(shape)]
+        shown = of("Greater", of.reshape(given, (batch, 1, count, total)), of.ints(0))
     else:
         of.refuse(f"a mask of shape {list(shape)} is not served")
     own.added.append(of("Where", shown, of.floats(0.0), of.floats(filled)))
@@ -81,9 +85,8 @@ def turned(
 @writes("Attention")
 def _attention(of: Rewriting) -> Sequence[Node]:
     """Attention: the projection of queries, keys and values by one matrix, then attention."""
-    of.refuse_if(of.has(6), "shared buffers are not served")
     projected = of.plus(of("MatMul", of.input(0), of.input(1)), 2)
-    return _attend_to_itself(of, projected, 3, 4, 5)
+    return _attend_to_itself(of, projected, 3, 4, 5, before=6)
 
 
 @writes("QAttention")
@@ -96,20 +99,21 @@ def _quantized_attention(of: Rewriting) -> Sequence[Node]:
     return _attend_to_itself(of, projected, 5, 8, None)
 
 
-def _attend_to_itself(of: Rewriting, projected: str, mask: int, past: int, added: int | None) -> Sequence[Node]:
+def _attend_to_itself(
+    of: Rewriting, projected: str, mask: int, past: int, added: int | None, before: int | None = None
+) -> Sequence[Node]:
     """Write attention of queries, keys and values side by side; inputs are given by their numbers."""
     batch, length, _ = of.shape(0, 3)
     heads, columns = int(of.attr("num_heads", 0)), of.shape(1, 2)[1]
     sizes = tuple(map(int, of.attr("qkv_hidden_sizes", ()))) or (columns // 3,) * 3
-    if of.attr("do_rotary", 0) or of.attr("past_present_share_buffer", 0) or not heads:
-        of.refuse("rotary positions and shared buffers are not served")
+    of.refuse_if(of.attr("do_rotary", 0) or not heads, "rotary positions are not served")
     parts = zip(of.parts(projected, 2, *sizes), sizes, strict=True)
     query, key, value = (split_heads(of, part, batch, length, heads, size // heads) for part, size in parts)
     own = Heads(of, query, key, value, batch, heads, length, length, sizes[0] // heads, sizes[2] // heads)
+    if before is not None and of.attr("past_present_share_buffer", 0):
+        return _attend_to_itself_in_buffer(own, mask, past, added, before)
     if of.has(past):
-        count = of.shape(past, 5)[3]
-        before = [of("Squeeze", of.slice(of.input(past), 0, i, i + 1), of.ints(0)) for i in (0, 1)]
-        own.append_to(before[0], before[1], count)
+        own.append_to(*_apart(of, of.input(past)), of.shape(past, 5)[3])
     present = ""
     if len(of.node.outputs) > 1 and of.node.outputs[1]:
         present = of("Concat", *(of("Unsqueeze", each, of.ints(0)) for each in (own.key, own.value)), axis=0)
@@ -117,6 +121,41 @@ def _attend_to_itself(of: Rewriting, projected: str, mask: int, past: int, added
         _mask(own, mask)
     if of.attr("unidirectional", 0):
         _causal(own)
+    if added is not None and of.has(added):
+        own.added.append(of.input(added))
+    return of.finish(own.attend(float(of.attr("scale", 0.0))), present)
+
+
+def _apart(of: Rewriting, both: str) -> tuple[Value, Value]:
+    """Write keys and values that lie one behind the other."""
+    key, value = (of("Squeeze", of.slice(both, 0, i, i + 1), of.ints(0)) for i in (0, 1))
+    return key, value
+
+
+def _attend_to_itself_in_buffer(own: Heads, mask: int, past: int, added: int | None, before: int) -> Sequence[Node]:
+    """Write the same with a buffer of earlier keys and values, which takes the new ones.
+
+    A mask, or what is added to the scores, is as long as the keys that there are.
+    """
+    of = own.of
+    of.refuse_if(not of.has(past) or not of.has(before), "a shared buffer needs past and past_sequence_length")
+    of.refuse_if(own.size != own.value_size, "a shared buffer for values of another size is not served")
+    begin = of.cast(of.reshape(of.input(before), (1, 1)), "int64")
+    steps = of("Add", begin, of.steps(own.length))
+    new = of("Concat", *(of("Unsqueeze", each, of.ints(0)) for each in (own.key, own.value)), axis=0)
+    index = of.reshape(steps, (1, 1, 1, own.length, 1))
+    index = of("Expand", index, of.ints(2, own.batch, own.count, own.length, own.size))
+    present = of("ScatterElements", of.input(past), index, new, axis=3)
+    own.key, own.value = _apart(of, present)
+    own.total = of.shape(past, 5)[3]
+    for each in (mask, added):
+        if each is not None and of.has(each) and (each == added or len(of.shape(each)) in (2, 3)):
+            own.total = of.shape(each)[-1]
+    if own.total is not of.shape(past)[3]:
+        own.key, own.value = (of.slice(each, 2, 0, own.total) for each in (own.key, own.value))
+    _hide_behind(own, begin, steps)
+    if of.has(mask):
+        _mask(own, mask, places=of.reshape(steps, (own.length,)))
     if added is not None and of.has(added):
         own.added.append(of.input(added))
     return of.finish(own.attend(float(of.attr("scale", 0.0))), present)
@@ -152,12 +191,21 @@ def _attend_in_buffer(of: Rewriting, own: Heads) -> Sequence[Node]:
     steps = of("Add", before, of.steps(own.length))
     present = own.key, own.value = _written(of, 6, (own.key, own.value), steps, own.length)
     own.total = of.shape(6, 4)[2]
-    own.there = of.reshape(of("Add", before, of.ints(own.length)), (1, 1, 1, 1))
-    counts = of("Add", of.reshape(steps, (own.length, 1)), of.ints(1)) if of.attr("unidirectional", 0) else own.there
-    own.shown = of("Less", of.steps(own.total), counts)
+    _hide_behind(own, before, steps)
     if of.has(5):
         own.added.append(of("Pad", of.input(5), of.ints(0, 0, 0, 0, 0, 0, 0, own.total - of.shape(5, 4)[3])))
     return of.finish(own.attend(float(of.attr("scale", 0.0))), *present)
+
+
+def _hide_behind(own: Heads, before: str, steps: str) -> None:
+    """Hide what lies behind the keys in a buffer, and keys that come after each query if it is causal.
+
+    ``before``, ``(1, 1)``: how many earlier keys there are; ``steps``, ``(1, length)``: the places of the new ones.
+    """
+    of = own.of
+    own.there = of.reshape(of("Add", before, of.ints(own.length)), (1, 1, 1, 1))
+    counts = of("Add", of.reshape(steps, (own.length, 1)), of.ints(1)) if of.attr("unidirectional", 0) else own.there
+    own.shown = of("Less", of.steps(own.total), counts)
 
 
 def _packed_heads(of: Rewriting) -> Heads:
