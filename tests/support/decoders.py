@@ -149,3 +149,33 @@ def _outputs(cache: Mapping[str, Any]) -> list[onnx.ValueInfoProto]:
 
 def _declared(ends: Mapping[str, Any]) -> list[onnx.ValueInfoProto]:
     return [helper.make_tensor_value_info(name, *each) for name, each in ends.items()]
+
+
+def fixed(folder: Path, room: int) -> Path:
+    """Write a decoder whose caches and mask are of a fixed length, each token written behind those before it."""
+    of, rng, h = Writer(SIZES, np.random.default_rng(0)), np.random.default_rng(2), SIZES.hidden
+    heads = SIZES.heads
+
+    def product(x: str, columns: int) -> str:
+        return of("MatMul", x, of.constant((rng.standard_normal((h, columns)) * 0.2).astype(np.float32)))
+
+    x = of("Add", of("Gather", of.weights(SIZES.vocabulary, h), "input_ids"),
+           of("Gather", of.weights(SIZES.places, h), "position_ids"))  # fmt: skip
+    keys = of.constant(np.arange(room, dtype=np.int64))
+    later = of("Greater", keys, of("Unsqueeze", "position_ids", of.ints(1, 3)))
+    absent = of("Equal", of("Unsqueeze", "attention_mask", of.ints(1, 2)), of.constant(np.int64(0)))
+    hidden = of("Where", of("Or", later, absent), of.constant(np.float32(-1e4)), of.constant(np.float32(0)))
+    place = of("Unsqueeze", "cache_position", of.ints(0, 1, 3))
+    for layer in range(SIZES.layers):
+        query, *new = (of.split(product(x, h)) for _ in range(3))
+        for number, part in enumerate(("key", "value")):
+            inputs = [f"past_key_values.{layer}.{part}", of("Expand", place, of("Shape", new[number])), new[number]]
+            new[number] = of("ScatterElements", *inputs, axis=2, outputs=[f"present.{layer}.{part}"])
+        x = of("Add", x, of("Tanh", product(of.attend(query, *new, hidden), h)))
+    of.nodes.append(helper.make_node("Identity", [product(x, SIZES.vocabulary)], ["logits"]))
+    cache = {f"past_key_values.{part}": (FLOAT, (1, heads, room, SIZES.size)) for part in PARTS}
+    tokens = {**_tokens(), "attention_mask": (INT64, (1, room)), "cache_position": (INT64, ("sequence_length",))}
+    declared = {"logits": (FLOAT, (1, "sequence_length", SIZES.vocabulary))}
+    declared |= {name.replace("past_key_values", "present"): each for name, each in cache.items()}
+    graph = helper.make_graph(of.nodes, "fixed", _declared({**tokens, **cache}), _declared(declared), of.tensors)
+    return _saved(folder / "model.onnx", "model.onnx_data", graph)

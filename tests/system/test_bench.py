@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from opbuild.cli.main import main
-from support.decoders import optimum
+from support.decoders import PARTS, fixed, genai, optimum
 from support.small_network import SmallNetwork
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
@@ -114,6 +114,24 @@ def test_texts_of_a_decoder_are_measured_beside_onnx_runtime(folder: Path, capfd
     said = capfd.readouterr().out
     assert "next tokens/s" in said
     assert "1 thread: opbuild takes" in said
+
+
+@pytest.mark.slow
+def test_texts_with_caches_of_a_fixed_length_are_measured(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As a file declares them, or as ``--shape`` says of open ones; what they have no room for is refused."""
+    words = ["--generate", "--prompt", "9", "--tokens", "5", "--rounds", "1", "--num_threads", "1"]
+    (folder / "open").mkdir()
+    declared, opened = fixed(folder, 14), genai(folder / "open")
+    sizes = ";".join(f"past_key_values.{part}:1,2,20,16" for part in PARTS)
+    for path, more in ((declared, []), (opened, ["--shape", sizes])):
+        assert main(["bench", str(path), *BOTH, *words, *more, "--output", "figures.json"]) == 0
+        own, other = json.loads((folder / "figures.json").read_text())["figures"]
+        assert (own["failure"], other["failure"], own["same"]) == ("", "", 6)
+    capfd.readouterr()
+    words[words.index("9")] = "10"
+    assert main(["bench", str(declared), *BOTH, *words]) == 2
+    said = " ".join(capfd.readouterr().err.split())
+    assert "--prompt 10 and --tokens 5 are 15 tokens, and the caches of 'model.onnx' have room for 14" in said
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from opbuild.errors import OptionError
 from opbuild.platform.records import NamedTuple
 from opbuild.text.plural import counted
 
@@ -42,12 +43,15 @@ def texts(model: Path, ends: tuple[Sequence[Endpoint], Sequence[Declared]], prom
         tokens: Tokens that follow it.
 
     Raises:
-        OptionError: If it has other inputs than exporters of decoders give them.
+        OptionError: If it has other inputs than exporters of decoders give them, or no room for so many tokens.
     """
     from opbuild.tuning.bench.decoder import layout_of
     from opbuild.tuning.bench.measure import measure_texts
 
     decoder = layout_of(model.name, *ends)
+    if 0 < decoder.room < prompt + tokens:
+        asked = f"--prompt {prompt} and --tokens {tokens} are {counted(prompt + tokens, 'token')}"
+        raise OptionError(f"{asked}, and the caches of {model.name!r} have room for {decoder.room}", "ask for fewer")
     measured = partial(measure_texts, model, decoder, prompt=prompt, tokens=tokens)
     about = {"prompt": prompt, "tokens": tokens}
     return Measurement(measured, lambda figures: (_table(figures, prompt, tokens), _verdicts(figures)), about)

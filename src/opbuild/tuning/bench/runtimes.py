@@ -7,7 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,15 @@ from opbuild.platform.records import dataclass, field
 
 Array = npt.NDArray[Any]
 Call = Callable[[], "list[Array]"]
-Run = Callable[[Mapping[str, Array]], "list[Array]"]
+
+NO_ARRAYS: Mapping[int, Array] = MappingProxyType({})
+
+
+class Run(Protocol):
+    """A model that was opened."""
+
+    def __call__(self, data: Mapping[str, Array], out: Mapping[int, Array] = NO_ARRAYS, /) -> list[Array]:
+        """Return the outputs for inputs by name; some, by number, are written to arrays that may be inputs."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +226,12 @@ def _opbuild(job: BenchJob) -> Run:
         job.model, input_shapes=shapes, cache_path=job.cache, num_threads=threads, target=level, wait=True
     )
     network.wait_until_stored()  # else that would go on beside the first calls
-    return lambda data: list(network.run(data).values())
+
+    def run(data: Mapping[str, Array], out: Mapping[int, Array] = NO_ARRAYS, /) -> list[Array]:
+        return list(network.run(data, out={names[place]: array for place, array in out.items()}).values())
+
+    names = [each.name for each in network.outputs]
+    return run
 
 
 def _onnxruntime(job: BenchJob) -> Run:
@@ -228,7 +242,24 @@ def _onnxruntime(job: BenchJob) -> Run:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(job.model, options, providers=["CPUExecutionProvider"])
-    return lambda data: list(map(np.asarray, session.run(None, data)))
+
+    def run(data: Mapping[str, Array], out: Mapping[int, Array] = NO_ARRAYS, /) -> list[Array]:
+        if not out:
+            return list(map(np.asarray, session.run(None, data)))
+        binding = session.io_binding()
+        for name, array in data.items():
+            binding.bind_cpu_input(name, array)
+        for place, port in enumerate(session.get_outputs()):
+            given = out.get(place)
+            if given is None:
+                binding.bind_output(port.name)
+            else:
+                binding.bind_output(port.name, "cpu", 0, given.dtype, given.shape, given.ctypes.data)
+        session.run_with_iobinding(binding)
+        found = binding.get_outputs()
+        return [out[place] if place in out else each.numpy() for place, each in enumerate(found)]
+
+    return run
 
 
 def _openvino(job: BenchJob) -> Call:
