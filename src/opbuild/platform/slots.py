@@ -61,9 +61,9 @@ class Slots:
 
 def _opened(folder: Path | None, kind: str, count: int) -> list[int]:
     """Return descriptors of the files of all slots, the highest first; none where others could have put the folder."""
+    folder = folder or Path(tempfile.gettempdir()) / f"opbuild-slots-{os.geteuid()}"
     slots: list[int] = []
     try:
-        folder = folder or Path(tempfile.gettempdir()) / f"opbuild-slots-{os.geteuid()}"
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         state = folder.lstat()
@@ -72,7 +72,7 @@ def _opened(folder: Path | None, kind: str, count: int) -> list[int]:
         for number in range(count):
             path = folder / f"{kind}-{number}"
             slots.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-    except OSError:  # no temporary folder, or a full disk: fewer than all would hold this process back alone
+    except OSError:  # a full disk: fewer than all would hold this process back alone
         for slot in slots:
             os.close(slot)
         return []

@@ -44,16 +44,6 @@ def test_two_processes_share_the_slots_of_a_host(tmp_path: Path) -> None:
     assert len(taken(second)) == 1
 
 
-def test_without_a_temporary_folder_each_process_counts_its_own_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container with nothing to write to had "the compiler cannot be loaded", and a traceback."""
-
-    def none() -> str:
-        raise FileNotFoundError(2, "No usable temporary directory found")
-
-    monkeypatch.setattr(tempfile, "gettempdir", none)
-    assert Slots(URGENT, 2).take() == UNLIMITED
-
-
 def test_who_allows_less_takes_only_the_lower_slots(tmp_path: Path) -> None:
     """Together they run as many as the one that allows most, which leaves the lower ones to the other."""
     large, small = Slots(URGENT, 4, tmp_path / "s"), Slots(URGENT, 1, tmp_path / "s")
