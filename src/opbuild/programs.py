@@ -116,8 +116,9 @@ class Programs:
         started = session.start(key, clock)
         if isinstance(started, Binding):
             return started
-        while self._load_next():
-            if (bound := self._bound(shapes)) is not None:
+        for programs in (self, *self._of_lower_levels):
+            if (bound := programs._stored_for(shapes)) is not None:
+                programs._session.tell_of_level(source.declaration.name, session.setup)
                 return bound
         if not self._is_for_several:
             return session.make(source, shapes, key, started, clock, reopens=self._reopens)
@@ -238,6 +239,18 @@ class Programs:
         made = {operator.symbol: operator for operator in built.operators.values()}
         self._built |= made
         return made
+
+    @lazy_property
+    def _of_lower_levels(self) -> tuple[Programs, ...]:
+        """The programs of lower levels that may serve, the highest first; none if code can be made."""
+        sessions = self._session.lower_sessions()
+        return tuple(Programs(each, self._source, is_open=self._is_open) for each in sessions)
+
+    def _stored_for(self, shapes: Shapes) -> Binding | None:
+        """Return a size bound by the numbers of a stored program, None if none is for it."""
+        while (bound := self._bound(shapes)) is None and self._load_next():
+            pass
+        return bound
 
     def _load_next(self) -> bool:
         """Load the next stored program; return whether there was one."""

@@ -268,7 +268,7 @@ class Session:
         for lower in (each for each in self.lower_sessions() if each.setup.level != self.setup.level):
             started = lower.stores.networks.start(key, clock)
             if isinstance(started, Binding):
-                lower._tell(started.report.network, self.setup)
+                lower.tell_of_level(started.report.network, self.setup)
                 return started
         return own
 
@@ -391,6 +391,11 @@ class Session:
             if not kept and network.built.compiled:
                 self.stores.age()
 
+    def tell_of_level(self, network: str, own: Setup) -> None:
+        """Tell who asked for a level that a lower one serves."""
+        if self.setup.level != own.level:  # else it is the same level's without what tuning found
+            own.observer(LowerServes(network, self.setup.level_text))
+
     # -- models and builders ------------------------------------------------------------------------------------------
 
     def open(self, model: Model) -> ModelSource:
@@ -472,13 +477,8 @@ class Session:
 
     def _told(self, served: Served) -> Served:
         if served.session is not self:
-            served.session._tell(served.needed.name, self.setup)
+            served.session.tell_of_level(served.needed.name, self.setup)
         return served
-
-    def _tell(self, network: str, own: Setup) -> None:
-        """Tell who asked for a level that a lower one serves."""
-        if self.setup.level != own.level:  # else it is the same level's without what tuning found
-            own.observer(LowerServes(network, self.setup.level_text))
 
     def _begin(
         self, builder: Builder, kernels: Mapping[OpDesc, tuple[str, ...]], name: str

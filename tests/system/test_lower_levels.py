@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from onnx import parser
 
 import opbuild
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.cli.main import main
 from opbuild.errors import CompileForbiddenError, OpbuildError
-from opbuild.events import LowerServes
+from opbuild.events import LowerServes, Warned
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.lowering.lower import lower
@@ -214,6 +215,62 @@ def test_a_lower_levels_network_starts_where_neither_compiler_nor_onnx_is(
         [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False
     )
     assert done.stdout == f"True {said_of(OTHER[0], 'the compiler halide is not installed')}\n", done.stderr
+
+
+def cache_of(place: dict[str, Any]) -> Path:
+    """Return the folder where the levels' caches are."""
+    (folder,) = place.values()
+    return Path(folder)
+
+
+def sized(model: onnx.ModelProto, place: dict[str, Any], feeds: Sequence[dict[str, Any]]) -> None:
+    """Store a network with open sizes at the lowest level, start it at this machine's, and compare its results.
+
+    Single operators are gone: what serves is what was stored whole.
+    """
+    there = opbuild.compile(model, target=str(OTHER[-1]), wait=True, **place)
+    expected = [there.run(each) for each in feeds]
+    there.wait_until_stored()
+    for path in [*cache_of(place).rglob("kernel_meta/*")]:
+        path.unlink()
+    recorder = Recorder()
+    net = opbuild.compile(model, forbid_compile=True, observer=recorder, **place)
+    for given, wanted in zip(feeds, expected, strict=True):
+        got = net.run(given)
+        assert (net.report.built, net.report.level) == (0, said_of(OTHER[-1]))
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(got[name], array)
+    assert recorder.of(Warned) == []
+    assert {each.level for each in recorder.of(LowerServes)} == {said_of(OTHER[-1])}
+
+
+@has_other
+def test_a_lower_levels_program_serves_each_size_of_an_open_batch(place: dict[str, Any]) -> None:
+    """Sizes that were never called at that level, too: they are bound to its program by numbers."""
+    opened = networks.with_input_shape(networks.mlp(), ("batch", 64))
+    x = np.random.default_rng(0).standard_normal((33, 64)).astype(np.float32)
+    sized(opened, place, [{"x": x[:rows]} for rows in (4, 7, 1, 33)])
+    fresh = opbuild.compile(opened, forbid_compile=True, **place)
+    assert fresh({"x": x[:19]}).shape == (19, 10)
+    assert fresh.report.level == said_of(OTHER[-1])
+
+
+SEGMENTS = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[N,6] x) => (float[] y, int64[] found) <float[6] bias = {1, 2, 3, 4, 5, 6}> {
+    a = Add(x, bias)
+    r = Relu(a)
+    found = NonZero(r)
+    i = Transpose(found)
+    v = GatherND(a, i)
+    y = Neg(v)
+}"""
+
+
+@has_other
+def test_a_lower_levels_segments_serve(place: dict[str, Any]) -> None:
+    """What follows from data has a program of its own, which is found where the first segment's is."""
+    x = np.random.default_rng(0).standard_normal((9, 6)).astype(np.float32) * 4
+    sized(parser.parse_model(SEGMENTS), place, [{"x": x[:rows]} for rows in (4, 9, 2)])
 
 
 @has_other
