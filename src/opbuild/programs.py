@@ -223,7 +223,7 @@ class Programs:
 
         It takes the place of one that is for the same sizes, and then has its kernels, too.
         """
-        packer = session.stores.packer()
+        packer = session.stores.packer(self._source)
         (network,) = session.build(lowered, builder, packer, clock)
         network = network.followed_by(lowered.graphs[0].follows)
         networks, built = session.stores.networks, network.built

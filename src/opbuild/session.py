@@ -92,7 +92,7 @@ class NetworkBuild(NamedTuple):
         known = session.stores.networks.start_made(key, needed.programs[0].answers, clock)
         if known is not None:
             return known
-        packer = session.stores.packer()
+        packer = session.stores.packer(None if key is None else self.source)
         (network,) = session.build(needed, builder, packer, clock)
         network = network.followed_by(self.follows)
         with clock("start"):

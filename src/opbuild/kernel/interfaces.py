@@ -167,6 +167,19 @@ class WeightStore(Protocol):
         """Write down the packed weight of a source, named by a digest; return None, or why it could not be."""
 
 
+class PackingClaims(Protocol):
+    """Claims on the packing of weights for one store, by digests of their sources. They end with the process."""
+
+    def take(self, source: str) -> bool:
+        """Return whether nobody else packs a source; then this process does."""
+
+    def give(self, source: str) -> None:
+        """Give a claim up; harmless if there is none."""
+
+    def close(self) -> None:
+        """Give up all claims, and leave nothing behind that is not in use."""
+
+
 @dataclass(frozen=True)
 class Holder:
     """Who compiles an operator just now; what is not known is 0 or empty.

@@ -250,7 +250,7 @@ def _cross_build(wanted: NetworkRequest) -> Report:
         return stored
     walked = source.walk(opened.signature, clock)
     with session.builder() as builder:
-        packer = session.stores.packer()
+        packer = session.stores.packer(source)
         (network,) = session.build(session.plan([walked.graph], clock), builder, packer, clock)
     session.keep(opened.key, source, network.followed_by(walked.follows), packer, clock)
     source.remember()

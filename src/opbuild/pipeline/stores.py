@@ -5,8 +5,9 @@ Networks are stored whole: here are their keys, how they start, and when they ar
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from opbuild.kernel.networks import Answers, NetworkKey, digest_of
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup, release_pack
 from opbuild.platform.background import BACKGROUND_WRITER, WriteJob
+from opbuild.platform.digest import blake3_of
 from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 from opbuild.platform.sources import own_packing_sources, own_sources, own_sources_edited
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from opbuild.pipeline.remote import Remote
     from opbuild.pipeline.source import Source
     from opbuild.pipeline.stages import Assembled
+    from opbuild.runtime.sharing import Sharing
     from opbuild.runtime.stored_network import LoadedDynamicNetwork
     from opbuild.runtime.weights import Packer
     from opbuild.store.claims import Flights
@@ -262,10 +265,25 @@ class Stores:
             self.setup.observer(Warned(f"others may compile the same at the same time: {problem}"))
         return claims
 
-    def packer(self) -> Packer:
-        """Return the packer of the constants of one build; it finds weights that this process has packed before."""
+    def packer(self, source: Source | None = None) -> Packer:
+        """Return the packer of the constants of one build; it finds weights that this process has packed before.
+
+        What is packed of a source is shared with other processes that pack the same; without one nothing is.
+        """
         BACKGROUND_WRITER.finish()
-        return self._stored_networks.packer(stored=self.setup.stores_networks, reuse=self.setup.starts_stored)
+        stores, reuses = self.setup.stores_networks, self.setup.starts_stored
+        sharing = self._sharing(source) if source is not None and reuses and self._config.uses_folder else None
+        return self._stored_networks.packer(stored=stores, reuse=reuses, sharing=sharing)
+
+    def _sharing(self, source: Source) -> Sharing:
+        """Return the part in packing a source's weights."""
+        from opbuild.runtime.sharing import Sharing
+        from opbuild.store.claims import WeightClaims
+        from opbuild.store.peers import claims_folder
+
+        folder, edited = claims_folder(self._config), lru_cache(maxsize=1)(own_sources_edited)
+        store = blake3_of(os.path.relpath(self._config.network_meta, folder).encode())[:16]
+        return Sharing(WeightClaims(folder, store), lambda: not (source.edited or edited()))
 
     def other_levels(self) -> list[Store]:
         """Return the stores of operators for other levels, for explaining; none where levels share a folder."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from opbuild.kernel.interfaces import NetworkStore, WeightStore
     from opbuild.kernel.networks import Answers
     from opbuild.kernel.opdesc import OpDesc
+    from opbuild.runtime.sharing import Sharing
     from opbuild.runtime.weights import PackedConstants, Packer
 
 
@@ -66,16 +67,18 @@ class StoredNetworks:
         self._salt = salt
         self.copies = copies
 
-    def packer(self, *, stored: bool = True, reuse: bool = True) -> Packer:
+    def packer(self, *, stored: bool = True, reuse: bool = True, sharing: Sharing | None = None) -> Packer:
         """Return the packer of the constants of one build.
 
         Args:
             stored: Whether large ones are to be stored.
             reuse: Whether those that were packed before are used.
+            sharing: Says what other processes pack just now; None: nobody is asked.
         """
         from opbuild.runtime.weights import Packer  # a start never needs it
 
-        return Packer(self.weights if stored else None, self._salt(), reuse=reuse, copies=self.copies)
+        store = self.weights if stored else None
+        return Packer(store, self._salt(), reuse=reuse, copies=self.copies, sharing=sharing)
 
     def load(self, key: NetworkKey) -> LoadedNetwork | Reason:
         """Return the image of ``key``, or why there is none that may be used."""
@@ -153,6 +156,7 @@ class StoredNetworks:
 
         packer.finish()
         packer.remember()
+        packer.close()
         record = replace(record, constants=Places.of(packer.named(record.constants)))
         answered = answers_to_json(answers)
         more: dict[str, Any] = {"answers": answered}

@@ -5,8 +5,11 @@ Constants below ``SMALL`` travel in the image of their network instead, one file
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Hashable, Iterable
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +32,7 @@ from opbuild.platform.records import NamedTuple
 from opbuild.program import Buffer, Program
 from opbuild.runtime.devices.cpu.library import keep_freed_memory
 from opbuild.runtime.record import ALIGNMENT, Constant
+from opbuild.runtime.sharing import Sharing
 from opbuild.text.canonical import canonical_json
 from opbuild.text.plural import counted
 
@@ -51,13 +55,14 @@ class Packer:
     """Packs the constants of programs, each once; those packed before are taken from a store of weights.
 
     What has pages of its own is not stored at once: it is named by its source until one of ``tasks`` has stored it, or
-    ``finish`` all. Threads may share it.
+    ``finish`` all, or ``give``, for others. Threads may share it.
 
     Args:
         store: Keeps large constants; None: they stay in memory.
         salt: What else decides how sources are packed: a digest of opbuild's own code that does.
         reuse: Whether the store is asked for what was packed before.
         copies: Whether networks get copies of the bytes instead of mappings.
+        sharing: Says what other processes pack just now; None: nobody is asked.
 
     Attributes:
         problem: Why something could not be stored, or empty; then the network has no stored image.
@@ -66,61 +71,100 @@ class Packer:
     """
 
     def __init__(
-        self, store: WeightStore | None = None, salt: str = "", *, reuse: bool = True, copies: bool = False
+        self,
+        store: WeightStore | None = None,
+        salt: str = "",
+        *,
+        reuse: bool = True,
+        copies: bool = False,
+        sharing: Sharing | None = None,
     ) -> None:
         self._store, self._salt, self._reuse, self._copies = store, salt, reuse, copies
-        self._known: dict[str, Weight] = {}
+        self._sharing = sharing or Sharing()
+        self._known: dict[str, Weight] = {}  # by reference, as all that follows
         self._unwritten: dict[str, Weight] = {}
-        self._waiting: dict[str, str] = {}
+        self._waiting: dict[str, Array] = {}
         self._waiting_bytes = 0
         self._digests: dict[str, str] = {}
-        self._counting = threading.Lock()
+        self._counting, self._giving = threading.Lock(), threading.Lock()
         self.problem = ""
         self.states: dict[str, Any] = {}
         self.packed = 0
 
-    def find(self, source: Hashable, nbytes: int) -> Weight | None:
+    def reference(self, source: Hashable) -> str:
+        """Return the name of a source, and of what it packs to until that is stored."""
+        return blake3_of(canonical_json([self._salt, source]).encode())
+
+    def begin(self, reference: str) -> bool:
+        """Return whether this process is to find or pack a source; else another one packs it just now."""
+        return self._sharing.begin(reference)
+
+    def find(self, reference: str, nbytes: int) -> Weight | None:
         """Return the packed weight of a source that was packed before, or None."""
-        known = self._known.get(canonical_json(source))
+        known = self._known.get(reference)
         if known is not None and known.array.nbytes == nbytes:
             return known
+        return self._found(reference, nbytes)
+
+    def _found(self, reference: str, nbytes: int) -> Weight | None:
+        """Return the packed weight of a source as it is stored, perhaps by another process just now, or None."""
         if self._store is None or not self._reuse:
             return None
-        found = self._store.find(self._reference(source), nbytes)
+        found = self._store.find(reference, nbytes)
         if isinstance(found, Reason):
             return None
+        self._sharing.came(reference, nbytes)
         self.states[found.digest] = found.state
         return found
 
-    def count(self) -> None:
-        """Count a constant that had to be packed."""
+    def count(self, nbytes: int, seconds: float) -> None:
+        """Count a constant that had to be packed, and the time that it took."""
+        self._sharing.packed(nbytes, seconds)
         with self._counting:
             self.packed += 1
 
-    def put(self, array: Array, source: Hashable | None) -> Weight:
+    def put(self, array: Array, reference: str | None) -> Weight:
         """Store packed bytes, now or later; return them as they are stored, or as they are if they are not."""
-        if source is not None and self._waits(array):
-            weight, known_as = Weight(self._reference(source), array), canonical_json(source)
-            self._known[known_as] = weight
-            self._waiting[weight.digest] = known_as
+        if reference is not None and self._waits(array):
+            weight = self._known[reference] = Weight(reference, array)
+            self._waiting[reference] = array
             return weight
         if self._copies:
             array = array.copy()  # it may be the mapping of a model's data
         weight = Weight(digest_of(array), array)  # known, if it is a tensor as the model has it
         stored = self._stored(weight)
-        if stored is not None and source is not None:
-            self._known[canonical_json(source)] = stored
-            self._unwritten[self._reference(source)] = stored
+        if stored is not None and reference is not None:
+            self._known[reference] = self._unwritten[reference] = stored
         return stored or weight
+
+    def give(self) -> None:
+        """Store what others pack just now, too, as long as they do so."""
+        if not (self._sharing.gives and self._giving.acquire(blocking=False)):  # one at a time: each may be too much
+            return
+        try:
+            self.remember()
+            for reference in list(self._waiting):
+                begun = time.thread_time()
+                if self._store_waiting(reference):
+                    self._sharing.gave(time.thread_time() - begun)
+                if self.problem or not self._sharing.gives:
+                    return
+        finally:
+            self._giving.release()
 
     @property
     def is_worth_waiting(self) -> bool:
         """Whether as much waits to be stored, or did, that it should be in the background of the program."""
         return self._waiting_bytes >= LEAST_WAITING
 
-    def tasks(self) -> list[Callable[[], None]]:
-        """Return the tasks that store the waiting weights, in parallel or in order; a failure is noted."""
-        return [partial(self._store_waiting, reference) for reference in self._waiting]
+    def tasks(self) -> list[Callable[[], object]]:
+        """Return the tasks that store the waiting weights, in parallel or in order; a failure is noted.
+
+        What others have said that they pack comes last, and backwards: they store it from its front.
+        """
+        own = [each for each in self._waiting if self._sharing.is_own(each)]
+        others = [each for each in self._waiting if not self._sharing.is_own(each)]
+        return [partial(self._store_waiting, each) for each in (*own, *reversed(others))]
 
     def finish(self) -> None:
         """Store the weights that still wait."""
@@ -140,21 +184,25 @@ class Packer:
             self._waiting_bytes += array.nbytes * waits
         return waits
 
-    def _store_waiting(self, reference: str) -> None:
-        known_as = self._waiting.pop(reference, None)
-        if known_as is None:
-            return
-        array = self._known[known_as].array
+    def _store_waiting(self, reference: str) -> bool:
+        """Store weights for who believes their source; return whether that was left to be done."""
+        array = self._waiting.pop(reference, None)
+        if array is None:
+            return False
         try:
-            stored = self._stored(Weight(blake3_in_this_thread(array.data), array))
+            found = self._found(reference, array.nbytes)
+            stored = found or self._stored(Weight(blake3_in_this_thread(array.data), array))
         except Exception as error:  # nobody is there to whom it could be raised
             self.problem = self.problem or f"packed weights cannot be stored: {type(error).__name__}: {error}"
-            return
+            return False
         if stored is not None:
-            self._digests[reference], self._unwritten[reference] = stored.digest, stored
-            if stored.array is not array:
+            self._digests[reference] = stored.digest
+            if stored.array is not array and not self._copies:
                 exchange_pages(array, stored.array)
-                self._known[known_as] = stored
+                self._known[reference] = stored
+            if found is None:
+                self._remember(reference, stored)
+        return found is None
 
     def _stored(self, weight: Weight) -> Weight | None:
         """Store weights; return them as they are stored, None if they cannot be."""
@@ -173,14 +221,19 @@ class Packer:
         To be called once it is certain that no source changed between its digest and its packing: what is written here
         is believed by every network that has such a source.
         """
-        unwritten, self._unwritten = self._unwritten, {}
-        for reference, weight in unwritten.items():
-            problem = self._store.remember(reference, weight) if self._store is not None else None
-            if problem and not self.problem:
-                self.problem = f"packed weights cannot be stored: {problem}"
+        while self._unwritten:
+            with contextlib.suppress(KeyError):  # another thread has just taken it
+                self._remember(*self._unwritten.popitem())
 
-    def _reference(self, source: Hashable) -> str:
-        return blake3_of(canonical_json([self._salt, source]).encode())
+    def close(self) -> None:
+        """Leave the rest to others: nothing more will be stored."""
+        self._sharing.close()
+
+    def _remember(self, reference: str, weight: Weight) -> None:
+        problem = self._store.remember(reference, weight) if self._store is not None else None
+        if problem and not self.problem:
+            self.problem = f"packed weights cannot be stored: {problem}"
+        self._sharing.end(reference)
 
 
 class PackedConstants(NamedTuple):
@@ -223,16 +276,16 @@ def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -
     index = {identity: position for position, identity in enumerate(different)}
     positions = {number: index[identity] for number, identity in zip(buffers, identities, strict=True)}
     tasks = {positions[number]: (buffers[number], source) for number, source in zip(buffers, sources, strict=True)}
-    progress = _Progress(watch, sum(_nbytes(buffer) for buffer, _ in tasks.values()))
-
-    def work(position: int) -> tuple[str, Array]:
-        buffer, source = tasks[position]
-        done = _packed(buffer, source, packer)
-        progress.add(_nbytes(buffer))
-        return done
-
+    packing = _Packing(
+        [
+            _Task(buffer, _nbytes(buffer), _reference(buffer, source, packer))
+            for _, (buffer, source) in sorted(tasks.items())
+        ],
+        packer,
+        watch,
+    )
     # digest (empty: a small one) and bytes
-    found = parallel_map(work, range(len(tasks)), threads, "opbuild-pack")
+    found = packing.done_by(threads)
     offsets, end = [], 0
     for digest, array in found:
         offsets.append(0 if digest else end)
@@ -248,6 +301,62 @@ def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -
             target[:] = arrays[position]
             arrays[position] = target
     return PackedConstants(positions, places, tuple(arrays), small)
+
+
+class _Task(NamedTuple):
+    """A constant to be packed; one that has no file of its own, or no source, has no reference."""
+
+    buffer: Buffer
+    nbytes: int
+    reference: str | None
+
+
+class _Packing:
+    """The packing of some constants in threads, beside other processes that may pack the same."""
+
+    def __init__(self, tasks: Sequence[_Task], packer: Packer, watch: Watch) -> None:
+        self._tasks, self._packer = tasks, packer
+        self._progress = _Progress(watch, sum(each.nbytes for each in tasks))
+        self._done: dict[int, tuple[str, Array]] = {}
+        self._others = deque[int]()
+
+    def done_by(self, threads: int) -> list[tuple[str, Array]]:
+        """Return digest and bytes of each.
+
+        Large ones come first: at the end there are small ones that another process has begun, and they are packed
+        twice.
+        """
+        order = sorted(range(len(self._tasks)), key=lambda number: -self._tasks[number].nbytes)
+        parallel_map(self._begin, order, threads, "opbuild-pack")
+        parallel_map(self._pack, list(self._others), threads, "opbuild-pack")
+        return [self._done[number] for number in range(len(self._tasks))]
+
+    def _begin(self, number: int) -> None:
+        """Pack a constant, unless another process has begun it; then give and take."""
+        reference = self._tasks[number].reference
+        if reference is None or self._packer.begin(reference):
+            self._pack(number)
+        else:
+            self._others.append(number)
+        self._packer.give()
+        with contextlib.suppress(IndexError):  # nothing is left of others
+            self._look_for(self._others.popleft())
+
+    def _look_for(self, number: int) -> None:
+        """Take a constant from another process if it is there."""
+        task = self._tasks[number]
+        found = None if task.reference is None else self._packer.find(task.reference, task.nbytes)
+        if found is None:
+            self._others.append(number)
+        else:
+            self._end(number, (found.digest, found.array))
+
+    def _pack(self, number: int) -> None:
+        self._end(number, _packed(self._tasks[number], self._packer))
+
+    def _end(self, number: int, done: tuple[str, Array]) -> None:
+        self._done[number] = done
+        self._progress.add(self._tasks[number].nbytes)
 
 
 class _Progress:
@@ -271,6 +380,10 @@ def _nbytes(buffer: Buffer) -> int:
     return example_value(buffer.size) * itemsize(buffer.dtype)
 
 
+def _reference(buffer: Buffer, source: Hashable | None, packer: Packer) -> str | None:
+    return None if source is None or _nbytes(buffer) < SMALL else packer.reference(source)
+
+
 def _contiguous(array: Array) -> Array:
     if array.flags.c_contiguous:
         return array
@@ -279,13 +392,12 @@ def _contiguous(array: Array) -> Array:
     return pages
 
 
-def _packed(buffer: Buffer, source: Hashable | None, packer: Packer) -> tuple[str, Array]:
-    nbytes = _nbytes(buffer)
-    if nbytes >= SMALL and source is not None:
-        found = packer.find(source, nbytes)
+def _packed(task: _Task, packer: Packer) -> tuple[str, Array]:
+    if task.reference is not None:
+        found = packer.find(task.reference, task.nbytes)
         if found is not None:
             return found.digest, found.array
-    packer.count()
+    buffer, begun = task.buffer, time.thread_time()
     if buffer.pack is None:
         raise BuildError("a constant has no contents", "this is an error in opbuild; please report it")
     array = _contiguous(buffer.pack())
@@ -296,7 +408,6 @@ def _packed(buffer: Buffer, source: Hashable | None, packer: Packer) -> tuple[st
             "this is an error in opbuild; please report it",
         )
     data = array.reshape(-1).view(np.uint8)
-    if nbytes < SMALL:
-        return "", data
-    weight = packer.put(data, source)
+    weight = Weight("", data) if task.nbytes < SMALL else packer.put(data, task.reference)
+    packer.count(task.nbytes, time.thread_time() - begun)
     return weight.digest, weight.array

@@ -2,6 +2,7 @@
 
     <folder>/<optype>_<number>.claim    JSON: who compiles an operator; empty or absent: nobody
     <folder>/fetch_<name>.claim         what came so far for him who asks for something, and how it ended
+    <folder>/weights_<name>.claim       empty; locked byte by byte, each for weights that somebody packs
 
 A claim is a lock of the operating system on a small file, not the file: it ends with the process that holds it, however
 that ends, so nobody waits for the dead. It never says what is stored. Where there are no claims (a folder that cannot
@@ -17,6 +18,7 @@ import json
 import math
 import os
 import stat
+import struct
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -27,6 +29,7 @@ from opbuild.platform.files.meeting import open_meeting_file, opened_folder, pla
 from opbuild.platform.files.trust import parse_json
 from opbuild.platform.files.writing import make_folder
 from opbuild.platform.finalizers import Finalizer
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.paths import Path
 
 SUFFIX = ".claim"
@@ -79,6 +82,20 @@ class ClaimFile:
                 return None
         return None
 
+    @staticmethod
+    def shared(path: Path) -> ClaimFile | None:
+        """Return a claim's file that others use, too, and nobody removes while one of them does; None as ``opened``."""
+        for _ in range(_TRIES):
+            file = ClaimFile.opened(path)
+            if file is None:
+                return None
+            with contextlib.suppress(OSError):
+                fcntl.flock(file._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if os.fstat(file._descriptor).st_nlink:
+                    return file
+            file.release()  # its last user is just removing it, or there are no locks here
+        return None
+
     @property
     def is_own(self) -> bool:
         """Whether opbuild may have put the file there; raises ``OSError`` if the file system does not say."""
@@ -98,6 +115,16 @@ class ClaimFile:
                 raise
             return False
         self.is_held = os.fstat(self._descriptor).st_nlink > 0
+        return True
+
+    def lock_byte(self, kind: int, place: int) -> bool:
+        """Lock or unlock one of the file's bytes; return whether nobody else has it, also where there are no locks."""
+        if _OPEN.get(self._descriptor) is not self._closing:  # this is a fork
+            return True
+        try:
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, place, 1, 0))
+        except OSError as error:
+            return error.errno not in (errno.EAGAIN, errno.EACCES)
         return True
 
     def say(self, text: bytes) -> bool:
@@ -171,6 +198,44 @@ class FolderClaims:
             file.say(json.dumps({"process": os.getpid(), "host": os.uname().nodename, "rank": self.rank}).encode())
             return file
         return UNCLAIMED
+
+
+class WeightClaims:
+    """Claims on the packing of weights that are to be in one store; any thread may take them.
+
+    All lie in one file: hundreds are taken in a start, and a file for each would cost more than they save.
+
+    Args:
+        folder: Where the file lies while somebody packs; made when it is needed.
+        name: The store's.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._path = folder / f"weights_{name}{SUFFIX}"
+
+    @lazy_property
+    def _file(self) -> ClaimFile | None:
+        return ClaimFile.shared(self._path)
+
+    def take(self, source: str) -> bool:
+        """Return whether nobody else packs a source, named by a digest; then this process does."""
+        return self._file is None or self._file.lock_byte(fcntl.F_WRLCK, _place(source))
+
+    def give(self, source: str) -> None:
+        """Give a claim up; harmless if there is none."""
+        if self._file is not None:
+            self._file.lock_byte(fcntl.F_UNLCK, _place(source))
+
+    def close(self) -> None:
+        """Give up all claims, and remove the file if nobody else has any."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.lock()
+            self._file.release()
+
+
+def _place(digest: str) -> int:
+    return int(digest[:15], 16)  # no file has a byte beyond 2**63
 
 
 class Flight:

@@ -37,7 +37,7 @@ def test_a_network_that_an_earlier_release_stored_is_read(stored: Path) -> None:
 def test_weights_that_an_earlier_release_packed_are_found(stored: Path) -> None:
     """The file that says what a source packs to has kept its name and its form."""
     packer = image_store(stored, "salt").packer()
-    weight = packer.find(("big", (SIZE,)), 4 * SIZE)
+    weight = packer.find(packer.reference(("big", (SIZE,))), 4 * SIZE)
     assert weight is not None
     assert weight.digest == WEIGHT
 
