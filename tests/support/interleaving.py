@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import random
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -28,6 +29,9 @@ Choose = Callable[[int, object], int]
 
 _STEPS = {"open": 0, "unlink": 0, "lstat": 0, "stat": 0, "replace": 1, "rename": 1, "link": 1}
 """Functions of ``os``, and which argument says the file that others see."""
+
+_HOLDERS = [os, *filter(None, [getattr(pathlib, "_normal_accessor", None)])]
+"""Who is asked for these functions: until Python 3.10 paths have an object that took them from ``os`` when imported."""
 
 
 class _Run:
@@ -107,7 +111,9 @@ def run(actors: Sequence[Actor], choose: Choose, between: Callable[[], Hashable]
             return call
 
         for name, place in _STEPS.items():
-            patches.enter_context(mock.patch.object(os, name, hooked(name, getattr(os, name), place)))
+            function = getattr(os, name)
+            for each in [each for each in _HOLDERS if getattr(each, name, None) is function]:
+                patches.enter_context(mock.patch.object(each, name, hooked(name, function, place)))
         patches.enter_context(mock.patch("opbuild.store.operators.time.sleep"))
         under_way = _Run(actors)
         holder.append(under_way)
