@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from opbuild.cli.options import Whole
 from opbuild.cli.streams import show_failure
 from opbuild.errors import FileError, OpbuildError
 from opbuild.platform.files import kinds as file_kinds
+from opbuild.target.host import BUILDABLE
 from opbuild.text.plural import counted, verb
 from support.commands import all_commands
 from support.small_network import SHAPE, SmallNetwork
@@ -233,6 +235,7 @@ def test_an_unknown_option_is_named_and_help_is_offered(
 
 
 HELP = "'opbuild {} --help' lists what it takes"
+LEVELS = f"it may be {BUILDABLE}"
 USAGE: dict[str, tuple[str, str]] = {
     "run --modle=x": ("there is no option '--modle'", f"did you mean --model? {HELP.format('run')}"),
     "export --input_shap=x": ("there is no option '--input_shap'",
@@ -291,6 +294,17 @@ USAGE: dict[str, tuple[str, str]] = {
         "--input x=model.txt: 'model.txt' is not a numpy array (.npy) of numbers, or it is damaged",
         "save one: numpy.save(FILE, array)",
     ),
+    "run --serve=numpy script.py": ("--serve is 'numpy'", "it must be mindspore or onnxruntime"),
+    "compile small.onnx --target=z80": ("--target is 'z80': there is no level 'z80'", LEVELS),
+    "warm small.onnx --target=host,z80": ("--target has 'z80': there is no level 'z80'", LEVELS),
+    "push small.onnx": ("the model or the URL is missing", "give both: opbuild push MODEL.onnx... URL"),
+    "pull file:///no/folder": (
+        "URL is 'file:///no/folder', and there is no such folder", "give the one that 'opbuild push' wrote to"
+    ),
+    "bank import garbage.onnx": (
+        "'garbage.onnx' is no tuning database", "give the files that 'opbuild bank export' wrote"
+    ),
+    "bank export no/bank": ("'no/bank' cannot be written: there is no folder 'no'", "name another file"),
     "run small.onnx --input =x.npy": (
         "--input is '=x.npy'", "give --input NAME=FILE.npy, once for each input that has data"
     ),
@@ -304,6 +318,15 @@ def test_a_wrong_command_line_is_said_in_one_wording(
     """Click's sentences stood beside opbuild's own: no nearest command, the hint for another one, '.' for nothing."""
     (folder / "model.txt").write_text("text")
     assert said(shlex.split(typed), capfd) == (2, *USAGE[typed])
+
+
+@pytest.mark.parametrize("typed", ["push small.onnx redis://host", "pull redis://host"])
+def test_a_server_that_needs_a_package_is_an_error_that_names_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], typed: str
+) -> None:
+    """Before anything is asked for."""
+    monkeypatch.setitem(sys.modules, "opendal", None)
+    assert said(typed.split(), capfd) == (5, "the package opendal is not installed", "pip install 'opbuild[remote]'")
 
 
 @pytest.mark.parametrize(

@@ -324,7 +324,9 @@ def _remove(config: Config, as_json: bool, remove: Callable[[Cache, Watch], tupl
 
 @click.command()
 @click.option(
-    "--repair", is_flag=True, help="Read all of it, and remove what is damaged; without one, 'cache verify --repair'."
+    "--repair",
+    is_flag=True,
+    help="Read all of it, and remove what is damaged; without a remote store do so in your own.",
 )
 @target_options
 @remote_option

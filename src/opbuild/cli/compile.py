@@ -15,6 +15,7 @@ from opbuild.cli.options import (
     Whole,
     cache_options,
     json_option,
+    known_target,
     levels_option,
     locate,
     model_arguments,
@@ -59,7 +60,8 @@ class CompileCommand(click.Command):
 @click.command(cls=CompileCommand)
 @model_arguments()
 @model_options
-@value_option("--target", "LEVEL", "The level to build for, which must run here: x86-64-v3, ...", usual="host")
+@value_option("--target", "LEVEL", "The level to build for, which must run here: x86-64-v3, ...", usual="host",
+              callback=lambda context, option, text: text if text is None else known_target(text))  # fmt: skip
 @picture_options
 @click.option("--strict", is_flag=True, help="Fail, once it is built, if something could not be stored.")
 def compile(  # noqa: A001  the command's name

@@ -75,6 +75,14 @@ def remote_url(option: str, text: str) -> str:
     return text
 
 
+def known_target(text: str) -> str:
+    """Return the name of a target, which must be one of those that there are."""
+    from opbuild.target.host import resolve_target
+
+    resolve_target(text)
+    return text
+
+
 class OptionValue(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
     """The type of an option's value, here and for click: a wrong value is an error that says which are right."""
 

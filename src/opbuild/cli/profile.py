@@ -68,8 +68,8 @@ def built_and_timed(
 
 @click.command()
 @model_arguments("[MODEL.onnx|MODEL.om]")
-@click.option("--by", type=WordValue(("layer", "kernel")), default="layer", show_default=True,
-              help="A row for each layer in order, or for each kernel, the slowest first.")  # fmt: skip
+@value_option("--by", "layer|kernel", "A row for each layer in order, or for each kernel, the slowest first.",
+              WordValue(("layer", "kernel")), default="layer", show_default=True)  # fmt: skip
 @data_options
 @picture_options
 @model_options

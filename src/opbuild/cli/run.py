@@ -10,6 +10,7 @@ from opbuild.cli.options import (
     FOLDER,
     OnePath,
     Whole,
+    WordValue,
     given_options,
     input_option,
     model_arguments,
@@ -45,8 +46,8 @@ class RunCommand(click.Command):
 @click.argument("arguments", metavar="[ARGUMENTS...]", nargs=-1)
 @input_option
 @value_option("--output_dir", "DIR", "Write each output to DIR/<name>.npy.", OnePath(FOLDER, folder=True))
-@click.option("--serve", metavar="PACKAGE", type=click.Choice(["mindspore", "onnxruntime"]), multiple=True,
-              help="Let a script's import of it find opbuild's own.  [repeatable]")  # fmt: skip
+@value_option("--serve", "PACKAGE", "Let a script's import of it find opbuild's own.  [repeatable]",
+              WordValue(("mindspore", "onnxruntime")), multiple=True)  # fmt: skip
 @value_option("--runs", "N", "Timed calls after the first.", Whole(1), older="--repeat", default=10, show_default=True)
 @seed_option
 @picture_options

@@ -37,7 +37,7 @@ _SHARED = ("operators", "present", "networks", "records", "left_out", "bytes", "
 
 
 @click.command()
-@click.argument("models", metavar="MODEL.onnx...", nargs=-1, required=True, type=OnePath("the path of an ONNX model"))
+@click.argument("models", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of an ONNX model"))
 @click.argument("url")
 @shapes_option
 @target_options
@@ -50,6 +50,8 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
     """
     from opbuild.cli.store.sharing import push as push_models
 
+    if not models:
+        raise OptionError("the model or the URL is missing", "give both: opbuild push MODEL.onnx... URL")
     config, target = locate(**place)
     done = push_models(models, url, config, target, input_shapes)
     if as_json:

@@ -83,6 +83,9 @@ ARGUMENTS = frozenset((
 """Arguments of functions that are options of commands too; messages about one begin with its name."""
 
 
+_OTHERWISE_SPELLED = {"targets": "target"}
+"""Arguments that are options of another name."""
+
 _VERBS = ("is ", "gives ", "names ", "has ")
 """What follows an argument's name; a name may be a common word too."""
 
@@ -111,8 +114,9 @@ def show_failure(error: OpbuildError, stream: TextIO | None = None) -> None:
 def message_of(error: OpbuildError) -> str:
     """Return an error's message for who typed a command: an argument that it begins with is spelled as an option."""
     name, _, rest = error.message.partition(" ")
-    begins = name in ARGUMENTS and rest.startswith(_VERBS) and not error.in_python
-    return f"--{error.message}" if begins else error.message
+    option = _OTHERWISE_SPELLED.get(name, name)
+    begins = option in ARGUMENTS and rest.startswith(_VERBS) and not error.in_python
+    return f"--{option} {rest}" if begins else error.message
 
 
 def _indent(text: str) -> str:

@@ -16,7 +16,6 @@ from opbuild.cli.options import (
     Whole,
     cache_path_option,
     json_option,
-    new_file,
     print_json,
     read_span,
     sizes_option,
@@ -27,7 +26,9 @@ from opbuild.cli.progress import QUIET_SECONDS, duration, shown_while
 from opbuild.cli.recorded import recorded_models, recorded_option
 from opbuild.cli.tables import Terminal, say, show_table, text_table
 from opbuild.config import Config
+from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import format_input_shape
+from opbuild.platform.files.writing import unwritable
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, first_of
 
@@ -309,13 +310,14 @@ def _record_cells(record: TuningRecord, state: str) -> tuple[str, ...]:
 @click.argument("file", type=FILE)
 @cache_path_option
 def export(file: Path, cache_path: Path | None) -> None:
-    """Write the records into a file.
+    """Write the records that count into a file.
 
-    Each that counts once, signed if $OPBUILD_SIGNING_KEY is set.
+    Each is written once, and signed if $OPBUILD_SIGNING_KEY is set.
     """
     from opbuild.tuning.listing import export_database
 
-    new_file("file", str(file), "the file to write")
+    if problem := unwritable(file):
+        raise OptionError(f"{str(file)!r} cannot be written: {problem}", "name another file")
     say(f"{counted(export_database(Config.from_environment(cache_path=cache_path), file), 'record')} in {file}")
 
 
@@ -325,7 +327,7 @@ def export(file: Path, cache_path: Path | None) -> None:
 def import_(files: tuple[Path, ...], cache_path: Path | None) -> None:
     """Add the records of other tuning databases.
 
-    Those that this one lacks, or has earlier ones for.
+    Added are those that this one lacks or has earlier ones for.
     """
     from opbuild.tuning.listing import import_databases
 

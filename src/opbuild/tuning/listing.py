@@ -81,6 +81,9 @@ def import_databases(config: Config, files: Sequence[Path]) -> tuple[int, int]:
         if not is_there:
             raise OptionError(f"there is no file {str(file)!r}", "give the files that 'opbuild bank export' wrote")
     others = [read_database(file.absolute(), trust) for file in files]
+    for file, other in zip(files, others, strict=True):
+        if other.damaged and not other.records and not other.unsigned:
+            raise OptionError(f"{str(file)!r} is no tuning database", "give the files that 'opbuild bank export' wrote")
     added = merged(read_database(config.tune_bank, trust), others)
     append_records(config.tune_bank, added, trust)
     return len(added), sum(each.damaged + each.unsigned for each in others)

@@ -127,7 +127,7 @@ def test_a_model_at_fault_leaves_no_file(config: Config, tmp_path: Path) -> None
         (["MODEL", "-o", "nowhere/my.pack"], "there is no folder"),
         (["MODEL", "-o", "my.pack", "--shape", "x:8,256;y:1"], "no input of any model"),
         (["MODEL", "-o", "my.pack"], "has an open shape"),
-        (["MODEL", "-o", "my.pack", "--target", "x87"], "targets has 'x87'"),
+        (["MODEL", "-o", "my.pack", "--target", "x87"], "--target has 'x87'"),
         (["--show", "MODEL"], "is not a model pack"),
         (["--show", "nothing"], "cannot be read"),
     ],

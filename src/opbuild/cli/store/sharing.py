@@ -9,11 +9,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from itertools import count
 
 from opbuild.cli.store.transfers import Named, Transfer, add, choose, entries_of, networks_of, note_compilers, trust_of
 from opbuild.config import Config
-from opbuild.errors import BuildError
+from opbuild.errors import BuildError, MissingPackageError, OptionError
 from opbuild.events import Watch, unwatched
 from opbuild.frontend.models.declaration import signature_of
 from opbuild.frontend.models.source import ModelSource, open_model
@@ -34,6 +35,7 @@ from opbuild.session import Session
 from opbuild.store.blobs import Data
 from opbuild.store.concurrent_map import results_of, watched_map
 from opbuild.store.networks import networks_in
+from opbuild.store.remote.address import FOLDER
 from opbuild.store.remote.failures import ABSENT, REFUSED, SLOW
 from opbuild.store.remote.manifest import PIECE, Manifest
 from opbuild.store.remote.networks import TieredNetworks
@@ -54,6 +56,8 @@ from opbuild.target.level import BuildTarget
 
 InputShapes = Mapping[str, Sequence[int]]
 
+
+_ABILITIES = "'opbuild cache check --remote URL' says what it can do"
 
 _SERVES = "absent from the remote store; one with other variants came, which serves where nothing can be compiled"
 """Why a network is another one than tuning chooses here."""
@@ -160,7 +164,10 @@ def pull(
 def _opened(url: str, config: Config, target: BuildTarget) -> tuple[Setup, Remote]:
     trust_of(config)
     setup = set_up(replace(config, remote_mode="off"), target, None, runs_elsewhere=True)
-    return setup, remote_for_transfer(url, setup)
+    remote = remote_for_transfer(url, setup)
+    if remote.service.address.service != FOLDER and find_spec("opendal") is None:
+        raise MissingPackageError("the package opendal is not installed", "pip install 'opbuild[remote]'")
+    return setup, remote
 
 
 def _model(model: Path, setup: Setup, shapes: InputShapes | None) -> tuple[Session, ModelSource, Shapes]:
@@ -282,12 +289,17 @@ def _with_other_variants(untuned: NetworkKey, own: NetworkKey, stores: Stores, r
 
 def _all_items(remote: Remote, target: BuildTarget, left_out: list[Named]) -> tuple[list[str], Iterator[Manifest]]:
     """Return the names of all operators, and the networks for a target, which are read one by one."""
+    address = remote.service.address
+    if address.service == FOLDER and not os.path.isdir(address.options["root"]):  # noqa: PTH112  pathlib's may raise
+        raise OptionError(
+            f"URL is {address.url!r}, and there is no such folder", "give the one that 'opbuild push' wrote to"
+        )
     stems, names = remote.operators.stems(), remote.service.names(NETWORKS)
     for answer in (stems, names):
         if isinstance(answer, Reason):
             raise BuildError(
                 f"what the remote store {remote.service.address.url} holds cannot be listed: {described(answer)}",
-                "name the models: opbuild pull URL MODEL.onnx",
+                f"{_ABILITIES}; where it lists nothing, name the models: opbuild pull URL MODEL.onnx",
             )
     return list(stems), _networks(list(names), remote, target, left_out)
 
@@ -309,7 +321,7 @@ def _unwritable(problem: str) -> BuildError:
 def _refused(remote: Remote, problem: str) -> BuildError:
     return BuildError(
         f"the remote store {remote.service.address.url} cannot be used: {problem}",
-        "'opbuild cache check --remote URL' says what it can do",
+        _ABILITIES,
     )
 
 
