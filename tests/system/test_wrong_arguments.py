@@ -304,7 +304,9 @@ USAGE: dict[str, tuple[str, str]] = {
     "bank import garbage.onnx": (
         "'garbage.onnx' is no tuning database", "give the files that 'opbuild bank export' wrote"
     ),
-    "bank export no/bank": ("'no/bank' cannot be written: there is no folder 'no'", "name another file"),
+    "bank export no/bank": (
+        "the tuning database 'no/bank' cannot be written: there is no folder 'no'", "name another file"
+    ),
     "run small.onnx --input =x.npy": (
         "--input is '=x.npy'", "give --input NAME=FILE.npy, once for each input that has data"
     ),

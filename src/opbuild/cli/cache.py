@@ -168,22 +168,14 @@ def _print_rows(rows: Sequence[dict[str, Any]], host: str) -> None:
             right = (cell.rjust(width) for cell, width in zip(each[3:], widths[3:], strict=True))
             echo("  ".join((*left, *right)))
         return
-    from rich.text import Text
+    from opbuild.cli.tables import WHOLE_NAMES, output_console, show_table, text_table
 
-    from opbuild.cli.tables import WHOLE_NAMES, output_console, plain_table
-
-    console = output_console()
-    shown = [number for number, name in enumerate(COLUMNS) if name != "variant" or console.width >= _WIDE]
-    table = plain_table(*(COLUMNS[number] for number in shown))
-    table.columns[0].overflow = "fold"
-    table.columns[0].no_wrap = console.width >= WHOLE_NAMES
-    for column in table.columns[-3:]:
-        column.justify = "right"
-        column.no_wrap = True
-    for each in cells:
-        table.add_row(*(Text(each[number]) for number in shown))
-    if rows:
-        console.print(table)
+    width = output_console().width
+    shown = [number for number, name in enumerate(COLUMNS) if name != "variant" or width >= _WIDE]
+    names = [COLUMNS[number] for number in shown]
+    table = text_table(names[:-3], ([each[number] for number in shown] for each in cells), names[-3:])
+    table.columns[0].no_wrap = width >= WHOLE_NAMES
+    show_table(table)
 
 
 def _cells(row: dict[str, Any], now: float, host: str) -> tuple[str, ...]:

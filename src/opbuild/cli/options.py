@@ -193,6 +193,13 @@ def new_file(option: str, text: str, what: str, suffix: str = "") -> Path:
     return found
 
 
+def require_writable(what: str, path: Path, read: Iterable[Path] = ()) -> None:
+    """Refuse a file that cannot be written, or that is a model which is read."""
+    problem = unwritable(path) or ("it is the model" if any(same_file(each, path) for each in read) else "")
+    if problem:
+        raise OptionError(f"{what} {str(path)!r} cannot be written: {problem}", "name another file")
+
+
 def _alternatives_text(values: Sequence[str]) -> str:
     return values[0] if len(values) == 1 else f"{', '.join(values[:-1])} or {values[-1]}"
 

@@ -18,6 +18,7 @@ from opbuild.cli.options import (
     levels_option,
     print_json,
     remote_option,
+    require_writable,
     sizes_option,
     value_option,
 )
@@ -25,7 +26,6 @@ from opbuild.cli.recorded import recorded_models, recorded_option
 from opbuild.cli.tables import Terminal, say
 from opbuild.config import Config
 from opbuild.errors import OptionError
-from opbuild.platform.files.writing import same_file, unwritable
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, size
 
@@ -77,10 +77,7 @@ def pack(
     models, sizes = ((), []) if stored and not paths and recorded is None else recorded_models(paths, recorded, _USAGE)
     if output is None:
         raise OptionError("the file to write is missing", f"name it: {_USAGE}")
-    if problem := unwritable(output):
-        raise OptionError(f"the model pack {str(output)!r} cannot be written: {problem}", "name another file")
-    if any(same_file(each, output) for each in models):
-        raise OptionError(f"the model pack {str(output)!r} cannot be written: it is a model", "name another file")
+    require_writable("the model pack", output, models)
     from opbuild.cli.progress import build_progress
     from opbuild.offline.packing import pack_models
 

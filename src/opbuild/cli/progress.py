@@ -360,9 +360,6 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-_REDRAW_SECONDS = 0.1
-
-
 class Count:
     """The progress of a command, whose total is None while items are listed; any thread may tell it (``events.Watch``).
 
@@ -429,7 +426,7 @@ class _Lines:
 class _Bar(_Lines):
     """Draws a bar that goes again."""
 
-    first, interval = PATIENCE, _REDRAW_SECONDS
+    first, interval = PATIENCE, REFRESH
 
     def __init__(self, console: Console, count: Count) -> None:
         super().__init__(console, count)

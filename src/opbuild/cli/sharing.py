@@ -13,6 +13,7 @@ from opbuild.cli.options import (
     json_option,
     locate,
     print_json,
+    require_writable,
     shapes_option,
     target_options,
     unused_threads_option,
@@ -21,7 +22,6 @@ from opbuild.cli.options import (
 from opbuild.cli.streams import echo
 from opbuild.errors import BuildError, OptionError
 from opbuild.frontend.input_shape import parse_input_shape
-from opbuild.platform.files.writing import same_file, unwritable
 from opbuild.platform.paths import Path
 from opbuild.platform.records import replace
 from opbuild.target.host import compared
@@ -139,10 +139,7 @@ def export(bundle: Path, model: Path | None, network: bool, shape: str | None,
 
     if model is None and (network or shape):
         raise OptionError("--network and --shape are for one model", "give --model")
-    if problem := unwritable(bundle):
-        raise OptionError(f"the bundle {str(bundle)!r} cannot be written: {problem}", "name another file")
-    if model is not None and same_file(model, bundle):
-        raise OptionError(f"the bundle {str(bundle)!r} cannot be written: it is the model", "name another file")
+    require_writable("the bundle", bundle, [] if model is None else [model])
     config, target = locate(**place)
     if model is None:
         done = export_cache(bundle, config, target)

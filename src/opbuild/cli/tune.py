@@ -18,6 +18,7 @@ from opbuild.cli.options import (
     json_option,
     print_json,
     read_span,
+    require_writable,
     sizes_option,
     value_option,
     workers_option,
@@ -26,9 +27,7 @@ from opbuild.cli.progress import QUIET_SECONDS, duration, shown_while
 from opbuild.cli.recorded import recorded_models, recorded_option
 from opbuild.cli.tables import Terminal, say, show_table, text_table
 from opbuild.config import Config
-from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import format_input_shape
-from opbuild.platform.files.writing import unwritable
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, first_of
 
@@ -316,8 +315,7 @@ def export(file: Path, cache_path: Path | None) -> None:
     """
     from opbuild.tuning.listing import export_database
 
-    if problem := unwritable(file):
-        raise OptionError(f"{str(file)!r} cannot be written: {problem}", "name another file")
+    require_writable("the tuning database", file)
     say(f"{counted(export_database(Config.from_environment(cache_path=cache_path), file), 'record')} in {file}")
 
 

@@ -123,7 +123,7 @@ def test_a_model_at_fault_leaves_no_file(config: Config, tmp_path: Path) -> None
     [
         ([], "the models are missing"),
         (["MODEL"], "the file to write is missing"),
-        (["MODEL", "-o", "MODEL"], "it is a model"),
+        (["MODEL", "-o", "MODEL"], "it is the model"),
         (["MODEL", "-o", "nowhere/my.pack"], "there is no folder"),
         (["MODEL", "-o", "my.pack", "--shape", "x:8,256;y:1"], "no input of any model"),
         (["MODEL", "-o", "my.pack"], "has an open shape"),
