@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all test-pythons check fast slow release campaign conformance bench field bank structures choose kernels kernels-check gpu-check serving-check setup format support clean help
+.PHONY: demo test test-all test-pythons check fast slow release campaign conformance bench field pictures bank structures choose kernels kernels-check gpu-check serving-check setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -77,6 +77,9 @@ field: $(STAMP) ## Measure 28 networks beside other runtimes (hours), NETWORKS="
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python benchmarks/field.py $(NETWORKS) --results $(RESULTS)
 	$(BIN)/python benchmarks/field_picture.py $(RESULTS) $(RESULTS)/field.svg
+
+pictures: $(STAMP) ## Take the pictures of the report's page anew, on this (quiet) machine; needs chromium
+	PYTHONPATH=.:tests:benchmarks $(BIN)/python tools/report_pictures.py
 
 MINUTES ?= 15
 bank: $(STAMP) ## Tune the benchmark's networks on this (quiet) machine, MINUTES=15 a level, into the banks that the package brings; LEVELS=x86-64-v3 some
