@@ -1,0 +1,1 @@
+"""The compiler of kernels for NVIDIA's GPUs: Triton, as a maker of binaries alone."""
