@@ -141,15 +141,16 @@ def _rewritten(function: JITFunction[Any]) -> Callable[..., Any]:
 # -- libdevice ---------------------------------------------------------------------------------------------------------
 
 
-def _erf(x: Array) -> Array:
-    return np.vectorize(math.erf, otypes=[x.dtype])(x)
+def _each(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    return lambda x: np.vectorize(function, otypes=[x.dtype])(x)
 
 
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     **{name: getattr(np, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp", "exp2", "expm1")},
     **{name: getattr(np, name) for name in ("log", "log2", "log10", "log1p", "floor", "ceil", "trunc", "sqrt", "fmod")},
     **{name: getattr(np, f"arc{name[1:]}") for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")},
-    "copysign": np.copysign, "erf": _erf, "fabs": np.abs, "rint": np.rint, "nearbyint": np.rint, "pow": np.power,
+    "copysign": np.copysign, "fabs": np.abs, "rint": np.rint, "nearbyint": np.rint, "pow": np.power,
+    "mul_rn": np.multiply, "div_rn": np.divide, "sqrt_rn": np.sqrt, "erfc": _each(math.erfc), "erf": _each(math.erf),
     "rsqrt": lambda x: 1 / np.sqrt(x), "hypot": np.hypot,
     "isnand": np.isnan, "isnan": np.isnan, "isinfd": np.isinf, "isinf": np.isinf,
     "finitef": np.isfinite, "isfinited": np.isfinite,
@@ -160,7 +161,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
 def _extern(_: Any, __: str, ___: str, symbol: str, args: Sequence[Any], result: Any, ____: bool) -> Any:
     """Return the values of a function of libdevice."""
     name = symbol.removeprefix("__nv_")
-    function = _FUNCTIONS.get(name) or _FUNCTIONS[name.removesuffix("f")]
+    plain = name[1:] if name.endswith("_rn") else name
+    function = _FUNCTIONS.get(plain) or _FUNCTIONS[plain.removesuffix("f")]
     scalar = result.scalar
     data = np.asarray(function(*(each.data for each in args))).astype(interpreter._get_np_dtype(scalar))
     return interpreter.TensorHandle(data, scalar)

@@ -17,6 +17,7 @@ from opbuild.kernel.key import CompilerIdentity
 from opbuild.platform.digest import blake3_of, blake3_of_file
 from opbuild.platform.files.private import publish
 from opbuild.platform.files.trust import PRIVATE, Trust
+from opbuild.platform.packages import install_command
 from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def identify(
         if known is None or known.name != compiler.name:
             known = otherwise()
         if known is None or known.name != compiler.name:
-            raise BuildError(f"the compiler {compiler.name} is not installed", f"pip install {compiler.name}")
+            raise BuildError(f"the compiler {compiler.name} is not installed", install_command(compiler.name))
         return known
     try:
         identity = CompilerIdentity(compiler.name, compiler.version(), files_digest(compiler.files(), memo, trust))

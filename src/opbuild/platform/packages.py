@@ -16,9 +16,13 @@ DEPENDENCIES = ("blake3", "click", "halide", "jinja2", "ml_dtypes", "numpy", "on
 """The packages that come with opbuild, by the names under which they are imported and installed."""
 
 
+EXTRAS = {"triton": "'opbuild[gpu]'"}
+"""What installs a package in the release that opbuild is for, where it does not come with opbuild."""
+
+
 def install_command(*packages: str) -> str:
     """Return the command that installs some packages."""
-    return f"pip install {' '.join(packages)}"
+    return f"pip install {' '.join(EXTRAS.get(each, each) for each in packages)}"
 
 
 def lacking(*packages: str) -> MissingPackageError:

@@ -94,7 +94,8 @@ class DeviceClass(Protocol):
         """Return the device of this process (``runtime.devices.Device``); the same one each time."""
 
 
-_PATHS: dict[str, str] = {}
+_PATHS: dict[str, str] = {"cuda": "opbuild.target.cuda:CLASS"}
+"""Those that come with opbuild, and what was registered."""
 _LOADED: dict[str, Any] = {}
 
 

@@ -1,0 +1,57 @@
+"""Parts that kernels for NVIDIA's GPUs have in common, as far as descriptors say them; nothing of a compiler is loaded.
+
+A family with such kernels has a file ``cuda.py``: ``serve`` returns the descriptor of the kernel that computes what a
+CPU's computes, on the same operands, or None; ``LAYOUTS`` are the layouts that it takes beside plain ones, ``COST`` is
+the time of a call. Its kernels are in ``triton.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.operations.expression import Expression, walk
+from opbuild.operations.table import OPERATIONS
+from opbuild.platform.records import replace
+from opbuild.target.devices import DeviceCost
+
+TARGET = "cuda:sm_90a"
+
+TYPES = frozenset(
+    {"bool", "float16", "bfloat16", "float32", "float64"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
+"""The types of operands."""
+
+MOST = 2**31 - 2**16
+"""The greatest extent: indices are int32, also behind the end of the last tile."""
+
+MEMORY = DeviceCost(call=3000.0, byte=1 / 2400)
+"""The cost of a call that moves its operands at four fifths of an H100's rate, and is one of a graph's."""
+
+
+def on_device(desc: OpDesc, variant: Mapping[str, Any]) -> OpDesc:
+    """Return a CPU's descriptor for the device: any extents, of strides only 0 and 1 of the innermost dimension."""
+    inputs, outputs = (tuple(map(_free, side)) for side in (desc.inputs, desc.outputs))
+    return replace(desc, inputs=inputs, outputs=outputs, variant=dict(variant), target=TARGET)
+
+
+def _free(operand: Operand) -> Operand:
+    dims = [Dim(stride=dim.stride if dim.stride in (0, 1) else FREE, max=MOST) for dim in operand.dims]
+    return replace(operand, dims=tuple(dims))
+
+
+def is_plain(desc: OpDesc) -> bool:
+    """Return whether operands have types of the device, and nothing is asked for that only CPUs' kernels do."""
+    return not desc.source and not desc.is_precise and {operand.dtype for operand in desc.operands} <= TYPES
+
+
+def has_code(expression: Expression, dtypes: Sequence[str]) -> bool:
+    """Return whether an expression of operands of some types can be computed."""
+    parts = [*walk(expression)]
+    types = {*dtypes, *(part[1] for part in parts if part[0] in ("const", "cast"))}
+    heads = {part[0] for part in parts} - {"arg", "acc", "const", "cast"}
+    if not types <= TYPES or not heads <= OPERATIONS.keys():
+        return False
+    return "float64" not in types or all(OPERATIONS[head].float64 for head in heads)
