@@ -112,6 +112,7 @@ def _interpreting() -> Iterator[None]:
             scope.set_attr(tl.tensor, "__index__", lambda self: int(self.handle.data.item()))
             scope.set_attr(JITFunction, "__call__", lambda self, *args, **kwargs: _rewritten(self)(*args, **kwargs))
             scope.set_attr(interpreter.InterpreterBuilder, "create_extern_elementwise", _extern)
+            scope.set_attr(interpreter.InterpreterBuilder, "get_all_ones_value", _all_ones)
             yield
         finally:
             scope.restore()
@@ -123,6 +124,13 @@ def _patch_module(module: Any, scope: Any) -> None:
         interpreter._patch_builtin(tl.tensor, interpreter.interpreter_builder, scope)
         interpreter._patch_lang_tensor(tl.tensor, scope)
     interpreter._patch_lang_core(module, scope)
+
+
+def _all_ones(_: Any, type_: Any) -> Any:
+    """Return -1; of an unsigned type, too, for which numpy 2 refuses it."""
+    held = interpreter._get_np_dtype(type_)
+    ones = np.ones(1, bool) if held == np.bool_ else np.full(1, -1, np.int64).astype(held)
+    return interpreter.TensorHandle(ones, type_.scalar)
 
 
 _REWRITTEN: dict[Any, Callable[..., Any]] = {}
@@ -150,7 +158,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     **{name: getattr(np, name) for name in ("log", "log2", "log10", "log1p", "floor", "ceil", "trunc", "sqrt", "fmod")},
     **{name: getattr(np, f"arc{name[1:]}") for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")},
     "copysign": np.copysign, "fabs": np.abs, "rint": np.rint, "nearbyint": np.rint, "pow": np.power,
-    "mul_rn": np.multiply, "div_rn": np.divide, "sqrt_rn": np.sqrt, "erfc": _each(math.erfc), "erf": _each(math.erf),
+    "mul_rn": np.multiply, "div_rn": np.divide, "sqrt_rn": np.sqrt,
+    "normcdf": _each(lambda x: math.erfc(-x * math.sqrt(0.5)) / 2), "erf": _each(math.erf),
     "rsqrt": lambda x: 1 / np.sqrt(x), "hypot": np.hypot,
     "isnand": np.isnan, "isnan": np.isnan, "isinfd": np.isinf, "isinf": np.isinf,
     "finitef": np.isfinite, "isfinited": np.isfinite,

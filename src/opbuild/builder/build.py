@@ -18,7 +18,7 @@ from opbuild.errors import BuildError
 from opbuild.events import BuildStarted, CompileStarted, Event, Observer, Waiting, Warned, ignore
 from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.identity import FilesState, files_state, identify
+from opbuild.kernel.identity import FilesState, files_state, identify, memo_of
 from opbuild.kernel.interfaces import Claims, Compiler, Found, Missing, Release, Store, look_up
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.opdesc import OpDesc, needs_runtime, runtime_desc
@@ -76,7 +76,6 @@ class Builder:
         release: What the release brings; its compiler is the one where none is installed or remembered. None: nothing.
         is_urgent: Whether anybody waits; else one operator at a time is compiled, at low priority.
         executor: Compiles instead of this host, which does what the executor does not; None: this host alone.
-        remembers: Whether the cache's file remembers the compiler's digest: it has room for one.
         devices: What builds the operators of other classes of devices.
     """
 
@@ -97,7 +96,6 @@ class Builder:
     release: Release | None = None
     is_urgent: bool = True
     executor: Executor | None = None
-    remembers: bool = True
     devices: Mapping[str, Builder] = MappingProxyType({})
 
     def __post_init__(self) -> None:
@@ -394,7 +392,7 @@ class Builder:
 
     def _identify(self) -> CompilerIdentity:
         others = (lambda: None) if self.release is None else self.release.compiler
-        memo = self.config.compiler_memo if self.remembers else None
+        memo = memo_of(self.target.device, self.config.compiler_memo)
         return identify(self.compiler, memo, make_trust(self.config), others)
 
     def _asked(self, desc: OpDesc, nodes: tuple[str, ...]) -> tuple[Key, tuple[str, ...] | None]:

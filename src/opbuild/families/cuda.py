@@ -7,9 +7,10 @@ the time of a call. Its kernels are in ``triton.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from opbuild.dtypes import itemsize
+from opbuild.families.family import Variant
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.operations.expression import Expression, walk
 from opbuild.operations.table import OPERATIONS
@@ -31,7 +32,16 @@ MEMORY = DeviceCost(call=3000.0, byte=1 / 2400)
 """The cost of a call that moves its operands at four fifths of an H100's rate, and is one of a graph's."""
 
 
-def on_device(desc: OpDesc, variant: Mapping[str, Any]) -> OpDesc:
+ROW_BYTES = 2048
+"""Bytes of a tile's row where elements are adjacent: 16 for each thread of four warps."""
+
+
+def wide_tile(desc: OpDesc) -> Variant:
+    """Return a tile of rows whose elements are adjacent: each thread moves 16 bytes at once, and does so twice."""
+    return {"columns": ROW_BYTES // max(itemsize(operand.dtype) for operand in desc.operands), "rows": 2}
+
+
+def on_device(desc: OpDesc, variant: Variant) -> OpDesc:
     """Return a CPU's descriptor for the device: any extents, of strides only 0 and 1 of the innermost dimension."""
     inputs, outputs = (tuple(map(_free, side)) for side in (desc.inputs, desc.outputs))
     return replace(desc, inputs=inputs, outputs=outputs, variant=dict(variant), target=TARGET)

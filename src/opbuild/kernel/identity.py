@@ -19,6 +19,7 @@ from opbuild.platform.files.private import publish
 from opbuild.platform.files.trust import PRIVATE, Trust
 from opbuild.platform.packages import install_command
 from opbuild.platform.paths import Path
+from opbuild.target.level import CPU
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import Compiler
@@ -67,6 +68,11 @@ def identify(
     if memo is not None and remembered(memo, trust) != identity:
         remember(memo, identity, trust)
     return identity
+
+
+def memo_of(device: str, memo: Path | None) -> Path | None:
+    """Return the file that remembers the compiler for a class of devices, beside that of the CPU's."""
+    return memo if memo is None or device == CPU else memo.parent / f"{memo.stem}_{device}.json"
 
 
 def remembered(memo: Path, trust: Trust = PRIVATE) -> CompilerIdentity | None:

@@ -68,15 +68,19 @@ class Setup:
     def device_kernels(self) -> list[str]:
         """The names in keys of the device's kernels: their target, and a digest of the compiler's bytes.
 
-        Without the compiler nothing but what is stored can be had of it.
+        Without the compiler nothing but what is stored can be had of it: what compiled that is remembered.
         """
         if self.device is None:
             return []
         from opbuild.backend.compilers import make_compiler
-        from opbuild.kernel.identity import files_digest
+        from opbuild.kernel.identity import files_digest, memo_of, remembered
 
         files = make_compiler(self.device.device).files()
-        return [self.device.name, files_digest(files, None) if files else ""]
+        memo = memo_of(self.device.device, self.config.compiler_memo)
+        if files:
+            return [self.device.name, files_digest(files, memo, self.trust)]
+        known = None if memo is None else remembered(memo, self.trust)
+        return [self.device.name, "" if known is None else known.digest]
 
     @property
     def target(self) -> BuildTarget:

@@ -361,7 +361,7 @@ def _device_builder(setup: Setup, stores: Stores, target: Target) -> Builder:
     operators, _ = stores.operators_and_runtimes
     return Builder(
         operators, make_compiler(target.device), target, setup.config, setup.observer,
-        force=setup.config.forces, rebuilt=stores.rebuilt, claims=stores.claims, remembers=False,
+        force=setup.config.forces, rebuilt=stores.rebuilt, claims=stores.claims,
         release=None if stores.packs is None else stores.packs.of(target.name),
     )  # fmt: skip
 

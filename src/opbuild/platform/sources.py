@@ -104,7 +104,9 @@ def own_sources() -> str:
 def only_compiles(name: str) -> bool:
     """Return whether a module, or the file of one, is loaded to compile a kernel and for nothing else."""
     parts = name.removesuffix(".py").replace("/", ".").removeprefix("opbuild.").split(".")
-    return parts[:2] == ["backend", "halide"] or (parts[0] == "families" and parts[-1] == "halide")
+    backends = ("halide", "triton")
+    is_backend = parts[0] == "backend" and parts[1:2] and parts[1] in backends
+    return bool(is_backend) or (parts[0] == "families" and parts[-1] in backends)
 
 
 def own_packing_sources() -> str:

@@ -44,9 +44,12 @@ SIZE_FILE = "size.jsonl"
 LOOKED_AT = 10_000
 """Files of a folder whose size and times ``tidy`` asks for; it takes 40 ms."""
 
-_NOTES = tuple(
-    FileForm("note", (Path(name).suffix,), re.escape(Path(name).stem))
-    for name in (COMPILER_MEMO, counters.FILE, counters.OLD_FILE, SIZE_FILE)
+_NOTES = (
+    *(
+        FileForm("note", (Path(name).suffix,), re.escape(Path(name).stem))
+        for name in (COMPILER_MEMO, counters.FILE, counters.OLD_FILE, SIZE_FILE)
+    ),
+    FileForm("note", (".json",), f"{Path(COMPILER_MEMO).stem}_[a-z0-9]+"),
 )
 """What is only remembered of the folder itself."""
 

@@ -17,8 +17,10 @@ PACKAGE = Path(__file__).resolve().parents[3] / "src" / "opbuild"
 DOCUMENT = PACKAGE.parents[1] / "docs" / "reference" / "environment.md"
 READERS = {"environ", "environb", "getenv", "getenvb"}
 
-COPIED_FOR_CHILDREN: dict[str, str] = {}
-"""Files that hand the whole environment to a child process and read no variable from it, each with its reason."""
+COPIED_FOR_CHILDREN: dict[str, str] = {
+    "backend/triton/compiler.py": "it hides from Triton what that would read, while it compiles",
+}
+"""Files that hand the whole environment to others and read no variable from it, each with its reason."""
 
 
 def reads(source: str) -> Iterator[int]:

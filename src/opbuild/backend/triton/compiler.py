@@ -95,7 +95,7 @@ class TritonCompiler:
         with _settings():
             _triton()
             for family in catalogue.names():
-                if find_spec(module_of(family)) is not None:
+                if _has_kernels(family):
                     import_module(module_of(family))
 
     @staticmethod
@@ -164,13 +164,13 @@ class TritonPipeline:
             return Artifact(binary, symbol, KIND, launch)
 
     def stages(self, symbol: str) -> dict[str, Any]:
-        """Return what each stage makes, the binary last."""
+        """Return the texts of the stages, and the binary last."""
         with _compiling(self._desc):
             made = self._made(symbol, "cubin")
         return {name: each for name, each in made.items() if name != "metadata"}
 
     def _made(self, symbol: str, last: str) -> dict[str, Any]:
-        """Return what the stages up to one make, and what they found out on the way."""
+        """Return the results of the stages up to one, and the metadata that they wrote."""
         triton = _triton()
         from triton._C.libtriton import ir
         from triton.backends.compiler import GPUTarget
@@ -266,11 +266,7 @@ def _settings() -> Iterator[None]:
 
 
 def _triton() -> Any:
-    """Return Triton.
-
-    Raises:
-        MissingPackageError: If it is not installed.
-    """
+    """Return Triton; an error that names what installs it, if it is not there."""
     try:
         return import_module("triton")
     except ModuleNotFoundError as error:
@@ -281,9 +277,15 @@ def _triton() -> Any:
 
 def _module(desc: OpDesc) -> str:
     """Return the module that defines a descriptor's family."""
-    if not desc.family.isidentifier() or find_spec(module_of(desc.family)) is None:
+    from opbuild.families import catalogue
+
+    if desc.family not in catalogue.names() or not _has_kernels(desc.family):
         raise CompileError(f"{desc.op_type}: the family {desc.family!r} has no kernel in Triton")
     return module_of(desc.family)
+
+
+def _has_kernels(family: str) -> bool:
+    return find_spec(module_of(family)) is not None
 
 
 def module_of(family: str) -> str:

@@ -79,11 +79,13 @@ def _sections(data: bytes) -> list[_Section]:
         raise NotAnArtifactError("it does not begin as an ELF file" if data else "it is empty")
     if data[4:6] != b"\x02\x01":
         raise NotAnArtifactError("it is not a little-endian ELF64 file")
-    kind, machine, _, _, _, start, _, _, _, _, size, count, names = _HEADER.unpack_from(data)
+    kind, machine, _, _, segments, start, _, _, width, parts, size, count, names = _HEADER.unpack_from(data)
     if (kind, machine) != (_EXECUTABLE, _MACHINE):
         raise NotAnArtifactError(f"it is ELF type {kind} for machine {machine}, not a binary for a GPU")
     if size != _SECTION.size:
         raise NotAnArtifactError("its sections are not those of an ELF64 file")
+    if segments + width * parts > len(data):
+        raise NotAnArtifactError("it is cut: its segments are not all there")
     headers = [_SECTION.unpack_from(data, start + size * number) for number in range(count)]
     texts = _content(data, headers[names])
     return [_Section(_text(texts, each[0]), each[1], each[6], _content(data, each)) for each in headers]

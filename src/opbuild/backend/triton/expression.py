@@ -19,7 +19,7 @@ from typing import Any
 
 from opbuild.backend.triton import floats, integers
 from opbuild.backend.triton.source import jit_function
-from opbuild.backend.triton.values import Text, Value
+from opbuild.backend.triton.values import Scalar, Text
 from opbuild.dtypes import is_float
 from opbuild.errors import CompileError
 from opbuild.operations.expression import Expression, children
@@ -49,27 +49,27 @@ def function_text(expression: Expression, dtypes: Sequence[str], out: str, acc: 
     """Return the source of ``expression_function``."""
     text = Text()
     names = [f"a{number}" for number in range(len(dtypes))] + (["acc"] if acc else [])
-    given = [floats.loaded(Value(text, name, dtype)) for name, dtype in zip(names, dtypes, strict=False)]
-    total = floats.loaded(Value(text, "acc", acc)) if acc else None
-    value = _Compilation(text, given, total).value(expression)
+    given = [floats.loaded(Scalar(text, name, dtype)) for name, dtype in zip(names, dtypes, strict=False)]
+    total = floats.loaded(Scalar(text, "acc", acc)) if acc else None
+    value = _Translation(text, given, total).value(expression)
     text.finish(floats.stored(floats.convert(value, out)))
     return f"def expression({', '.join(names)}):\n{text}"
 
 
-class _Compilation:
+class _Translation:
     """The operands and the parts that are computed."""
 
-    def __init__(self, text: Text, given: Sequence[Value], acc: Value | None) -> None:
+    def __init__(self, text: Text, given: Sequence[Scalar], acc: Scalar | None) -> None:
         self._text, self._given, self._acc = text, given, acc
-        self._values: dict[Expression, Value] = {}
+        self._values: dict[Expression, Scalar] = {}
 
-    def value(self, e: Expression) -> Value:
+    def value(self, e: Expression) -> Scalar:
         """Return a part of the expression."""
         if e not in self._values:
             self._values[e] = self._compute(e)
         return self._values[e]
 
-    def _compute(self, e: Expression) -> Value:
+    def _compute(self, e: Expression) -> Scalar:
         head = e[0]
         if head == "arg":
             return self._given[e[1]]
@@ -89,7 +89,7 @@ class _Compilation:
         return apply(head, operands)
 
 
-def apply(name: str, operands: Sequence[Value]) -> Value:
+def apply(name: str, operands: Sequence[Scalar]) -> Scalar:
     """Return one of ``operations.table`` applied to operands.
 
     Raises:
@@ -97,7 +97,7 @@ def apply(name: str, operands: Sequence[Value]) -> Value:
     """
     operation = OPERATIONS[name]
     if operation.kinds == "truth":
-        truth: Value = evaluate(operation.formula, floats, operands)
+        truth: Scalar = evaluate(operation.formula, floats, operands)
         return truth
     count = operation.conditions
     operands = [*operands[:count], *_same_type(operands[count:])]
@@ -106,16 +106,16 @@ def apply(name: str, operands: Sequence[Value]) -> Value:
     if not has_kind or (kind == "float64" and not operation.float64):
         raise CompileError(f"operation {name} is not defined for {kind}")
     if kind == "bool" and operation.kinds != "any":
-        bits: Value = evaluate(operation.formula, integers, [floats.stored(each) for each in operands])
+        bits: Scalar = evaluate(operation.formula, integers, [floats.stored(each) for each in operands])
         return bits if operation.predicate else floats.truth(bits)
     library: Any = floats if is_float(kind) or operation.kinds == "any" else integers
-    value: Value = evaluate(operation.formula, library, operands)
+    value: Scalar = evaluate(operation.formula, library, operands)
     if operation.predicate or not narrow:
         return value
     return value.as_narrow(narrow) if operation.exact else floats.rounded(value, narrow)
 
 
-def _same_type(operands: Sequence[Value]) -> list[Value]:
+def _same_type(operands: Sequence[Scalar]) -> list[Scalar]:
     """Return operands of one type: a truth value meets a byte as one."""
     if len({each.dtype for each in operands}) == 1:
         return list(operands)
@@ -125,7 +125,7 @@ def _same_type(operands: Sequence[Value]) -> list[Value]:
     return stored
 
 
-def _power_of_constant(x: Value, exponent: float, y: Value) -> Value:
+def _power_of_constant(x: Scalar, exponent: float, y: Scalar) -> Scalar:
     """Return a power whose exponent is known; small whole exponents and one half need no logarithm."""
     if exponent in (2.0, 3.0, 4.0):
         square = apply("mul", [x, x])

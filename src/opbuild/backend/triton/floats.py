@@ -10,7 +10,7 @@ from operator import neg as negate
 from operator import truediv as quotient
 
 from opbuild.backend.triton.types import language_type
-from opbuild.backend.triton.values import Text, Value, select
+from opbuild.backend.triton.values import Scalar, Text, select
 from opbuild.dtypes import NARROW_FLOATS, is_float
 
 __all__ = ["add", "multiply", "negate", "quotient", "select", "subtract"]
@@ -19,7 +19,7 @@ subtract = sub
 # -- constants ---------------------------------------------------------------------------------------------------------
 
 
-def constant(text: Text, dtype: str, value: str) -> Value:
+def constant(text: Text, dtype: str, value: str) -> Scalar:
     """Return a literal."""
     if dtype == "bool":
         return text.line(f"tl.full((), {int(value)}, tl.int32) != 0", "bool")
@@ -30,7 +30,7 @@ def constant(text: Text, dtype: str, value: str) -> Value:
     return text.line(f"tl.full((), {int(value)}, {language_type(dtype)})", dtype)
 
 
-def _float(text: Text, dtype: str, value: float) -> Value:
+def _float(text: Text, dtype: str, value: float) -> Scalar:
     """Return a literal; of -0.0 Triton makes 0."""
     if value == 0 and math.copysign(1.0, value) < 0:
         return -_float(text, dtype, 0.0)
@@ -38,17 +38,17 @@ def _float(text: Text, dtype: str, value: float) -> Value:
     return text.line(f"tl.full((), {number}, {language_type(dtype)})", dtype)
 
 
-def literal(like: Value, value: float) -> Value:
+def literal(like: Scalar, value: float) -> Scalar:
     """Return a constant of the same type as ``like``."""
     return _float(like.text, like.dtype, value)
 
 
-def zero(like: Value) -> Value:
+def zero(like: Scalar) -> Scalar:
     """Return 0 of the same type as ``like``."""
     return literal(like, 0.0)
 
 
-def one(like: Value) -> Value:
+def one(like: Scalar) -> Scalar:
     """Return 1 of the same type as ``like``."""
     return literal(like, 1.0)
 
@@ -56,8 +56,8 @@ def one(like: Value) -> Value:
 # -- conversions -------------------------------------------------------------------------------------------------------
 
 
-def loaded(x: Value) -> Value:
-    """Return what was loaded from memory as expressions have it."""
+def loaded(x: Scalar) -> Scalar:
+    """Return a value from memory as expressions have it."""
     if x.dtype == "bool":
         return x.text.line(f"{x} != 0", "bool")
     if x.dtype in NARROW_FLOATS:
@@ -65,19 +65,19 @@ def loaded(x: Value) -> Value:
     return x
 
 
-def stored(x: Value) -> Value:
+def stored(x: Scalar) -> Scalar:
     """Return a value as memory holds it: a truth value as a byte of 0 or 1."""
     if x.dtype == "bool":
         return _as(x, "uint8")
     return _as(x, x.narrow) if x.narrow else x
 
 
-def rounded(x: Value, narrow: str) -> Value:
+def rounded(x: Scalar, narrow: str) -> Scalar:
     """Return a float32 rounded to a value of a type of 16 bits, ties to even."""
     return _as(_as(x, narrow), "float32").as_narrow(narrow)
 
 
-def convert(x: Value, dtype: str) -> Value:
+def convert(x: Scalar, dtype: str) -> Scalar:
     """Return a value converted as ONNX's Cast does: floats to integers toward zero, whatever is not 0 to true."""
     if dtype in (x.dtype, x.narrow) and not (x.narrow and dtype == "float32"):
         return x
@@ -87,14 +87,14 @@ def convert(x: Value, dtype: str) -> Value:
         return rounded(x if x.dtype == "float32" else _as(x, "float32"), dtype)
     if is_float(x.dtype) and not is_float(dtype):
         return _to_integer(x, dtype)
-    return Value(x.text, x.name, x.dtype) if x.dtype == dtype else _as(x, dtype)
+    return Scalar(x.text, x.name, x.dtype) if x.dtype == dtype else _as(x, dtype)
 
 
-def _as(x: Value, dtype: str) -> Value:
+def _as(x: Scalar, dtype: str) -> Scalar:
     return x.text.line(f"{x}.to({language_type(dtype)})", dtype)
 
 
-def _to_integer(x: Value, dtype: str) -> Value:
+def _to_integer(x: Scalar, dtype: str) -> Scalar:
     """Return a float as an integer; see ``operations.evaluation.cast`` for what the type cannot hold."""
     bits = max(32, int(dtype.removeprefix("u").removeprefix("int")))
     half = literal(x, 2.0 ** (bits - 1))
@@ -106,7 +106,7 @@ def _to_integer(x: Value, dtype: str) -> Value:
     return _as(_to_signed(select(upper, x - half, x), bits) ^ select(upper, least, nothing), dtype)
 
 
-def _to_signed(x: Value, bits: int) -> Value:
+def _to_signed(x: Scalar, bits: int) -> Scalar:
     inside = absolute(x) < literal(x, 2.0 ** (bits - 1))
     least = x.text.line(f"tl.full((), {-(2 ** (bits - 1))}, tl.int{bits})", f"int{bits}")
     return select(inside, _as(select(inside, x, zero(x)), f"int{bits}"), least)
@@ -115,8 +115,8 @@ def _to_signed(x: Value, bits: int) -> Value:
 # -- functions ---------------------------------------------------------------------------------------------------------
 
 
-def _function(name: str) -> Callable[..., Value]:
-    def function(*operands: Value) -> Value:
+def _function(name: str) -> Callable[..., Scalar]:
+    def function(*operands: Scalar) -> Scalar:
         return operands[0].text.line(f"libdevice.{name}({', '.join(map(str, operands))})", operands[0].dtype)
 
     return function
@@ -126,67 +126,62 @@ exp, expm1, log, log1p, erf = map(_function, ("exp", "expm1", "log", "log1p", "e
 sin, cos, tan, asin, acos, atan, atan2 = map(_function, ("sin", "cos", "tan", "asin", "acos", "atan", "atan2"))
 sinh, cosh, tanh, asinh, acosh, atanh = map(_function, ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"))
 floor, ceil, round_to_even, trunc = map(_function, ("floor", "ceil", "rint", "trunc"))
-remainder, power = map(_function, ("fmod", "pow"))
+remainder, power, normal = map(_function, ("fmod", "pow", "normcdf"))
 
 
-def sqrt(x: Value) -> Value:
+def sqrt(x: Scalar) -> Scalar:
     """Return the square root, rounded once."""
     return x.text.line(f"libdevice.sqrt_rn({x})", x.dtype)
 
 
-def normal(x: Value) -> Value:
-    """Return the normal distribution, accurate in the lower tail too."""
-    return literal(x, 0.5) * _function("erfc")(x * literal(x, -math.sqrt(0.5)))
-
-
-def sigmoid(x: Value) -> Value:
+def sigmoid(x: Scalar) -> Scalar:
     """Return ``1 / (1 + exp(-x))``, accurate in the far tail too."""
     e = exp(-absolute(x))
     return select(x < zero(x), e, one(x)) / (one(x) + e)
 
 
-def floor_quotient(a: Value, b: Value) -> Value:
+def floor_quotient(a: Scalar, b: Scalar) -> Scalar:
     """Return ``a / b`` rounded down."""
     return floor(a / b)
 
 
-def absolute(x: Value) -> Value:
+def absolute(x: Scalar) -> Scalar:
     """Return the magnitude."""
     return x.text.line(f"tl.abs({x})", x.dtype)
 
 
-def sign(x: Value) -> Value:
+def sign(x: Scalar) -> Scalar:
     """Return -1, 0 or 1; zeros and NaN stay."""
     return select(x > zero(x), one(x), select(x < zero(x), literal(x, -1.0), x))
 
 
-def maximum(a: Value, b: Value) -> Value:
+def maximum(a: Scalar, b: Scalar) -> Scalar:
     """Return the greater of two numbers, NaN if either is NaN."""
     return select((a > b) | (a != a), a, b)  # noqa: PLR0124 - NaN alone is not itself
 
 
-def minimum(a: Value, b: Value) -> Value:
+def minimum(a: Scalar, b: Scalar) -> Scalar:
     """Return the smaller of two numbers, NaN if either is NaN."""
     return select((a < b) | (a != a), a, b)  # noqa: PLR0124
 
 
-def clip(x: Value, low: Value, high: Value) -> Value:
+def clip(x: Scalar, low: Scalar, high: Scalar) -> Scalar:
     """Return ``min(max(x, low), high)``; NaN stays NaN, and a bound that is NaN is none."""
     x = select(x < low, low, x)
     return select(x > high, high, x)
 
 
-def is_inf(x: Value) -> Value:
+def is_inf(x: Scalar) -> Scalar:
     """Return whether a number is infinite."""
     return absolute(x) == literal(x, math.inf)
 
 
-def is_finite(x: Value) -> Value:
+def is_finite(x: Scalar) -> Scalar:
     """Return whether a number is neither infinite nor NaN."""
     return absolute(x) < literal(x, math.inf)
 
 
-def is_nan(x: Value) -> Value:
+def is_nan(x: Scalar) -> Scalar:
     """Return whether it is no number."""
     return x != x  # noqa: PLR0124
 
@@ -194,30 +189,30 @@ def is_nan(x: Value) -> Value:
 # -- of any type -------------------------------------------------------------------------------------------------------
 
 
-def truth(x: Value) -> Value:
+def truth(x: Scalar) -> Scalar:
     """Return whether a value is not 0."""
     return x if x.dtype == "bool" else x.text.line(f"{x} != 0", "bool")
 
 
-def equal(a: Value, b: Value) -> Value:
+def equal(a: Scalar, b: Scalar) -> Scalar:
     """Return whether two values are equal."""
     return _comparable(a) == _comparable(b)
 
 
-def not_equal(a: Value, b: Value) -> Value:
+def not_equal(a: Scalar, b: Scalar) -> Scalar:
     """Return whether two values differ."""
     return _comparable(a) != _comparable(b)
 
 
-def less(a: Value, b: Value) -> Value:
+def less(a: Scalar, b: Scalar) -> Scalar:
     """Return whether ``a`` is less than ``b``."""
     return _comparable(a) < _comparable(b)
 
 
-def less_equal(a: Value, b: Value) -> Value:
+def less_equal(a: Scalar, b: Scalar) -> Scalar:
     """Return whether ``a`` is at most ``b``."""
     return _comparable(a) <= _comparable(b)
 
 
-def _comparable(x: Value) -> Value:
+def _comparable(x: Scalar) -> Scalar:
     return _as(x, "uint8") if x.dtype == "bool" else x

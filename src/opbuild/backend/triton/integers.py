@@ -6,31 +6,31 @@ from operator import add, mul, sub
 from operator import neg as negate
 
 from opbuild.backend.triton.types import language_type
-from opbuild.backend.triton.values import Value, select
+from opbuild.backend.triton.values import Scalar, select
 
 __all__ = ["add", "multiply", "negate", "select", "subtract"]
 multiply, subtract = mul, sub
 
 
-def _number(like: Value, value: int) -> Value:
+def _number(like: Scalar, value: int) -> Scalar:
     return like.text.line(f"tl.full((), {value}, {language_type(like.dtype)})", like.dtype)
 
 
-def zero(like: Value) -> Value:
+def zero(like: Scalar) -> Scalar:
     """Return 0 of the same type as ``like``."""
     return _number(like, 0)
 
 
-def one(like: Value) -> Value:
+def one(like: Scalar) -> Scalar:
     """Return 1 of the same type as ``like``."""
     return _number(like, 1)
 
 
-def _is_signed(x: Value) -> bool:
+def _is_signed(x: Scalar) -> bool:
     return x.dtype.startswith("int")
 
 
-def quotient(a: Value, b: Value) -> Value:
+def quotient(a: Scalar, b: Scalar) -> Scalar:
     """Return the quotient, truncated; by 0 it is 0."""
     special, result = b == zero(b), zero(a)
     if _is_signed(b):
@@ -39,19 +39,19 @@ def quotient(a: Value, b: Value) -> Value:
     return select(special, result, a // select(special, one(b), b))
 
 
-def remainder(a: Value, b: Value) -> Value:
+def remainder(a: Scalar, b: Scalar) -> Scalar:
     """Return the remainder with the sign of the dividend; by 0 it is 0."""
     return select(b == zero(b), zero(a), a - quotient(a, b) * b)
 
 
-def floor_quotient(a: Value, b: Value) -> Value:
+def floor_quotient(a: Scalar, b: Scalar) -> Scalar:
     """Return the quotient rounded down."""
     rest, truncated = remainder(a, b), quotient(a, b)
     lower = (rest != zero(rest)) & ((rest < zero(rest)) != (b < zero(b)))
     return select(lower, truncated - one(truncated), truncated)
 
 
-def power(a: Value, b: Value) -> Value:
+def power(a: Scalar, b: Scalar) -> Scalar:
     """Return the wrapping power; exponents from 64 on count only for the bases -1, 0 and 1; negative ones truncate."""
     unit, result, square = one(a), one(a), a
     bits = int(a.dtype.removeprefix("u").removeprefix("int"))
@@ -67,33 +67,33 @@ def power(a: Value, b: Value) -> Value:
     return select(far, value, result)
 
 
-def sign(x: Value) -> Value:
+def sign(x: Scalar) -> Scalar:
     """Return -1, 0 or 1."""
     positive = select(x > zero(x), one(x), zero(x))
     return select(x < zero(x), _number(x, -1), positive) if _is_signed(x) else positive
 
 
-def absolute(x: Value) -> Value:
+def absolute(x: Scalar) -> Scalar:
     """Return the magnitude; of the least number itself."""
     return select(x < zero(x), negate(x), x) if _is_signed(x) else x
 
 
-def maximum(a: Value, b: Value) -> Value:
+def maximum(a: Scalar, b: Scalar) -> Scalar:
     """Return the greater of two numbers."""
     return select(a > b, a, b)
 
 
-def minimum(a: Value, b: Value) -> Value:
+def minimum(a: Scalar, b: Scalar) -> Scalar:
     """Return the smaller of two numbers."""
     return select(a < b, a, b)
 
 
-def clip(x: Value, low: Value, high: Value) -> Value:
+def clip(x: Scalar, low: Scalar, high: Scalar) -> Scalar:
     """Return ``min(max(x, low), high)``."""
     return minimum(maximum(x, low), high)
 
 
-def floor(x: Value) -> Value:
+def floor(x: Scalar) -> Scalar:
     """Return the number itself, as all that rounds."""
     return x
 
@@ -101,7 +101,7 @@ def floor(x: Value) -> Value:
 ceil = round_to_even = trunc = floor
 
 
-def is_nan(x: Value) -> Value:
+def is_nan(x: Scalar) -> Scalar:
     """Return that no integer is NaN, nor infinite."""
     return x.text.line(f"{x} != {x}", "bool")
 
@@ -109,25 +109,25 @@ def is_nan(x: Value) -> Value:
 is_inf = is_nan
 
 
-def is_finite(x: Value) -> Value:
+def is_finite(x: Scalar) -> Scalar:
     """Return that every integer is finite."""
     return x.text.line(f"{x} == {x}", "bool")
 
 
-def shift_left(a: Value, b: Value) -> Value:
+def shift_left(a: Scalar, b: Scalar) -> Scalar:
     """Return ``a << b``; 0 for a shift by the width or more."""
     far, amount = _shifted(a, b)
     return select(far, zero(a), a << amount)
 
 
-def shift_right(a: Value, b: Value) -> Value:
+def shift_right(a: Scalar, b: Scalar) -> Scalar:
     """Return ``a >> b``; 0 for a shift by the width or more, of a negative number -1."""
     far, amount = _shifted(a, b)
     beyond = select(a < zero(a), _number(a, -1), zero(a)) if _is_signed(a) else zero(a)
     return select(far, beyond, a >> amount)
 
 
-def _shifted(a: Value, b: Value) -> tuple[Value, Value]:
+def _shifted(a: Scalar, b: Scalar) -> tuple[Scalar, Scalar]:
     """Return whether ``b`` is no place in ``a``, and the number of places that may be shifted."""
     bits = int(a.dtype.removeprefix("u").removeprefix("int"))
     far = b >= _number(b, bits)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from opbuild.errors import CompileError
+
 POINTED = {
     "bool": "u8", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
     "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
@@ -11,5 +13,11 @@ POINTED = {
 
 
 def language_type(dtype: str) -> str:
-    """Return a type as sources name it; a truth value has one bit there."""
+    """Return a type as sources name it; a truth value has one bit there.
+
+    Raises:
+        CompileError: If it is none.
+    """
+    if dtype not in POINTED:
+        raise CompileError(f"there is no type {dtype!r:.40} in Triton")
     return "tl.int1" if dtype == "bool" else f"tl.{dtype}"

@@ -17,7 +17,7 @@ from opbuild.config import COMPILER_MEMO, Config
 from opbuild.errors import BuildError
 from opbuild.frontend.models.source import ModelSource
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.identity import identify, remember, remembered
+from opbuild.kernel.identity import identify, memo_of, remember, remembered
 from opbuild.kernel.interfaces import Compiler, Found
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.kernel.networks import NetworkKey
@@ -30,7 +30,7 @@ from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.session import Session
 from opbuild.store.operators import entry_in, operators_in
-from opbuild.target.level import CPU, BuildTarget, target_named
+from opbuild.target.level import BuildTarget, target_named
 
 Kernels = Mapping[OpDesc, tuple[str, ...]]
 
@@ -158,9 +158,10 @@ def note_compilers(entries: Iterable[Entry], config: Config, trust: Trust) -> tu
     found: defaultdict[str, set[CompilerIdentity]] = defaultdict(set)
     for entry in entries:
         found[target_named(target_of(entry)).device].add(compiler_of(entry))
-    memo = config.network_meta / COMPILER_MEMO
     warned = (
-        _note_compiler(make_compiler(name), sorted(found[name], key=str), memo if name == CPU else None, trust)
+        _note_compiler(
+            make_compiler(name), sorted(found[name], key=str), memo_of(name, config.network_meta / COMPILER_MEMO), trust
+        )
         for name in sorted(found)
     )
     return tuple(chain.from_iterable(warned))
@@ -169,7 +170,7 @@ def note_compilers(entries: Iterable[Entry], config: Config, trust: Trust) -> tu
 def _note_compiler(
     compiler: Compiler, found: Collection[CompilerIdentity], memo: Path | None, trust: Trust
 ) -> tuple[str, ...]:
-    """Do the same for the operators of one class of devices; there is a memo of the CPU's compiler alone."""
+    """Do the same for the operators of one class of devices."""
     if compiler.library() is None:
         known = None
         if memo is not None:

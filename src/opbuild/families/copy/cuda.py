@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from opbuild.families.cuda import MEMORY, is_plain, on_device
+from opbuild.families.cuda import MEMORY, is_plain, on_device, wide_tile
 from opbuild.kernel.opdesc import OpDesc
 
 LAYOUTS: Collection[str] = ()
 COST = MEMORY
 
-WIDE, SQUARE = {"columns": 512, "rows": 2}, {"columns": 64, "rows": 64}
-"""Tiles of rows whose elements are adjacent on both sides, and of others: of transpositions above all."""
+SQUARE = {"columns": 64, "rows": 64}
+"""A tile of what lies in another way than in long rows on both sides: of transpositions above all."""
 
 
 def serve(desc: OpDesc) -> OpDesc | None:
@@ -19,4 +19,4 @@ def serve(desc: OpDesc) -> OpDesc | None:
     if not is_plain(desc):
         return None
     transposes = desc.variant["kind"] == "transpose"
-    return on_device(desc, WIDE if desc.variant["width"] > 1 and not transposes else SQUARE)
+    return on_device(desc, wide_tile(desc) if desc.variant["width"] > 1 and not transposes else SQUARE)

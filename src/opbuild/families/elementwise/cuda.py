@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from opbuild.families.cuda import MEMORY, has_code, is_plain, on_device
+from opbuild.families.cuda import MEMORY, has_code, is_plain, on_device, wide_tile
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
 
 LAYOUTS: Collection[str] = ()
 COST = MEMORY
 
-WIDE, SQUARE = {"columns": 512, "rows": 2}, {"columns": 32, "rows": 32}
-"""Tiles of rows whose elements are adjacent, and of others."""
+SQUARE = {"columns": 32, "rows": 32}
+"""A tile of what lies in another way than in long rows of adjacent elements."""
 
 
 def serve(desc: OpDesc) -> OpDesc | None:
@@ -20,4 +20,4 @@ def serve(desc: OpDesc) -> OpDesc | None:
     expression = from_json(list(desc.attrs["expression"]))
     if not is_plain(desc) or not has_code(expression, [operand.dtype for operand in desc.inputs]):
         return None
-    return on_device(desc, WIDE if desc.variant["width"] > 1 else SQUARE)
+    return on_device(desc, wide_tile(desc) if desc.variant["width"] > 1 else SQUARE)
