@@ -48,6 +48,7 @@ def env(*, measure: bool) -> None:
         ("python", f"{platform.python_version()} ({sys.executable})"),
         ("level", _or_problem(level_text, missing)),
         ("machine", machine_text()),
+        ("gpu", _or_problem(_card, [])),
         ("class", _or_problem(lambda: class_text(config), missing)),
         ("packages", _packages(missing)),
         ("compiler", _or_problem(_compiler, missing)),
@@ -85,6 +86,13 @@ def machine_text() -> str:
         f"{counted(machine.cores, 'core')}, {machine.registers} vector registers of {machine.lanes} float32, "
         f"L1 {size(machine.l1)}, L2 {size(machine.l2)}; threads are woken for {machine.waking / 1e3:.1f} us of work"
     )
+
+
+def _card() -> str:
+    """Return this machine's GPU, which nothing needs but what is built for one."""
+    from opbuild.runtime.devices.cuda.driver import describe_card
+
+    return describe_card()
 
 
 def class_text(config: Config) -> str:

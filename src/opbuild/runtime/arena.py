@@ -138,6 +138,7 @@ class Arena:
 
     Attributes:
         steps: What is called, in order; what fails returns something else than 0 and None.
+        joined: The same, where a device makes calls that follow each other at once.
         on_cpu: The calls of kernels on the CPU; None if there are none.
     """
 
@@ -177,6 +178,7 @@ class Arena:
             self.steps[:] = self._steps(owner)
         for index, call in zip(self._host_steps, steps.hosts, strict=True):
             self.steps[index] = self._host_step(call, owner, bases)
+        self.joined = self._joined_steps(owner)
 
     def attach(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Point the arguments at the caller's arrays."""
@@ -218,6 +220,14 @@ class Arena:
         if calls.checked:
             self._add_checks(steps, owner)
         return steps
+
+    def _joined_steps(self, owner: ArenaOwner) -> list[Step]:
+        calls = owner.calls
+        if not calls.devices:
+            return self.steps
+        from opbuild.runtime.devices.several import joined
+
+        return joined(self.steps, calls.parts, self._prepared, owner.record.steps.kernels)
 
     def _add_checks(self, steps: list[Any], owner: ArenaOwner) -> None:
         """Let kernels that are to be checked check themselves: those of the CPU."""

@@ -202,7 +202,11 @@ class Executor:
             outputs = [next(fresh) if place is None else inputs[place] for place in replaced]
         arena.attach(inputs, outputs)
         timer = TIMER.get()
-        steps = arena.steps if timer is None else timer.wrapped(self, self._awaiting_steps(arena.steps))
+        steps: Sequence[Step] = arena.joined
+        if timer is not None:
+            steps = timer.wrapped(self, self._awaiting_steps(arena.steps))
+        elif left_out or first_change is not None:
+            steps = arena.steps
         if left_out:
             steps = [step for number, step in enumerate(steps) if number not in left_out]
         calls = steps if first_change is None else steps[:first_change]

@@ -66,7 +66,7 @@ def test_a_kernel_that_goes_wrong_is_found(name: str, fault: str) -> None:
         library, case, out = launch["library"], launch["case"], launch["out"]
         values = library.view(case, launch, "out", (4,), (1,))
         if fault == "beside":
-            library._bytes(out - 2, 2)[...] = 0
+            library.bytes_at(out - 2, 2)[...] = 0
         elif fault == "slightly off":
             values[0] += 1
         else:

@@ -84,6 +84,7 @@ REVIEWED = {
     ("platform/imports.py", "compile"): "sources of this package, to see what they import; nothing of it is run",
     ("platform/records.py", "exec"): "a constructor, made of the names of its class's fields",
     ("runtime/devices/cpu/library.py", "CDLL"): "libm, and this package's own pool by its path",
+    ("runtime/devices/cuda/driver.py", "CDLL"): "NVIDIA's driver, by the name that it is installed under",
     ("runtime/devices/cpu/library.py", "dlopen"): "an anonymous file with the bytes that were checked",
 }
 """What stays, each with its reason."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from opbuild.errors import LinkError
 from opbuild.platform.locks import local
@@ -105,6 +105,14 @@ class Prepared(Protocol):
             addresses: Where each argument's element with all indices 0 lies.
             pairs: The extents and strides of all dimensions, as ``DimsTable.pairs``.
         """
+
+
+@runtime_checkable
+class JoinableCalls(Prepared, Protocol):
+    """Calls of which those that follow each other can be made at once."""
+
+    def join(self, first: int, end: int, /) -> Step:
+        """Return the step that makes the calls from one on to before another, the same one each time."""
 
 
 class Module(Protocol):

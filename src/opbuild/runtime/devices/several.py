@@ -10,7 +10,17 @@ import numpy as np
 from opbuild.graph.types import Array
 from opbuild.platform.finalizers import WeakValues
 from opbuild.platform.records import NamedTuple
-from opbuild.runtime.devices.device import Device, DeviceMemory, DevicePart, KernelCalls, Memories, Step, open_device
+from opbuild.runtime.devices.device import (
+    Device,
+    DeviceMemory,
+    DevicePart,
+    JoinableCalls,
+    KernelCalls,
+    Memories,
+    Prepared,
+    Step,
+    open_device,
+)
 from opbuild.runtime.record import itemsize, window
 from opbuild.target.level import CPU
 
@@ -111,6 +121,33 @@ def _write(device: Device, address: int, arrays: Sequence[Array | None], view: V
 
 def _read(device: Device, address: int, arrays: Sequence[Array | None], view: View, size: int) -> None:
     device.read(address, window(arrays, view, size))
+
+
+def joined(
+    steps: Sequence[Step], parts: Sequence[DevicePart], prepared: Sequence[Prepared], kernels: Array
+) -> list[Step]:
+    """Return steps of which those on a device that follow each other are one, where it makes them at once.
+
+    Args:
+        steps: All of them.
+        parts: The calls of kernels on each device.
+        prepared: These, made ready.
+        kernels: The steps that call kernels.
+    """
+    runs: dict[int, tuple[int, Step]] = {}
+    for own, part in zip(prepared, parts, strict=True):
+        if isinstance(own, JoinableCalls):
+            places, first = kernels[np.asarray(part.kernels)], 0
+            for end in (np.flatnonzero(np.diff(places, append=-1) != 1) + 1).tolist():
+                if end - first > 1:
+                    runs[int(places[first])] = end - first, own.join(first, end)
+                first = end
+    found, number = [], 0
+    while number < len(steps):
+        count, step = runs.get(number, (1, steps[number]))
+        found.append(step)
+        number += count
+    return found
 
 
 def awaited(steps: Sequence[Step], names: Sequence[str]) -> list[Step]:

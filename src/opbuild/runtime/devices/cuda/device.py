@@ -1,0 +1,133 @@
+"""The process's GPU as a device: code, memory, copies. Nothing of the driver is loaded before it is needed.
+
+Code is linked without a GPU, so that networks for one are built on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from opbuild.graph.types import Array
+from opbuild.kernel.artifact import Artifact
+from opbuild.platform.locks import Lock
+from opbuild.runtime.devices.cuda.calls import CudaCalls
+from opbuild.runtime.devices.cuda.code import CudaModule, link
+from opbuild.runtime.devices.cuda.context import Context
+from opbuild.runtime.devices.cuda.staging import Staging
+from opbuild.runtime.devices.device import KernelCalls
+
+
+class CudaMemory:
+    """Memory of a GPU; it goes with this object, once what is under way is done.
+
+    Args:
+        context: Where it is.
+        nbytes: Its size.
+
+    Raises:
+        RunError: If there is none.
+    """
+
+    def __init__(self, context: Context, nbytes: int) -> None:
+        context.enter()
+        self.address, self.nbytes = context.allocate(nbytes), nbytes
+        context.give_back(self, "cuMemFree_v2", self.address)
+
+
+class CudaDevice:
+    """The first GPU that the driver shows; see ``Device``.
+
+    Args:
+        library: The driver's library; default: the system's.
+    """
+
+    def __init__(self, library: Any = None) -> None:
+        self._library = library
+        self._lock = Lock()
+        self._context: Context | None = None
+        self._staging: Staging | None = None
+
+    @property
+    def context(self) -> Context:
+        """The process's context, made when it is first asked for.
+
+        Raises:
+            TargetError: If there is no GPU that is served.
+            DriverError: If it gives no context.
+        """
+        if self._context is None:
+            with self._lock:
+                if self._context is None:
+                    self._context = Context(self._library)
+        return self._context
+
+    def link(self, artifacts: Sequence[Artifact], /) -> bytes:
+        """Return the binaries, each with how it is launched.
+
+        Raises:
+            LinkError: If one is not a GPU's.
+        """
+        return link(artifacts)
+
+    def load(self, code: bytes, /) -> CudaModule:
+        """Return code, loaded.
+
+        Raises:
+            LinkError: If it cannot be loaded.
+            TargetError: If there is no GPU that is served.
+        """
+        return CudaModule(self.context, code)
+
+    def prepare(self, calls: KernelCalls, /) -> CudaCalls:
+        """Return calls, made ready."""
+        return CudaCalls(self.context, calls)
+
+    def allocate(self, nbytes: int, /) -> CudaMemory:
+        """Return memory that holds zeros.
+
+        Raises:
+            RunError: If there is none.
+        """
+        memory = CudaMemory(self.context, nbytes)
+        self.clear(memory.address, nbytes)
+        return memory
+
+    def clear(self, address: int, nbytes: int, /) -> None:
+        """Write zeros, after all that was asked for before."""
+        if nbytes:
+            self.context.enter()
+            self.context.call("cuMemsetD8Async", address, 0, nbytes, self.context.stream)
+
+    def write(self, address: int, source: Array, /) -> None:
+        """Copy from the host, after all that was asked for before; ``source`` may be changed when it returns."""
+        if not source.nbytes:
+            return
+        context = self.context
+        context.enter()
+        with self._lock:
+            if self._staging is None:
+                self._staging = Staging(context)
+            self._staging.write(address, source)
+
+    def read(self, address: int, target: Array, /) -> None:
+        """Copy to the host, after all that was asked for before; it is there when it returns.
+
+        Raises:
+            RunError: If a call failed that was asked for before.
+        """
+        context = self.context
+        context.enter()
+        if target.nbytes:
+            context.call("cuMemcpyDtoHAsync_v2", target.ctypes.data, address, target.nbytes, context.stream)
+        context.wait()
+
+    def synchronize(self) -> None:
+        """Wait until all is done that was asked for.
+
+        Raises:
+            RunError: If a call failed.
+        """
+        if self._context is not None:
+            self._context.enter()
+            self._context.wait()
