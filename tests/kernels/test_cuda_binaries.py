@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from opbuild.backend.triton.cubin import Cubin
+from opbuild.errors import CompileError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import replace
 from opbuild.target.cuda import CLASS
@@ -26,6 +27,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed: pip inst
 
 from opbuild.backend.triton import elements, source  # noqa: E402
 from opbuild.backend.triton.compiler import TritonCompiler, TritonPipeline  # noqa: E402
+from opbuild.backend.triton.expression import function_text  # noqa: E402
 from support.cuda_kernels import describe  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -191,3 +193,24 @@ def test_what_decides_a_binary_decides_the_digest() -> None:
         ),
     ]
     assert len({pipeline_of(each).digest for each in (desc, *others)}) == 5
+
+
+def test_no_product_is_contracted_with_a_sum(tmp_path: Path) -> None:
+    """So a chain has the bits of its operators one by one."""
+    desc = replace(served(), attrs={"expression": ["add", ["mul", ["arg", 0], ["arg", 1]], ["arg", 0]]})
+    _, code = resources(pipeline_of(desc).compile("kernel").data, tmp_path)
+    assert re.search(r"\bFMUL\b", code)
+    assert not re.search(r"\bFFMA\b", code)
+
+
+def test_an_accumulator_stands_behind_the_operands_and_the_result_is_converted() -> None:
+    """As kernels with an epilogue call the function."""
+    text = function_text(("max", ("add", ("acc",), ("arg", 0)), ("arg", 0)), ["float32"], "float16", "float32")
+    assert text.startswith("def expression(a0, acc):\n    v0 = acc + a0\n")
+    assert text.endswith(".to(tl.float16)\n    return v7\n")
+
+
+def test_a_type_that_is_none_is_refused() -> None:
+    """A descriptor's text never becomes a kernel's."""
+    with pytest.raises(CompileError, match="there is no type"):
+        function_text(("cast", "float32); print(1", ("arg", 0)), ["int8"], "float32")

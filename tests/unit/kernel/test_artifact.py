@@ -47,7 +47,7 @@ def test_an_artifact_of_another_kind_is_stored_with_how_it_is_launched() -> None
         ({"launch": [2]}, "no kind or launch"),
         ({"kind": 7}, "no kind or launch"),
         ({"kind": OBJECT}, "says how to be launched"),
-        ({"kind": "cubin"}, "of the kind 'cubin', which no device here runs"),
+        ({"kind": "hexagon"}, "of the kind 'hexagon', which no device here runs"),
         ({"magic": "RT_DEV_BINARY_MAGIC_ELF"}, "magic differs"),
     ],
 )
@@ -55,7 +55,7 @@ def test_a_record_that_says_something_else_is_noticed(changes: dict[str, Any], w
     """A kernel launched with other numbers than it was compiled for would write anywhere."""
     found = read(make_entry(DESC, KEY, 0, SOURCE, 1.0), **changes)
     assert isinstance(found, Reason)
-    assert found.code == ("other-format" if changes.get("kind") == "cubin" else "damaged")
+    assert found.code == ("other-format" if changes.get("kind") == "hexagon" else "damaged")
     assert why in found.text
 
 
