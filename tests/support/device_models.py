@@ -99,3 +99,25 @@ def _model(
     )
     graph = helper.make_graph(nodes, name, inputs, outputs, weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def moved(batch: int | str = 1) -> onnx.ModelProto:
+    """Return elementwise operators between transpositions; ``x`` is ``[batch, 6, 10]``."""
+    draw = np.random.default_rng(4)
+    weights = [
+        numpy_helper.from_array(draw.standard_normal(shape).astype(np.float32), name)
+        for name, shape in (("b", (6,)), ("s", (10,)))
+    ]
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("Transpose", ["e"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("Concat", ["t", "t"], ["c"], axis=1),
+        helper.make_node("Add", ["c", "b"], ["a"]),
+        helper.make_node("Slice", ["a", "first", "last", "axes"], ["h"]),
+        helper.make_node("Transpose", ["h"], ["u"], perm=[0, 2, 1]),
+        helper.make_node("Mul", ["u", "s"], ["y"]),
+    ]
+    weights += [
+        numpy_helper.from_array(np.array([value]), name) for name, value in (("first", 5), ("last", 15), ("axes", 1))
+    ]
+    return _model("moved", nodes, (batch, 6, 10), (batch, 6, 10), weights)

@@ -31,6 +31,7 @@ from opbuild.platform.records import dataclass, replace
 from opbuild.report import Clock, Report
 from opbuild.runtime.reports import make_report
 from opbuild.session import Session
+from opbuild.target.devices import device_class
 from opbuild.target.host import host_problem, parse_target
 from opbuild.target.level import BuildTarget
 from opbuild.text.plural import counted
@@ -118,7 +119,7 @@ def warm_models(
     reports, failed = list[Report](), list[tuple[NetworkRequest, OpbuildError]]()
     for each in wanted:
         try:
-            reports.append(_build_native(each) if host_problem(each.setup.level) is None else _cross_build(each))
+            reports.append(_build_native(each) if _runs_here(each.setup) else _cross_build(each))
         except OpbuildError as error:
             failed.append((each, error))
     BACKGROUND_WRITER.finish()
@@ -221,6 +222,18 @@ def _build_together(wanted: Sequence[NetworkRequest], setup: Setup) -> None:
     session = Session(setup)
     with session.builder() as builder, suppress(CompileError):  # told of the networks that need it
         session.stores.count(builder.build(needed, counted(len(wanted), "network")))
+
+
+def _runs_here(setup: Setup) -> bool:
+    """Return whether code for a setup's target runs on this machine."""
+    if host_problem(setup.level) is not None:
+        return False
+    try:
+        if setup.device is not None:
+            device_class(setup.device.device).require()
+    except TargetError:
+        return False
+    return True
 
 
 def _build_native(wanted: NetworkRequest) -> Report:

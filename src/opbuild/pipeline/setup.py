@@ -205,6 +205,10 @@ def set_up(
     if (problem := host_problem(level)) and not runs_elsewhere:
         message = f"code for {level} cannot run here: {problem}"
         raise TargetError(message, "leave the target out to build for this machine")
+    if device is not None and not runs_elsewhere:
+        from opbuild.target.devices import device_class  # most builds are for the CPU alone
+
+        device_class(device.device).require()
     if config.optypelist_for_implmode:
         from opbuild.graph.passes.infer import check_types
 

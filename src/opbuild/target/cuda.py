@@ -60,6 +60,14 @@ class CudaClass(DeviceClass):
         """Return the cost of a copy."""
         return COPY
 
+    def require(self) -> None:
+        """Refuse to run code where there is no GPU that it is for.
+
+        Raises:
+            TargetError: If the machine has none.
+        """
+        self.open().require()
+
     def open(self) -> Any:
         """Return the process's GPU; the driver is asked for when something is to be done there."""
         if self._device is None:

@@ -90,6 +90,13 @@ class DeviceClass(Protocol):
         """Return the cost of a copy from the CPU or to it."""
         return DeviceCost()
 
+    def require(self) -> None:
+        """Refuse to run code on a machine where it can be built and not run.
+
+        Raises:
+            TargetError: If the machine has no such device.
+        """
+
     def open(self) -> Any:
         """Return the device of this process (``runtime.devices.Device``); the same one each time."""
 

@@ -62,6 +62,14 @@ class CudaDevice:
                     self._context = Context(self._library)
         return self._context
 
+    def require(self) -> None:
+        """Refuse to go on without a GPU.
+
+        Raises:
+            TargetError: If there is none that is served.
+        """
+        self.context.enter()
+
     def link(self, artifacts: Sequence[Artifact], /) -> bytes:
         """Return the binaries, each with how it is launched.
 
