@@ -23,6 +23,7 @@ from opbuild.target.cuda import CLASS
 from opbuild.target.devices import DeviceCost
 from support import device_models
 from support.fake_driver import FakeDriver, problems_of
+from support.tiers import slow
 
 pytestmark = [
     pytest.mark.usefixtures("kept_objects"),
@@ -109,7 +110,7 @@ def served(families: set[str]) -> set[str]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", FEEDS)
+@pytest.mark.parametrize("name", [slow(name) if name == "mini_lm" else name for name in FEEDS])
 def test_networks_run_on_the_gpu_cold_and_from_the_store(name: str, folder: Path, driver: FakeDriver) -> None:
     """Launched, recorded and replayed, at once and as late as can be: numbers are the CPU's, call after call."""
     path, feeds = write(folder, name), FEEDS[name]
