@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from opbuild.dtypes import itemsize
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.platform.records import NamedTuple, dataclass, field, replace
+from opbuild.target.level import CPU
 from opbuild.target.machine import Machine
 
 Variant = dict[str, Any]
@@ -212,7 +213,12 @@ class Family:
         return OpDesc(op_types, self.name, inputs, outputs, attrs, variant, impl_mode, source)
 
     def without_limits(self, desc: OpDesc) -> OpDesc:
-        """Return the variant of a kernel that is legal for every extent that its operator can have."""
+        """Return the variant of a kernel that is legal for every extent that its operator can have.
+
+        A device's kernels are as they are: their limits hold at every size of a call, or they have none.
+        """
+        if desc.device != CPU:
+            return desc
         least = {
             name: self._least_size(desc, name, value)
             for name, value in desc.variant.items()

@@ -56,9 +56,10 @@ def _place_on_device(program: Program, setup: Setup) -> Program:
     """Return a program whose calls are on the device of a build where that has kernels for them."""
     if setup.device is None:
         return program
-    from opbuild.lowering.placement import place  # most builds are for the CPU alone
+    from opbuild.lowering.fitting import fit  # most builds are for the CPU alone
+    from opbuild.lowering.placement import place
 
-    return place(program, setup.device.device)
+    return fit(place(program, setup.device.device), setup.device.device)
 
 
 def lowering_options(config: Config, device: str = CPU) -> Options:

@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from opbuild.target.devices import DeviceClass, DeviceCost
+from opbuild.target.devices import ConstantLayout, DeviceClass, DeviceCost
 from opbuild.target.level import Target
 
 NAME, ARCHITECTURE = "cuda", "sm_90a"
@@ -49,6 +49,17 @@ class CudaClass(DeviceClass):
         found = self._family(family)
         layouts: Collection[str] | None = None if found is None else found.LAYOUTS
         return layouts
+
+    def constant(self, desc: Any, number: int, /) -> ConstantLayout | None:
+        """Return the layout that the family states for an input that is a constant."""
+        layout = getattr(self._family(desc.family), "constant", None)
+        found: ConstantLayout | None = layout(desc, number) if layout else None
+        return found
+
+    def fit(self, desc: Any, places: Any, /) -> Any:
+        """Return the variant that the family chooses where it knows how operands lie."""
+        choose = getattr(self._family(desc.family), "fit", None)
+        return choose(desc, places) if choose else desc
 
     def kernel_cost(self, family: str, /) -> DeviceCost:
         """Return the cost that the family states."""

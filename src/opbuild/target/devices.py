@@ -82,6 +82,14 @@ class DeviceClass(Protocol):
         """Return the layout in which its kernel takes an input that is a constant; None: as it is given."""
         return None
 
+    def fit(self, desc: Any, places: Any, /) -> Any:
+        """Return the descriptor with which a call on its devices is best computed, given where the operands lie.
+
+        It is for the same operands (``families.fitting.Place``), at every size that the call may have; by default the
+        very one that ``kernel`` returned.
+        """
+        return desc
+
     def kernel_cost(self, family: str, /) -> DeviceCost:
         """Return the cost of its kernels of a family; 0: all calls that it has kernels for are run there."""
         return DeviceCost()

@@ -134,7 +134,7 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     slower = next((slower for *tile, slower in tiles(machine, dtype, is_either=True) if tile == [rows, columns]), 1.0)
     k, (n, m, *batch) = shapes[0][0][0], (extent for extent, _ in shapes[-1])
     count = prod(batch) * -(-m // rows) * -(-n // columns)
-    copied = prod(extent for extent, _ in shapes[1]) / COPIED if desc.variant["stage"] else 0.0
+    copied = prod(extent for extent, _ in shapes[1]) / COPIED if desc.variant.get("stage") else 0.0
     rate = RATE * machine.lanes / words(dtype) * (2 if desc.attrs["rhs"] == "pairs" else 1)
     arithmetic = count * (slower * rows * columns * k / rate + TILE) + copied
     return max(arithmetic, moved_bytes(desc, shapes, machine)) + epilogue_work(desc, shapes, machine)
