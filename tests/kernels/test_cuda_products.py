@@ -242,6 +242,37 @@ def test_a_constant_lies_turned(m: int, n: int, k: int, rng: np.random.Generator
     assert is_untouched(out, memory)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_long_sums_are_added_up_in_parts(dtype: str, is_turned: bool, rng: np.random.Generator) -> None:
+    """Two kernels: products of parts of K, and their sum with the epilogue; each time the same bits."""
+    m, n, k = 18, 33, 1024
+    lhs, rhs, bias = some(rng, (m, k), dtype), some(rng, (k, n), dtype, columns=True), some(rng, (n,), dtype)
+    out, memory = guarded((m, n), dtype)
+    arrays = [lhs, rhs.T if is_turned else rhs, np.broadcast_to(bias, (m, n)), out]
+    desc = CLASS.kernel(described(arrays, BIASED))
+    if is_turned:
+        desc = replace(desc, inputs=(desc.inputs[0], replace(desc.inputs[1], format="turned"), *desc.inputs[2:]))
+    found = CLASS.divide(desc, [place(each) for each in arrays])
+    assert found is not None
+    given = [*arrays[:2], guarded([extent for extent, _ in found.places[2].dims][::-1], "float32")[0]]
+    results = []
+    for _ in range(2):
+        run_as(found.products, [viewed(each, place) for each, place in zip(given, found.places, strict=True)])
+        run_as(found.total, [viewed(given[2], found.parts), *arrays[2:]])
+        results.append(out.tobytes())
+    assert results[0] == results[1]
+    wanted = np.maximum(lhs.astype(float) @ rhs.astype(float) + bias, 0)
+    assert_close(out / 8, wanted / 8)
+    assert is_untouched(out, memory)
+
+
+def viewed(array: Array, place: Place) -> Array:
+    """Return the view of an array's memory that a place is."""
+    extents, steps = zip(*reversed(place.dims), strict=True)
+    return np.lib.stride_tricks.as_strided(array, extents, [step * array.itemsize for step in steps])
+
+
 def test_weights_of_16_bits_are_multiplied_by_float32(rng: np.random.Generator) -> None:
     """They become float32 as they are read; the result is float32."""
     for m in (1, 33):

@@ -1,25 +1,43 @@
-"""The kernels of a device's calls once all views are known: the variants that fit them best."""
+"""The kernels of a device's calls once all views are known: those that fit them best, two where sums have parts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
 from opbuild.families.fitting import Place
 from opbuild.platform.records import replace
-from opbuild.program import KernelCall, Program
+from opbuild.program import Buffer, Call, KernelCall, Program, View
 from opbuild.target.devices import device_class
 from opbuild.target.level import CPU
 
 
 def fit(program: Program, device: str) -> Program:
     """Return a program whose calls on a device have the kernels that the class says are best for their operands."""
-    own = device_class(device)
+    own, buffers, calls = device_class(device), list(program.buffers), list[Call]()
+    for call in program.calls:
+        if not isinstance(call, KernelCall) or call.desc.device == CPU:
+            calls.append(call)
+            continue
+        divided = own.divide(call.desc, _places(call.views))
+        if divided is None:
+            calls.append(replace(call, desc=own.fit(call.desc, _places(call.views))))
+        else:
+            sums = divided.places[2].dims
+            buffers.append(Buffer("temporary", "float32", prod(extent for extent, _ in sums), device=device))
+            calls += _in_parts(call, divided, len(buffers) - 1)
+    return replace(program, buffers=tuple(buffers), calls=tuple(calls))
 
-    def fitted(call: KernelCall) -> KernelCall:
-        places = [Place(view.offset, view.dims) for view in call.views]
-        return replace(call, desc=own.fit(call.desc, places))
 
-    return replace(
-        program,
-        calls=tuple(
-            fitted(call) if isinstance(call, KernelCall) and call.desc.device != CPU else call for call in program.calls
-        ),
-    )
+def _places(views: Sequence[View]) -> list[Place]:
+    return [Place(view.offset, view.dims) for view in views]
+
+
+def _in_parts(call: KernelCall, divided: Any, buffer: int) -> list[KernelCall]:
+    """Return the products of parts, which are written to a buffer, and their sum."""
+    where = (*(view.buffer for view in call.views[:2]), buffer)
+    products = tuple(View(number, *place) for number, place in zip(where, divided.places, strict=True))
+    total = (View(buffer, *divided.parts), *call.views[2:])
+    desc = device_class(call.desc.device).fit(divided.total, _places(total))
+    return [replace(call, desc=divided.products, views=products), replace(call, desc=desc, views=total)]

@@ -61,6 +61,11 @@ class CudaClass(DeviceClass):
         choose = getattr(self._family(desc.family), "fit", None)
         return choose(desc, places) if choose else desc
 
+    def divide(self, desc: Any, places: Any, /) -> Any:
+        """Return the parts in which the family computes a call, if it says so."""
+        parts = getattr(self._family(desc.family), "divide", None)
+        return parts(desc, places) if parts else None
+
     def kernel_cost(self, family: str, /) -> DeviceCost:
         """Return the cost that the family states."""
         found = self._family(family)

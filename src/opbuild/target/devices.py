@@ -90,6 +90,10 @@ class DeviceClass(Protocol):
         """
         return desc
 
+    def divide(self, desc: Any, places: Any, /) -> Any:
+        """Return the parts of which a call is made up in two (``families.matmul.cuda.Divided``), if that is faster."""
+        return None
+
     def kernel_cost(self, family: str, /) -> DeviceCost:
         """Return the cost of its kernels of a family; 0: all calls that it has kernels for are run there."""
         return DeviceCost()

@@ -88,6 +88,21 @@ def test_what_holds_at_every_size_is_known_of_open_extents() -> None:
     assert call.desc.variant["rows"] > 1
 
 
+def test_long_sums_of_few_tiles_are_divided_and_added_up_by_another_call() -> None:
+    """Parts of K are batches, written to memory of their own; the epilogue is the second call's."""
+    placed = place(lower(product(24, 64, 4096), LEVEL, Options(device="cuda")), "cuda")
+    program = fit(placed, "cuda")
+    one, other = [each for each in program.calls if isinstance(each, KernelCall)]
+    assert (one.desc.attrs["rhs"], other.desc.attrs["rhs"]) == ("plain", "parts")
+    assert one.views[2].buffer == other.views[0].buffer == len(placed.buffers)
+    assert program.buffers[-1].size == 8 * 24 * 64
+    assert one.views[2].dims == ((64, 1), (24, 64), (8, 24 * 64))
+    assert one.views[0].dims == ((512, 1), (24, 4096), (8, 512))
+    for call in (one, other):
+        assert call.desc.problem([view.dims for view in call.views]) is None
+        assert "lhs" in call.desc.variant["aligned"] or call is other
+
+
 def test_a_class_that_says_nothing_keeps_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """By default the descriptor is that of ``kernel``."""
     monkeypatch.setattr(CLASS, "fit", lambda desc, _: desc)

@@ -7,12 +7,12 @@ from math import prod
 from typing import Any
 
 from opbuild.dtypes import itemsize
-from opbuild.families.cuda import has_code, is_plain, on_device
+from opbuild.families.cuda import MOST, has_code, is_plain, on_device
 from opbuild.families.family import Variant
-from opbuild.families.fitting import Place, fitted
-from opbuild.graph.extents import example_value, is_one
-from opbuild.kernel.opdesc import OpDesc
-from opbuild.operations.expression import from_json
+from opbuild.families.fitting import ALIGNED, Place, fitted
+from opbuild.graph.extents import example_value, is_one, is_open
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.operations.expression import ACC, from_json
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.target.devices import ConstantLayout, DeviceCost
 
@@ -50,6 +50,22 @@ class Tile(NamedTuple):
     slower: float
 
 
+class Divided(NamedTuple):
+    """A product in parts.
+
+    Attributes:
+        products: The products of parts.
+        places: Where their operands lie: ``lhs``, ``rhs`` and the sums, dense memory of their own.
+        total: The sum of these.
+        parts: Where the sums lie for it; its other operands are those of the product.
+    """
+
+    products: OpDesc
+    places: Sequence[Place]
+    total: OpDesc
+    parts: Place
+
+
 TILES = {
     2: (
         Tile(128, 256, 64, 8, 3, 1.0),
@@ -72,6 +88,15 @@ TILES = {
 UNALIGNED = {2: 1, 4: 0, 8: 0}
 """The first of them where addresses are kept of each element: of the one before it 329 registers are spilled."""
 
+SUMMED = Tile(1, 256, 1, 4, 1, 1.0)
+"""Elements at once for which parts of sums are added up."""
+
+MOST_PARTS, LEAST_PART = 8, 512
+"""Parts into which a sum is divided at most, and the products of each at least."""
+
+WIDEST_DIVIDED = 4
+"""Bytes of elements whose sums are divided: their parts are float32."""
+
 STEP = 2048
 """The time that a tile takes besides, in elements."""
 
@@ -88,6 +113,50 @@ def choose(batches: int, m: int, n: int, item: int, *, is_aligned: bool) -> Tile
         return -(-count // CORES) * (tile.rows * tile.columns * tile.slower + STEP)
 
     return min(tiles, key=time)
+
+
+def divide(desc: OpDesc, places: Sequence[Place]) -> Divided | None:
+    """Return a product in parts of K, if it is worth it: where tiles are few each core would wait for one long sum.
+
+    Parts are added up in their order, so that the same operands give the same result.
+    """
+    number = _parts(desc, places)
+    return _divided(desc, places, number) if number > 1 else None
+
+
+def _parts(desc: OpDesc, places: Sequence[Place]) -> int:
+    (n, m, *batch), (k, *_) = ([extent for extent, _ in places[number].dims] for number in (-1, 0))
+    if batch or is_open((m, n, k)) or m == 1 or desc.attrs["rhs"] == "panels" or item_of(desc) > WIDEST_DIVIDED:
+        return 1
+    tile = choose(1, m, n, item_of(desc), is_aligned=True)
+    count = -(-m // tile.rows) * -(-n // tile.columns)
+    number = MOST_PARTS
+    while number > 1 and (count * number > CORES or k % (number * ALIGNED) or k < number * LEAST_PART):
+        number //= 2
+    return number
+
+
+def _divided(desc: OpDesc, places: Sequence[Place], number: int) -> Divided:
+    (k, along), row = places[0].dims
+    step = k // number
+    of_k = 0 if desc.inputs[1].format == TURNED else 1
+    rhs_dims = list(places[1].dims)
+    rhs_dims[of_k] = (step, rhs_dims[of_k][1])
+    n, m = (extent for extent, _ in places[-1].dims)
+    views = [
+        Place(places[0].offset, ((step, along), row, (number, step * along))),
+        Place(places[1].offset, (*rhs_dims, (number, step * rhs_dims[of_k][1]))),
+        Place(0, ((n, 1), (m, n), (number, m * n))),
+    ]
+    lhs, right, *others = desc.inputs
+    batch = (Dim(max=MOST),)
+    sums = Operand("out", "float32", (Dim(stride=1, max=MOST), Dim(max=MOST), *batch))
+    factors = tuple(replace(each, dims=(*each.dims, *batch)) for each in (lhs, right))
+    attrs = {**desc.attrs, "epilogue": ACC}
+    products = replace(desc, op_types=("MatMul",), inputs=factors, outputs=(sums,), attrs=attrs)
+    added = Operand("lhs", "float32", (Dim(max=MOST), Dim(stride=1, max=MOST), Dim(max=MOST)))
+    total = replace(desc, inputs=(added, *others), attrs={**desc.attrs, "rhs": "parts"}, variant=of_tile(SUMMED))
+    return Divided(fit(products, views), views, total, Place(0, ((number, m * n), (n, 1), (m, n))))
 
 
 def line(k: int, item: int, *, is_along_k: bool) -> Variant:
@@ -133,11 +202,15 @@ def constant(desc: OpDesc, number: int) -> ConstantLayout | None:
 
 def fit(desc: OpDesc, places: Sequence[Place]) -> OpDesc:
     """Return the descriptor of the kernel that is likely to be fast on a call's operands."""
+    others = [each.name for each in desc.inputs[1:]]
+    if desc.attrs["rhs"] == "parts":
+        desc, aligned = fitted(desc, places, {"lhs": "pnm", "out": "nm", **dict.fromkeys(others, "nm")})
+        return replace(desc, variant={**desc.variant, "aligned": " ".join(aligned)})
     if desc.attrs["rhs"] == "panels":
         axes = {"lhs": "kmbc", "out": "nmbc"}
     else:
         axes = {"lhs": "kmbc", "rhs": "knbc" if desc.inputs[1].format == TURNED else "nkbc", "out": "nmbc"}
-    axes.update((each.name, "nmbc") for each in desc.inputs[2:])
+    axes.update(dict.fromkeys(others[1:], "nmbc"))
     (n, m, *batch), (k, *_) = ([extent for extent, _ in places[number].dims] for number in (-1, 0))
     desc, aligned = fitted(desc, places, axes)
     if is_one(m) and desc.attrs["rhs"] != "panels":

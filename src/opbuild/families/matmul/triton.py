@@ -4,7 +4,8 @@
 of them. Attributes:
 
 * ``rhs``: how the right operand lies. ``plain``: ``(N, K, ...)`` with any strides, ``(K, N, ...)`` if its format is
-  ``turned``. ``panels``: ``(32, K, N/32, ...)``, the columns in panels of 32.
+  ``turned``. ``panels``: ``(32, K, N/32, ...)``, the columns in panels of 32. ``parts``: there is none, and ``lhs`` has
+  sums of parts of K, ``(parts, N, M)``, which are added up in their order.
 * ``epilogue``: an expression over the sum and the operands after ``rhs``, each of the output's rank.
 * ``precision``: ``tf32`` if numbers of float32 may lose digits where they are multiplied.
 
@@ -37,6 +38,8 @@ from opbuild.operations.expression import from_json
 
 def define(desc: OpDesc) -> TritonKernel:
     """Return the kernel of a descriptor."""
+    if desc.attrs["rhs"] == "parts":
+        return _sum_of_parts(desc)
     return _single_row(desc) if desc.variant["rows"] == 1 else _tiles(desc)
 
 
@@ -96,6 +99,23 @@ def _single_row(desc: OpDesc) -> TritonKernel:
     return kernel(desc, given, lines, [[Tiles(out, 0, columns), *(Tiles(out, 2 + i) for i in range(len(batches)))]], {})
 
 
+def _sum_of_parts(desc: OpDesc) -> TritonKernel:
+    out, columns = len(desc.inputs), int(desc.variant["columns"])
+    given = KernelParameters(desc)
+    n = given.extent(out, 0)
+    indices = (Index("columns.to(tl.int64)", f"(columns < {n})"), Index("row"))
+    lines = [
+        f"tiles = tl.cdiv({n}, {columns})",
+        "row = (tl.program_id(0) // tiles).to(tl.int64)",
+        f"columns = tl.program_id(0) % tiles * {columns} + tl.arange(0, {columns})",
+        f"total = tl.zeros(({columns},), SUM)",
+        f"for part in range(0, {given.extent(0, 0)}):",
+        f"    total += {given.load(0, (Index('part'), *indices))}",
+        *stored(desc, given, indices),
+    ]
+    return kernel(desc, given, lines, [[Tiles(out, 0, columns), Tiles(out, 1)]], {})
+
+
 def _rhs_dims(desc: OpDesc) -> tuple[int, int]:
     """Return the dimensions of the right operand along N and K."""
     return (1, 0) if desc.inputs[1].format == TURNED else (0, 1)
@@ -123,7 +143,7 @@ def kernel(
     constants = {**constants, "SUM": getattr(tl, _sum_type(desc))}
     names = [*given.arguments, *(f"{name}: tl.constexpr" for name in constants)]
     text = "\n    ".join([f"def {desc.family}({', '.join(names)}):", *lines])
-    dtypes, out = [each.dtype for each in desc.inputs[2:]], desc.outputs[0].dtype
+    dtypes, out = [each.dtype for each in desc.inputs[_factors(desc) :]], desc.outputs[0].dtype
     known = {
         "tile_of": tile_of,
         "sum_of_products": sum_of_products,
@@ -143,7 +163,7 @@ def kernel(
 
 def stored(desc: OpDesc, given: KernelParameters, indices: Sequence[Index]) -> list[str]:
     """Return the lines that store what the epilogue makes of ``total``."""
-    operands = (given.load(number, indices) for number in range(2, len(desc.inputs)))
+    operands = (given.load(number, indices) for number in range(_factors(desc), len(desc.inputs)))
     return [given.store(len(desc.inputs), indices, f"epilogue({', '.join((*operands, 'total'))})")]
 
 
@@ -189,6 +209,11 @@ def _aligned(desc: OpDesc, given: KernelParameters) -> tuple[str, ...]:
         if kind == EXTENT and desc.operands[number].dims[dim].multiple % ALIGNED == 0
     )
     return (*extents, *(name for number in operands for name in given.of(number)))
+
+
+def _factors(desc: OpDesc) -> int:
+    """Return how many operands stand before those of the epilogue."""
+    return 1 if desc.attrs.get("rhs") == "parts" else 2
 
 
 def _sum_type(desc: OpDesc) -> str:
