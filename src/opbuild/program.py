@@ -226,6 +226,8 @@ class Program:
         tuned: Where variants are from that are not their family's own choice, by node name.
         answers: What families were asked for it, and the variants that were taken.
         symbols: What it is over, if it is for several input signatures.
+        stayed: Of a network for a device the kernels that the CPU runs, each family with why, and how many calls.
+        for_device: Names of nodes that were lowered for the device's kernels: none of their calls may stay on the CPU.
     """
 
     name: str
@@ -237,6 +239,8 @@ class Program:
     tuned: Mapping[str, str] = field(default_factory=dict)
     answers: Answers = ()
     symbols: ProgramSymbols | None = None
+    stayed: Mapping[str, int] = field(default_factory=dict)
+    for_device: frozenset[str] = frozenset()
 
     def descriptors(self) -> dict[OpDesc, tuple[str, ...]]:
         """Return each distinct descriptor with the nodes that need it, in order of first use."""

@@ -81,6 +81,7 @@ class Report:
         breaks: Of a network in segments the nodes of the graph breaks met so far: its other numbers are sums over the
             segments that calls have asked for. Of a build that is only planned those behind which it is bound when it
             is called.
+        stayed: Of a network for a device the kernels that the CPU runs: each family with why, and how many calls.
         pending: Operators that are compiled behind the calls, which others compute until then.
     """
 
@@ -97,6 +98,7 @@ class Report:
     level: str = ""
     breaks: tuple[str, ...] = ()
     pending: int = 0
+    stayed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def cuts(self) -> tuple[str, ...]:
@@ -133,6 +135,11 @@ class Report:
         return f"variants: {'; '.join(counts)}; all others table"
 
     @property
+    def on_cpu(self) -> list[str]:
+        """The sentences that tell which kernels of a network for a device the CPU runs, and why."""
+        return [f"{counted(count, 'call')} on the CPU: {said}" for said, count in sorted(self.stayed.items())]
+
+    @property
     def milliseconds(self) -> float:
         """Duration of all steps."""
         return sum(self.steps.values())
@@ -155,6 +162,7 @@ class Report:
                 "calls that fall back to numpy",
                 ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items())) or "none",
             ),
+            *([("on the CPU beside the device", "; ".join(self.on_cpu))] if self.stayed else []),
             ("started from the stored network", "yes" if self.image else f"no: {self.image_reason}"),
             *([("operators to be compiled behind the calls", self.pending)] if self.pending else []),
             *([("in parts, cut at", first_of(self.breaks, SHOWN_NODES))] if self.breaks else []),
@@ -190,6 +198,7 @@ class Report:
         ]
         lines.append(f"level {self.level}")
         lines += [self.variants] * bool(self.variants)
+        lines += self.on_cpu
         if self.host:
             lines.append(
                 "falls back to numpy: " + ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items()))

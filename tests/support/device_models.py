@@ -20,7 +20,11 @@ def perceptron(batch: int | str = 8) -> onnx.ModelProto:
 
 def mini_lm(tokens: int = 9, layers: int = 1) -> onnx.ModelProto:
     """Return an encoder as torch exports MiniLM, with random weights."""
-    model = bert(Sizes(1, tokens), FORMS[3], 384, layers=layers)
+    return with_weights(bert(Sizes(1, tokens), FORMS[3], 384, layers=layers))
+
+
+def with_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a structure with random weights in place of the numbers that it has."""
     draw = np.random.default_rng(0)
     shapes = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
     nodes = []
@@ -31,6 +35,7 @@ def mini_lm(tokens: int = 9, layers: int = 1) -> onnx.ModelProto:
             nodes.append(node)
             continue
         weight = (draw.standard_normal(shape) * 0.05).astype(np.float32)
+        weight = weight if weight.ndim > 1 else abs(weight) + 0.5  # factors and variances are positive
         model.graph.initializer.append(numpy_helper.from_array(weight, node.output[0]))
     del model.graph.node[:]
     model.graph.node.extend(nodes)

@@ -24,8 +24,10 @@ from opbuild.lowering import implementations
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import IMPLEMENTATIONS, serves
 from opbuild.lowering.matrix import Product, as_rows, epilogue_inputs
+from opbuild.offline.plan import preview
 from opbuild.runtime.timing import timing
 from opbuild.target.devices import ConstantLayout, DeviceCost
+from opbuild.target.host import parse_target
 from support import damage, device_models, fake_device
 from support.until import until
 
@@ -266,6 +268,20 @@ def _failing(ask: Callable[..., None]) -> Callable[..., None]:
         ask(name, fail if name.startswith("matmul_add_relu") else work)
 
     return failing
+
+
+def test_reports_say_what_the_cpu_runs_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cold, from the store and before a build; of a network that the device runs whole there is nothing to say."""
+    path = write(tmp_path, "pooled")
+    reports = [opbuild.compile(path, cache_path=tmp_path, target=TARGET).report for _ in range(2)]
+    why = "fake has no kernels of the family"
+    for report in (*reports, preview(path, target=parse_target(TARGET), portable=False)):
+        assert report.stayed == {f"{family}: {why}": 2 for family in ("from_blocked", "pool", "to_blocked")}
+        assert f"2 calls on the CPU: pool: {why}" in report.on_cpu
+    assert not opbuild.compile(write(tmp_path, "perceptron"), cache_path=tmp_path, target=TARGET).report.stayed
+    monkeypatch.setattr(fake_device.CLASS, "copy_cost", lambda: DeviceCost(1e9))
+    dear = opbuild.compile(tmp_path / "perceptron.onnx", cache_path=tmp_path / "dear", target=TARGET).report
+    assert dear.stayed == {"matmul: copies would take longer": 3}
 
 
 def test_a_target_that_nobody_registered_is_refused(tmp_path: Path) -> None:

@@ -127,6 +127,8 @@ def show_report(report: Report, *, planned: bool = False) -> None:
     show_table(operators_table(report, planned=planned))
     if report.variants:
         say(report.variants)
+    for said in report.on_cpu:
+        say(said)
     for name, count in sorted(report.host.items()):
         say(f"no kernel yet, falls back to numpy: {count} x {name}")
     for node in report.breaks if planned else ():

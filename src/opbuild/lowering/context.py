@@ -45,7 +45,7 @@ from opbuild.lowering.operands import (
 from opbuild.lowering.strided import dense_as, transposed
 from opbuild.lowering.updates import update_in_place
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, replace
 from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, Repeated, Unpacked, View
 from opbuild.target.devices import device_class
 from opbuild.target.level import CPU, Level
@@ -96,6 +96,7 @@ class Options:
         chooser: Chooses variants; None lets each family choose its own.
         device: The class of devices that runs what it has kernels for.
         on_host: Values that numpy computes, whatever kernels there are.
+        on_cpu: Nodes that are lowered for the CPU, whatever kernels the device has.
     """
 
     impl_mode: str = HIGH_PERFORMANCE
@@ -103,6 +104,7 @@ class Options:
     chooser: Chooser | None = None
     device: str = CPU
     on_host: frozenset[str] = frozenset()
+    on_cpu: frozenset[str] = frozenset()
 
 
 @dataclass(eq=False)
@@ -142,6 +144,7 @@ class Lowering:
         self.consumers = self.graph.consumers()
         self.notes: dict[str, Any] = {}
         self.site: tuple[str, ...] = ()  # the nodes that are lowered now
+        self._for_device: set[str] = set()
         self._merged = {node.name: node.merged for node in self.graph.nodes if node.merged}
         for name in self.graph.inputs:
             self._plain[name] = new_dense("input", self.type(name))
@@ -183,6 +186,20 @@ class Lowering:
             return True
         taken = device_class(self.target).layouts(family)
         return taken is None or layout in taken
+
+    def has_device_kernels(self, family: str) -> bool:
+        """Return whether networks are for a device that has kernels of a family."""
+        return self.target != CPU and device_class(self.target).layouts(family) is not None
+
+    def is_for_device(self, family: str) -> bool:
+        """Return whether what is lowered now is for the device's kernels of a family, which have no limits.
+
+        Then its calls need not be right, nor fast, on the CPU: where one stays there, its node is lowered again.
+        """
+        if not self.has_device_kernels(family) or not self.options.on_cpu.isdisjoint(self.site):
+            return False
+        self._for_device.update(self.site)
+        return True
 
     def is_blocked(self, name: str) -> bool:
         """Return whether a value lies blocked and not (also) plain."""
@@ -401,6 +418,7 @@ class Lowering:
         ports = tuple(map(Port, self.graph.outputs, map(self.type, self.graph.outputs), map(index_of, outputs)))
         buffers = tuple(map(_buffer, owners))
         program = Program(self.graph.name, buffers, calls, inputs, ports, self.notes)
+        program = replace(program, for_device=frozenset(self._for_device))
         return update_in_place(program, self.graph.updates, self._copy_of_views)
 
     def forget(self) -> None:
@@ -464,7 +482,7 @@ class Lowering:
     def _work(self, call: Pending, desc: OpDesc, dims: tuple[Dims, ...]) -> int:
         """Return the nanoseconds that a call takes on one core, of a kernel that may run on such operands."""
         problem = desc.problem(dims)
-        if problem:
+        if problem and self._for_device.isdisjoint(call.nodes):
             raise AssertionError(f"no legal variant was chosen for {', '.join(call.nodes)}: {desc.family}: {problem}")
         return round(find(desc.family).work(desc, dims, self.machine))
 

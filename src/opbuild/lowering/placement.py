@@ -11,8 +11,9 @@ Constants are uploaded once, in the layout that the device's kernel takes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from math import inf, prod
 from typing import Any
 
@@ -26,10 +27,33 @@ from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.minimum_cut import SINK, SOURCE, FlowNetwork
 from opbuild.lowering.operands import dense_strides
+from opbuild.lowering.sixteen_bits import buffers_in, described, narrow_contents, stored_types, without_conversions
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.program import DEVICE_COPY, Buffer, Call, HostCall, KernelCall, Program, Unpacked, View
 from opbuild.target.devices import ConstantLayout, DeviceCost, device_class
 from opbuild.target.level import CPU
+
+DEAR = "copies would take longer"
+REPEATED = "it is run for each image, or at some sizes alone"
+"""Reasons to stay on the CPU."""
+
+
+def place_lowered(lower: Callable[[frozenset[str]], Program], device: str) -> Program:
+    """Return a network placed on the CPU and a device.
+
+    Args:
+        lower: Lowers it, given the nodes that are not for the device's kernels alone.
+        device: The class of devices.
+    """
+    on_cpu = frozenset[str]()
+    while True:
+        program = lower(on_cpu)
+        placed = place(program, device)
+        stayed = (call.nodes for call in placed.calls if isinstance(call, KernelCall) and call.desc.device == CPU)
+        left = program.for_device.intersection(chain.from_iterable(stayed)) - on_cpu
+        if not left:
+            return placed
+        on_cpu |= left
 
 
 def place(program: Program, device: str) -> Program:
@@ -39,7 +63,16 @@ def place(program: Program, device: str) -> Program:
         program: It is all on the CPU.
         device: The class of devices.
     """
-    return _Placing(program, device).placed()
+    refused = set[KernelCall]()
+    while True:
+        placing = _Placing(program, device, refused)
+        placed = placing.placed()
+        if not placing.lacking:
+            return placed
+        refused |= placing.lacking
+
+
+_Constant = tuple[Unpacked, ConstantLayout | None]
 
 
 class _Served(NamedTuple):
@@ -47,13 +80,13 @@ class _Served(NamedTuple):
 
     Attributes:
         call: The call, as the CPU runs it.
-        kernel: The device's kernel.
+        desc: What it computes, of constants as the device has them.
         constants: For each operand that is uploaded once what it is made of, and the layout that it is brought into.
     """
 
     call: KernelCall
-    kernel: OpDesc
-    constants: Mapping[int, tuple[Unpacked, ConstantLayout | None]] = {}
+    desc: OpDesc
+    constants: Mapping[int, _Constant] = {}
 
 
 class _Step(NamedTuple):
@@ -62,12 +95,14 @@ class _Step(NamedTuple):
     Attributes:
         calls: The calls: one, or all of a repetition.
         served: The call, if the device may run it.
+        why: The reason that it stays on the CPU, if it does.
         needed: The buffers whose contents are to be where it runs.
         written: Those that are only there afterwards.
     """
 
     calls: Sequence[Call]
     served: _Served | None
+    why: str
     needed: Sequence[int]
     written: Sequence[int]
 
@@ -78,10 +113,14 @@ class _Placing:
     Attributes:
         twins: For each buffer the one with the same contents on the device, once there is one.
         there: For each buffer the devices that have its contents; none before anything was written.
+        lacking: Calls of the program that the device would have a kernel for if other calls were run there, too.
     """
 
-    def __init__(self, program: Program, device: str) -> None:
+    def __init__(self, program: Program, device: str, refused: Collection[KernelCall] = ()) -> None:
         self._program, self._device, self._class = program, device, device_class(device)
+        self._refused, self._narrow = refused, narrow_contents(program)
+        self._served: dict[int, _Served] = {}  # by the places of their calls
+        self.lacking: set[KernelCall] = set()
         self._buffers = list(program.buffers)
         self._calls: list[Call] = []
         self._known: dict[Hashable, OpDesc | None] = {}
@@ -91,12 +130,40 @@ class _Placing:
 
     def placed(self) -> Program:
         """Return the program."""
-        steps = [*self._steps()]
+        steps, stayed = [*self._steps()], Counter[str]()
         for step, goes in zip(steps, self._device_steps(steps), strict=True):
             self._add(step, self._device if goes else CPU)
+            kernels = (call for call in step.calls if isinstance(call, KernelCall) and not goes)
+            stayed.update(f"{call.desc.family}: {step.why}" for call in kernels)
         for port in self._program.outputs:
             self._copy_to(port.buffer, CPU, port.name)
-        return _without_unused(replace(self._program, buffers=tuple(self._buffers), calls=tuple(self._calls)))
+        self._take_kernels()
+        program = replace(self._program, buffers=tuple(self._buffers), calls=tuple(self._calls), stayed=stayed)
+        return _without_unused(program)
+
+    def _take_kernels(self) -> None:
+        """Give each call of the device its kernel and constants, and store in 16 bits what may be."""
+        copies = (_sides(call) for call in self._calls if isinstance(call, HostCall))
+        copied = {view.buffer for reads, writes in copies for view in (*reads, *writes)}
+        narrow = {self.twins[index]: type_ for index, type_ in self._narrow.items() if index in self.twins}
+        mine = {place: call for place, call in enumerate(self._calls) if isinstance(call, KernelCall)}
+        mine = {place: call for place, call in mine.items() if place in self._served}
+        free = {index: type_ for index, type_ in narrow.items() if index not in copied}
+        stored, lacking = stored_types(mine, free, self._kernel)
+        self.lacking = {self._served[place].call for place in lacking}
+        for place, call in mine.items():
+            desc = described(call, stored)
+            kernel = None if desc is None else self._kernel(desc)
+            if kernel is not None:
+                self._calls[place] = self._with_kernel(call, kernel, self._served[place].constants)
+        self._calls = without_conversions(self._calls, buffers := buffers_in(self._buffers, stored))
+        self._buffers = buffers
+
+    def _kernel(self, desc: OpDesc) -> OpDesc | None:
+        """Return the device's kernel; what is for it already is its own."""
+        if desc not in self._known:
+            self._known[desc] = self._class.kernel(desc) if desc.device == CPU else desc
+        return self._known[desc]
 
     def _steps(self) -> Iterator[_Step]:
         for repeated, part in groupby(self._program.calls, lambda call: getattr(call, "repeated", None)):
@@ -104,12 +171,13 @@ class _Placing:
                 for call in part:
                     reads, writes = _sides(call)
                     kept = [view for view in writes if _updates(call) or not self._covers(view)]
-                    served = self._device_kernel(call) if isinstance(call, KernelCall) else None
-                    yield _Step((call,), served, _buffers_of((*reads, *kept)), _buffers_of(writes))
+                    found = self._device_kernel(call) if isinstance(call, KernelCall) else ""
+                    served, why = (None, found) if isinstance(found, str) else (found, DEAR)
+                    yield _Step((call,), served, why, _buffers_of((*reads, *kept)), _buffers_of(writes))
             else:  # run in turn, or not at all: on the CPU, with all that they touch brought there before
                 calls = [*part]
                 reads, writes = ([view for call in calls for view in _sides(call)[side]] for side in (0, 1))
-                yield _Step(calls, None, _buffers_of((*reads, *writes)), _buffers_of(writes))
+                yield _Step(calls, None, REPEATED, _buffers_of((*reads, *writes)), _buffers_of(writes))
 
     # -- what goes ----------------------------------------------------------------------------------------------------
 
@@ -161,7 +229,11 @@ class _Placing:
         name = next(iter(step.calls[0].nodes), "a call")  # for the names of copies
         for buffer in step.needed:
             self._copy_to(buffer, device, name)
-        self._calls += step.calls if device == CPU or step.served is None else [self._device_call(step.served)]
+        if device != CPU and step.served is not None:
+            self._served[len(self._calls)] = step.served
+            self._calls.append(self._device_call(step.served))
+        else:
+            self._calls += step.calls
         for buffer in step.written:
             self.there[buffer] = {device}
 
@@ -204,12 +276,16 @@ class _Placing:
 
     # -- kernels, and constants as they take them ---------------------------------------------------------------------
 
-    def _device_kernel(self, call: KernelCall) -> _Served | None:
-        """Return the device's kernel for a call; None if it has none for the computation, or for how operands lie."""
-        desc, constants = call.desc, dict[int, tuple[Unpacked, ConstantLayout | None]]()
+    def _device_kernel(self, call: KernelCall) -> _Served | str:
+        """Return a call that the device has a kernel for; why not, if it has none for it or for how operands lie."""
+        if call in self._refused:
+            return f"{self._device} has a kernel for it in 16 bits alone"
+        desc, constants = call.desc, dict[int, _Constant]()
         layouts = {self._program.buffers[view.buffer].layout for view in call.views} - {""}
-        if layouts and not layouts <= {*(self._class.layouts(desc.family) or ())}:
-            return None
+        taken = self._class.layouts(desc.family)
+        lacking = f"{self._device} has no kernels of the family" if taken is None else ""
+        if layouts and not layouts <= {*(taken or ())}:
+            return lacking or f"{self._device} has no kernels for operands in {', '.join(sorted(layouts))} layout"
         for number, view in enumerate(call.inputs):
             if self._is_shared(view.buffer):
                 given = self._device_constant(call, number)
@@ -219,10 +295,11 @@ class _Placing:
                 if layout is not None:
                     desc = _with_layout(desc, number, given.buffer.dtype, layout.shape(_shape(given.view)), layout.name)
                 constants[number] = given, layout
-        if desc not in self._known:
-            self._known[desc] = self._class.kernel(desc) if desc.device == CPU else desc
-        kernel = self._known[desc]
-        return None if kernel is None else _Served(call, kernel, constants)
+        narrow = described(replace(call, desc=desc), self._narrow) if desc.device == CPU else None
+        is_served = self._kernel(desc) or (narrow is not None and self._kernel(narrow))
+        if is_served:
+            return _Served(call, desc, constants)
+        return lacking or f"{self._device} has no kernel for it"
 
     def _device_constant(self, call: KernelCall, number: int) -> Unpacked:
         """Return a constant as the device is to have it: packed only for kernels that take it so."""
@@ -232,15 +309,18 @@ class _Placing:
         return unpacked or Unpacked(own, view, {})
 
     def _device_call(self, served: _Served) -> KernelCall:
-        """Return a call on the device."""
+        """Return a call on the device, which has no kernel and no constants yet."""
         views = list(served.call.views)
         for number, view in enumerate(views):
-            if number in served.constants:
-                dtype = served.kernel.operands[number].dtype
-                views[number] = self._constant(view.buffer, *served.constants[number], dtype)
-            else:
+            if number not in served.constants:
                 views[number] = view._replace(buffer=self._twin(view.buffer))
-        return replace(served.call, desc=served.kernel, views=tuple(views))
+        return replace(served.call, desc=served.desc, views=tuple(views))
+
+    def _with_kernel(self, call: KernelCall, kernel: OpDesc, constants: Mapping[int, _Constant]) -> KernelCall:
+        views = list(call.views)
+        for number, given in constants.items():
+            views[number] = self._constant(views[number].buffer, *given, kernel.operands[number].dtype)
+        return replace(call, desc=kernel, views=tuple(views))
 
     def _constant(self, index: int, given: Unpacked, layout: ConstantLayout | None, dtype: str) -> View:
         """Return a constant as a kernel of the device takes it, uploaded once."""

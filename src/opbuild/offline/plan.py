@@ -272,7 +272,9 @@ def preview(
     host = Counter(each.node.op_type for each in needed.host.values())
     jobs = builder.plan(needed.kernels)
     level = session.setup.level_text_with(sum(job.is_borrowed for job in jobs))
-    return Report(needed.name, _explained(jobs, builder), host, level=level, breaks=plan.waits, tuned=_tuned(needed))
+    stayed = {said: count for program in needed.programs for said, count in program.stayed.items()}
+    waits, tuned, explained = plan.waits, _tuned(needed), _explained(jobs, builder)
+    return Report(needed.name, explained, host, level=level, breaks=waits, tuned=tuned, stayed=stayed)
 
 
 def _tuned(needed: Planned) -> dict[str, str]:

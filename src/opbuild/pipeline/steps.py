@@ -41,25 +41,27 @@ def optimize_graph(graph: Graph, *, float32: bool = False) -> Graph:
 
 def lower_tuned(graph: Graph, setup: Setup, opened: SymbolicShapes | None = None) -> Program:
     """Return a graph lowered for a build, its variants those that tuning found where it found any."""
-    options = lowering_options(setup.config, CPU if setup.device is None else setup.device.device)
+    if setup.device is None:
+        return _lowered(graph, setup, lowering_options(setup.config), opened)
+    from opbuild.lowering.fitting import fit  # most builds are for the CPU alone
+    from opbuild.lowering.placement import place_lowered
+
+    device = setup.device.device
+    options = lowering_options(setup.config, device)
+    return fit(
+        place_lowered(lambda nodes: _lowered(graph, setup, replace(options, on_cpu=nodes), opened), device), device
+    )
+
+
+def _lowered(graph: Graph, setup: Setup, options: Options, opened: SymbolicShapes | None) -> Program:
     if setup.has_tuning_database:
         from opbuild.pipeline.tuned_lowering import lower_with_records  # most builds have no database
 
-        return _place_on_device(lower_with_records(graph, setup, options, opened), setup)
+        return lower_with_records(graph, setup, options, opened)
     asked = Tuned(NoTuning())
     options = replace(options, chooser=asked)
     program = lower(graph, setup.level, options) if opened is None else opened.lower(graph, setup.level, options)
-    return _place_on_device(replace(program, answers=asked.answers()), setup)
-
-
-def _place_on_device(program: Program, setup: Setup) -> Program:
-    """Return a program whose calls are on the device of a build where that has kernels for them."""
-    if setup.device is None:
-        return program
-    from opbuild.lowering.fitting import fit  # most builds are for the CPU alone
-    from opbuild.lowering.placement import place
-
-    return fit(place(program, setup.device.device), setup.device.device)
+    return replace(program, answers=asked.answers())
 
 
 def lowering_options(config: Config, device: str = CPU) -> Options:
@@ -134,7 +136,8 @@ def assemble(packed: PackedProgram, built: Built) -> Assembled:
     operators = tuple(operator for desc, operator in built.operators.items() if desc in own)
     symbols = {desc: symbol for desc, symbol in built.symbols.items() if desc in own}
     own_answers = () if program.symbols is None else program.answers
-    notes = record_notes(operators, program.notes, built.checked_order, symbols, program.tuned, own_answers)
+    remarks = operators, program.notes, built.checked_order, symbols, program.tuned, own_answers, program.stayed
+    notes = record_notes(*remarks)
     constants = packed.constants
     if packed.memory is None:
         from opbuild.runtime.numbering import numbered  # most networks are for one size

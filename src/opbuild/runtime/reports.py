@@ -23,6 +23,7 @@ def record_notes(
     symbols: Mapping[OpDesc, str] = MappingProxyType({}),
     tuned: Mapping[str, str] = MappingProxyType({}),
     answers: Answers = (),
+    stayed: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the notes of a build that a record keeps: for later reports, and for who chooses kernels for a size."""
     choices = [[each.family, each.arguments, each.choice] for each in answers if each.choice != each.default]
@@ -32,6 +33,7 @@ def record_notes(
         KERNELS: {symbol: [desc.family, dict(desc.variant)] for desc, symbol in symbols.items()},
         "lowering": {str(node): str(note) for node, note in lowering.items()},
         **({"tuned": dict(tuned)} if tuned else {}),
+        **({"stayed": dict(stayed)} if stayed else {}),
         **({CHOICES: choices} if choices else {}),
     }
 
@@ -71,6 +73,7 @@ def make_report(
         image_reason=not_stored or "",
         notes=record.notes["lowering"],
         tuned=record.notes.get("tuned", {}),
+        stayed=record.notes.get("stayed", {}),
         arena=record.arena_size,
         level=level,
         constants=int(record.constants.nbytes.sum()),

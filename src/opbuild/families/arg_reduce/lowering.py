@@ -35,7 +35,7 @@ def arg_reduce(lowering: Lowering, node: Node) -> None:
         turned = transposed(x, (0, 2, 1))
         lowering.emit(_position(lowering, node, "outer", turned, is_turned=True), (turned, out), node)
 
-    short = is_short(shape[-1]) if is_one(inner) else 0
+    short = is_short(shape[-1]) if is_one(inner) and not lowering.is_for_device(arg_reduces.FAMILY.name) else 0
     rows = lambda: lowering.emit(_position(lowering, node, layout, x), (x, out), node)  # noqa: E731
     lowering.either([(short, emit_turned), (1, rows)])
 

@@ -70,6 +70,8 @@ def attention(lowering: Lowering, node: Node) -> None:
     if "bound" in node.attrs and is_one(key.strides[-2]):  # what lies behind the keys of a cache is not to be copied
         few, is_long = attentions.fits_few(keys, columns, size, lowering.machine), 0
         fits = fits * is_at_least(size, lowering.machine.lanes)
+    if lowering.is_for_device(attentions.FAMILY.name):
+        fits, is_long, few = 1, 0, 0
     if lowering.is_constant(node.inputs[2]):
         fits = example_value(fits)
     if always_equal(fits, 0) and always_equal(few, 0):
@@ -106,6 +108,8 @@ def _emit(
     hiding: Hiding | None = node.attrs["hiding"] if is_one(whole.key.strides[-2]) else None
     (rows, columns), (size, keys) = whole.out.shape[-2:], whole.key.shape[-2:]
     variant = variant or lowering.choose(attentions.FAMILY, rows, keys, columns, size if hiding else 0)
+    if variant is None and lowering.is_for_device(attentions.FAMILY.name):
+        variant = attentions.of_few(lowering.machine)  # any one: a device's kernels have no such tiles
     leaves_out = hiding is not None and variant is not None and variant["chunk"]
     if variant is None or ("bound" in node.attrs and not leaves_out):
         return False

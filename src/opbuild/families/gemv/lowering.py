@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from opbuild.families.gemv import family as gemv
-from opbuild.graph.extents import is_at_least, is_one
+from opbuild.graph.extents import is_at_least, is_one, is_open
 from opbuild.kernel.opdesc import Dim, Operand
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import serves
@@ -26,9 +26,11 @@ def _is_one_column(_lowering: Lowering, product: Product) -> bool:
     return is_one(n) and adjacent and not is_packed
 
 
-def _is_one_row(_lowering: Lowering, part: Product) -> Any:
+def _is_one_row(lowering: Lowering, part: Product) -> Any:
     """Return 1 where a product has one row, and a right operand whose columns' elements are adjacent."""
     is_turned = is_one(part.rhs.shape[-2]) or is_one(part.rhs.strides[-2])
+    if is_open(part.out.shape[-2:-1]) and lowering.is_for_device("matmul"):
+        return 0  # one kernel for any number of rows
     return 1 - is_at_least(part.out.shape[-2], 2) if is_turned else 0
 
 

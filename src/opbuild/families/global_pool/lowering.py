@@ -9,7 +9,7 @@ from opbuild.families.global_pool import family as global_pool
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.implementations import NotServedError, serves
+from opbuild.lowering.implementations import NotServedError, ask, serves
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.windows import image_shape, require_float
 from opbuild.platform.records import replace
@@ -25,6 +25,11 @@ def lower_global_pool(lowering: Lowering, node: Node) -> None:
     require_float(lowering, node)
     if 0 in image_shape(lowering.type(node.inputs[0]).shape):
         raise NotServedError("an operand is empty")
+    if not lowering.has_device_kernels(global_pool.FAMILY.name) and lowering.is_for_device("reduce"):
+        axes = list(range(2, len(lowering.type(node.inputs[0]).shape)))
+        reduction = "ReduceMax" if node.op_type == "GlobalMaxPool" else "ReduceMean"
+        ask(lowering, ("", reduction), node.with_(op_type=reduction, attrs={"axes": axes}))
+        return
     plane_pool(lowering, node, "max" if node.op_type == "GlobalMaxPool" else "average")
 
 

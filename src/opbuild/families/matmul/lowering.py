@@ -110,8 +110,8 @@ def _emit_batches(lowering: Lowering, product: Product) -> None:
         ask(lowering, (ASKED, "BatchProduct"), turned_once(lowering, part))
 
 
-def _is_wide(_lowering: Lowering, part: Product) -> Any:
-    return is_at_least(part.out.shape[-1], VECTOR)
+def _is_wide(lowering: Lowering, part: Product) -> Any:
+    return 1 if lowering.is_for_device(matmul.FAMILY.name) else is_at_least(part.out.shape[-1], VECTOR)
 
 
 def _has_rows(lowering: Lowering, part: Product) -> Any:
@@ -122,7 +122,8 @@ def _has_columns(lowering: Lowering, part: Product) -> Any:
     row, column = part.rhs.strides[-2:]
     if is_one(column) or not is_one(row):
         return 0
-    return _is_wide(lowering, part) * is_at_least(part.rhs.shape[-2], VECTOR)
+    is_deep = 1 if lowering.is_for_device(matmul.FAMILY.name) else is_at_least(part.rhs.shape[-2], VECTOR)
+    return _is_wide(lowering, part) * is_deep
 
 
 @serves("lowering.BatchProduct", where=_has_rows)

@@ -17,6 +17,8 @@ def lower_pool(lowering: Lowering, node: Node) -> None:
     """Lower a pool to one of blocked values."""
     kind = "max" if node.op_type == "MaxPool" else "average"
     dtype = lowering.type(node.inputs[0]).dtype
+    if not lowering.has_device_kernels(pool.FAMILY.name) and lowering.is_for_device("window"):
+        raise NotServedError("the device has kernels of plain values")
     if dtype not in pool.FAMILY.types or (dtype != "float32" and node.op_type != "MaxPool"):
         raise NotServedError(f"{node.op_type} of {dtype}")
     if len(node.outputs) > 1 and node.outputs[1]:

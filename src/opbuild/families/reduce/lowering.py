@@ -63,7 +63,7 @@ def reduce(lowering: Lowering, node: Node) -> None:
         lowering.emit(_reduction(lowering, node, name, plan), (plan.x, dense_as(out, plan.kept)), node)
 
     is_rows = plan.layout == "inner" and not is_one(plan.x.shape[1])
-    short = is_short(plan.x.shape[-1]) if is_rows else 0
+    short = is_short(plan.x.shape[-1]) if is_rows and not lowering.is_for_device(reduces.FAMILY.name) else 0
     lowering.either([(short, lambda: emit(_turned(plan))), (1, lambda: emit(plan))])
 
 

@@ -36,7 +36,8 @@ def softmax(lowering: Lowering, node: Node) -> None:
     is_inner = is_one(inner)
     turned = partial(_emit_turned, lowering, node, x, out)
     rows = partial(_emit_softmax, lowering, node, x, out, is_inner=is_inner)
-    lowering.either([(is_short(x.shape[-1]) if is_inner else 0, turned), (1, rows)])
+    short = is_short(x.shape[-1]) if is_inner and not lowering.is_for_device(softmaxes.FAMILY.name) else 0
+    lowering.either([(short, turned), (1, rows)])
 
 
 def _emit_turned(lowering: Lowering, node: Node, *rows: Plain) -> None:

@@ -14,12 +14,13 @@ from opbuild.lowering import conv_weights as packing
 from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import epilogue_of, pack_channels, padding, references
-from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
+from opbuild.lowering.implementations import ASKED, NotServedError, ask, implementations, serves
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
 from opbuild.lowering.strided import viewed_as
 from opbuild.lowering.windows import ConvolvedWindows, image_shape, window_of
 from opbuild.platform.records import dataclass, replace
 from opbuild.target.devices import PACKED
+from opbuild.target.level import CPU
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Convolution(ConvolvedWindows):
 @serves("Conv")
 def lower_conv(lowering: Lowering, node: Node) -> None:
     """Lower a Conv of one or two spatial dimensions to the fastest family that serves it."""
-    if lowering.type(node.inputs[0]).dtype == "float64":
+    if lowering.type(node.inputs[0]).dtype == "float64" or _is_multiplied(lowering):
         from opbuild.lowering.rules.conv_product import conv_by_product
 
         conv_by_product(lowering, node)
@@ -51,6 +52,13 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
     else:
         conv = _conv(lowering, replace(node, inputs=(gate.data, *node.inputs[1:])))
         ask(lowering, (ASKED, "GatedConvolution"), conv, gate)
+
+
+def _is_multiplied(lowering: Lowering) -> bool:
+    """Return whether convolutions are for a device that has kernels of products, and none of convolutions."""
+    own = implementations((ASKED, "Convolution"), lowering.target)
+    is_own = lowering.has_device_kernels("conv") or any(each.target != CPU for each in own)
+    return not is_own and lowering.is_for_device("matmul")
 
 
 def operands_of(lowering: Lowering, node: Node) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""Conv of float64: a product of the weights and of a copy of the elements that each output reads."""
+"""Conv as a product of the weights and of a copy of the elements that each output reads: of float64, or on a device."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from opbuild.lowering.strided import broadcast, dense_as, viewed_as
 from opbuild.lowering.windows import axes_of, what_is_read
 from opbuild.operations.expression import ACC, arg, substitute
 
-DTYPE = "float64"
-
 
 def conv_by_product(lowering: Lowering, node: Node) -> None:
     """Lower a Conv of up to three spatial dimensions and any groups: one product for each group of each image.
@@ -26,7 +24,7 @@ def conv_by_product(lowering: Lowering, node: Node) -> None:
         NotServedError: If the operands are not of one type or empty, or dimensions or padding are not served.
     """
     data, weights, bias = (*node.inputs[: node.attrs.get("own_inputs", 3)], "")[:3]
-    if any(lowering.type(name).dtype != DTYPE for name in (data, weights, bias) if name):
+    if len({lowering.type(name).dtype for name in (data, weights, bias) if name}) > 1:
         raise NotServedError("Conv of several types")
     (images, inputs, *_), (outputs, _, *kernel) = lowering.type(data).shape, lowering.type(weights).shape
     axes, groups = axes_of(lowering, node, kernel), int(node.attrs.get("group", 1))
