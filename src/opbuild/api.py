@@ -162,7 +162,12 @@ def compile_model(
 @checks_arguments
 @names_limits(BuildError, "the network cannot be built")
 def compile_graph(
-    graph: Graph, *, config: Config | None = None, observer: Observer | None = None, image: bool = True
+    graph: Graph,
+    *,
+    config: Config | None = None,
+    observer: Observer | None = None,
+    image: bool = True,
+    target: str | None = None,
 ) -> Network:
     """Build a graph and return it ready to call.
 
@@ -171,12 +176,13 @@ def compile_graph(
         config: Settings; None reads the environment.
         observer: Told what happens.
         image: Whether to start from a stored network, and to store this one.
+        target: As of ``compile``.
 
     Raises:
         ModelError: If a node cannot be expressed.
         BuildError: If an operator cannot be built, or the network not linked.
     """
-    session = Session(set_up(config or Config.from_environment(), None, observer, stores_networks=image))
+    session = Session(set_up(config or Config.from_environment(), target, observer, stores_networks=image))
     source = GraphSource(graph, is_stored=image)
     inputs = tuple(Endpoint(name, graph.types[name]) for name in graph.inputs)
     signature = tuple(endpoint.type.shape for endpoint in inputs)

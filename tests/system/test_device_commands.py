@@ -267,3 +267,31 @@ def test_a_level_may_be_named_beside_the_device() -> None:
     found: Any = parse_target(f"x86-64-v2 with {TARGET}")
     assert (found.name, found.names) == (f"x86-64-v2 with {TARGET}:v1", ("x86-64-v2", f"{TARGET}:v1"))
     assert parse_target(BOTH) == parse_target(TARGET)
+
+
+def test_env_lists_the_classes_and_what_is_wrong_with_them(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class whose devices are not here says why; where none is known there is no such line."""
+    assert f"devices    {TARGET} ({TARGET}:v1)" in said("env")
+    monkeypatch.setattr(fake_device.CLASS, "problem", lambda: "it is not plugged in", raising=False)
+    assert f"devices    {TARGET}: it is not plugged in" in said("env")
+    unregister(monkeypatch)
+    assert "devices" not in said("env")
+
+
+def test_what_cannot_run_here_is_built_for_elsewhere_alone(
+    model: Path, tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``compile`` says what is wrong and which command builds; ``explain`` and ``warm`` need no device."""
+    monkeypatch.setattr(fake_device.CLASS, "problem", lambda: "it is not plugged in", raising=False)
+    with pytest.raises(TargetError, match=f"{TARGET}:v1 cannot run here: it is not plugged in") as caught:
+        opbuild.compile(model, target=TARGET, cache_path=tmp_path)
+    assert f"opbuild warm MODEL.onnx --target {TARGET}" in (caught.value.hint or "")
+    assert "to build" in said("explain", model, "--target", TARGET, "--cache_path", tmp_path)
+
+
+def test_compile_and_explain_say_what_the_cpu_runs(model: Path, tmp_path: Path, said: Said) -> None:
+    """One line a family, with the reason; nothing for the CPU alone."""
+    for command in ("explain", "compile"):
+        text = " ".join(said(command, model, "--target", TARGET, "--cache_path", tmp_path).split())
+        assert f"on the CPU: pool: {TARGET} has no kernels of the family" in text
+    assert "on the CPU" not in said("compile", model, "--cache_path", tmp_path)

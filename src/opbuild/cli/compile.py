@@ -60,7 +60,7 @@ class CompileCommand(click.Command):
 @click.command(cls=CompileCommand)
 @model_arguments()
 @model_options
-@value_option("--target", "LEVEL", "The level to build for, which must run here: x86-64-v3, ...", usual="host",
+@value_option("--target", "LEVEL", "The level, or class of devices, to build for, which must run here.", usual="host",
               callback=lambda context, option, text: text if text is None else known_target(text))  # fmt: skip
 @picture_options
 @click.option("--strict", is_flag=True, help="Fail, once it is built, if something could not be stored.")

@@ -22,6 +22,7 @@ from opbuild.platform.packages import DEPENDENCIES, lacking
 from opbuild.platform.paths import Path
 from opbuild.platform.sources import release_of
 from opbuild.store.machine_class import machine_file, read_measured, system_class, write_measured
+from opbuild.target.devices import device_class, device_problem, known_classes
 from opbuild.target.host import host_flags, host_level, host_machine
 from opbuild.text.plural import counted, size
 from opbuild.version import __version__
@@ -48,7 +49,7 @@ def env(*, measure: bool) -> None:
         ("python", f"{platform.python_version()} ({sys.executable})"),
         ("level", _or_problem(level_text, missing)),
         ("machine", machine_text()),
-        ("gpu", _or_problem(_card, [])),
+        *([("devices", devices_text())] if known_classes() else []),
         ("class", _or_problem(lambda: class_text(config), missing)),
         ("packages", _packages(missing)),
         ("compiler", _or_problem(_compiler, missing)),
@@ -88,11 +89,10 @@ def machine_text() -> str:
     )
 
 
-def _card() -> str:
-    """Return this machine's GPU, which nothing needs but what is built for one."""
-    from opbuild.runtime.devices.cuda.driver import describe_card
-
-    return describe_card()
+def devices_text() -> str:
+    """Return the classes of devices that a target may name, and whether networks can run on each here."""
+    lines = (f"{name}: {device_problem(name) or device_class(name).describe()}" for name in known_classes())
+    return f"\n{'':<10} ".join(lines)
 
 
 def class_text(config: Config) -> str:

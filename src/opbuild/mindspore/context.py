@@ -13,6 +13,7 @@ from opbuild.config import Config, options_in
 from opbuild.errors import OptionError
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.platform.records import NamedTuple
+from opbuild.target.devices import device_problem
 
 __all__ = [
     "COMPATIBLE", "GRAPH_MODE", "LAX", "PYNATIVE_MODE", "STRICT", "ParallelMode", "get_auto_parallel_context",
@@ -174,7 +175,7 @@ class _Context:
             raise ArgumentTypeError(f"{_FOR} argument {name!r} is {value!r}", f"its type must be {allowed}")
         _check(name, value)
         self.values[name] = value
-        if name == "device_target" and value != "CPU":
+        if name == "device_target" and value != "CPU" and build_target() is None:
             self.warn(str(value))
 
     def warn(self, target: str) -> None:
@@ -221,8 +222,9 @@ def set_context(**options: Any) -> None:
     """Change settings.
 
     ``mode`` is ``GRAPH_MODE`` (a cell is built as one network) or ``PYNATIVE_MODE`` (each operator is built and run at
-    once). ``device_target`` may name a device that is not here: operators are then built for the host CPU, and one
-    line on the standard error says so. ``op_compiler_cache_mode`` and the other options of builds are those of
+    once). ``device_target`` is ``CPU`` or, where there is one, ``GPU``: what that has no kernels for is the CPU's. It
+    may name a device that is not here: operators are then built for the host CPU, and one line on the standard error
+    says so. ``op_compiler_cache_mode`` and the other options of builds are those of
     ``opbuild.compile``. ``runtime_num_threads`` is the number of threads that run a network. The other options of
     MindSpore are checked and kept, and change nothing.
 
@@ -259,6 +261,16 @@ def num_threads() -> int | None:
     """Return ``runtime_num_threads`` if the program set it."""
     value = _CONTEXT.values["runtime_num_threads"]
     return value if isinstance(value, int) and value > 0 else None
+
+
+_CLASSES = {"GPU": "cuda"}
+"""The classes of devices that targets of MindSpore name."""
+
+
+def build_target() -> str | None:
+    """Return the class of devices that networks are built for; None: the CPU."""
+    name = _CLASSES.get(_CONTEXT.values["device_target"])
+    return name if name is not None and device_problem(name) is None else None
 
 
 def build_config() -> Config:

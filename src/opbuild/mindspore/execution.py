@@ -16,7 +16,7 @@ from opbuild.frontend.cell import Symbol, Trace, current, location
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.types import Array, Attribute, Graph
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, TensorTypeError
-from opbuild.mindspore.context import build_config
+from opbuild.mindspore.context import build_config, build_target
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.parameter import Parameter, current_states
 from opbuild.mindspore.tensor import Tensor
@@ -64,7 +64,7 @@ def build(graph: Graph) -> Call:
     """
     from opbuild.api import compile_graph
 
-    network = compile_graph(graph, config=build_config())
+    network = compile_graph(graph, config=build_config(), target=build_target())
 
     def call(arrays: Sequence[Array]) -> Sequence[Array]:
         result: Any = network(*arrays)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from opbuild.errors import OpbuildError
 from opbuild.onnxruntime.logs import warn_once
 from opbuild.onnxruntime.status import Fail, failure
 from opbuild.platform.aliases import AliasFinder
+from opbuild.target.devices import device_problem, is_known
 from opbuild.version import __version__ as opbuild_version
 
 __version__ = "1.32.0"
@@ -52,8 +53,9 @@ def install() -> None:
         sys.meta_path.insert(0, AliasFinder(NAME, _FACE, missing_module))
 
 
-CPU = "CPUExecutionProvider"
-AVAILABLE = (CPU,)
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+DEVICES = {CUDA: "cuda"}
+"""The classes of devices that providers stand for, beside the processor's."""
 
 _KNOWN = (
     "Tensorrt", "CUDA", "MIGraphX", "ROCM", "OpenVINO", "Dnnl", "Tvm", "VitisAI", "QNN", "Nnapi", "VSINPU", "Js",
@@ -118,17 +120,24 @@ def _is_pair(pair: Any) -> bool:
 
 
 def registered(providers: Any, provider_options: Any) -> dict[str, dict[str, str]]:
-    """Return the providers that a session has, with their options: the processor's, whatever else is named.
+    """Return the providers that a session has, with their options: of those that are named, and the processor's.
 
     Raises:
         ValueError: If they are not given as they must be.
         RuntimeError: If a name is none of ONNX Runtime's.
     """
-    names, options = check_and_normalize_provider_args(providers, provider_options, AVAILABLE)
-    for name in names:
+    available = get_available_providers()
+    names, options = check_and_normalize_provider_args(providers, provider_options, available)
+    for name, given in zip(names, options, strict=True):
         require_provider(name)
-    warn_of_provider_options(dict(zip(names, options, strict=True)).get(CPU, {}))
-    return {CPU: {}}
+        if name in available:
+            warn_of_provider_options(given, name)
+    return {name: {} for name in (*names, CPU) if name in available}
+
+
+def target_of(providers: Iterable[str]) -> str | None:
+    """Return the class of devices of the first provider, by which a session's network runs; None: the processor."""
+    return DEVICES.get(next(iter(providers)))
 
 
 def require_provider(name: str) -> None:
@@ -137,25 +146,25 @@ def require_provider(name: str) -> None:
         raise RuntimeError(f"Unknown Provider Type: {name}")
 
 
-def warn_of_provider_options(options: Mapping[str, str]) -> None:
-    """Warn once that the processor's provider, here as in ONNX Runtime, has no options."""
+def warn_of_provider_options(options: Mapping[str, str], provider: str = CPU) -> None:
+    """Warn once that a provider has no options here; the processor's has none in ONNX Runtime either."""
     for name in options:
-        warn_once(f"the option {name} of {CPU} is ignored: it has none")
+        warn_once(f"the option {name} of {provider} is ignored: it has none")
 
 
 def get_available_providers() -> list[str]:
-    """Return the execution providers that there are."""
-    return list(AVAILABLE)
+    """Return the execution providers that there are: a device's where networks can run on it."""
+    return [*(name for name, device in DEVICES.items() if device_problem(device) is None), CPU]
 
 
 def get_all_providers() -> list[str]:
     """Return the execution providers that there can be."""
-    return list(AVAILABLE)
+    return [*(name for name, device in DEVICES.items() if is_known(device)), CPU]
 
 
 def get_device() -> str:
-    """Return ``CPU``."""
-    return "CPU"
+    """Return ``GPU`` where networks can run on one, else ``CPU``."""
+    return "GPU" if CUDA in get_available_providers() else "CPU"
 
 
 def get_version_string() -> str:

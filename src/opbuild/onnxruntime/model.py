@@ -33,11 +33,11 @@ from opbuild.platform.locks import Lock
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
-_Key = tuple[str, tuple[tuple[str, tuple[int, ...]], ...], int, bool]
+_Key = tuple[str, tuple[tuple[str, tuple[int, ...]], ...], int, bool, str | None]
 
 _NETWORKS = WeakValues[_Key, Network]()
-"""Networks that sessions of this process use: by the digest of the model, shapes, the number of threads, and whether
-they waited for their own kernels."""
+"""Networks that sessions of this process use: by the digest of the model, shapes, the number of threads, whether they
+waited for their own kernels, and the class of devices."""
 
 _LOCK = Lock()
 
@@ -54,11 +54,17 @@ class Model(NamedTuple):
 
 
 def _shared(
-    source: str | bytes, digest: str, shapes: Mapping[str, tuple[int, ...]], options: SessionOptions, *, has_data: bool
+    source: str | bytes,
+    digest: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    options: SessionOptions,
+    *,
+    has_data: bool,
+    target: str | None,
 ) -> Network:
     """Return a network that another session has, or a new one of the version that was read."""
     num_threads, waits = options.num_threads, options.use_deterministic_compute
-    key = (digest, tuple(sorted(shapes.items())), num_threads, waits)
+    key = (digest, tuple(sorted(shapes.items())), num_threads, waits, target)
     network = None if has_data else _NETWORKS.get(key)
     if network is None:
         config = Config.from_environment(num_threads=num_threads or None)
@@ -66,6 +72,7 @@ def _shared(
             source,
             config.waiting() if waits else config,
             input_shapes=shapes,
+            target=target,
             recognise=partial(_require_same, digest),
             observer=None if options.log.is_default else options.log.observe,
         )
@@ -85,6 +92,7 @@ def read_model(
     options: SessionOptions,
     overridden: Collection[str] = (),
     version: str = "",
+    target: str | None = None,
 ) -> Model:
     """Return a model.
 
@@ -93,6 +101,7 @@ def read_model(
         options: How its session is made.
         overridden: Inputs with a default that become inputs without one.
         version: The digest that it must have; empty: any.
+        target: The class of devices that runs it; None: the processor.
 
     Raises:
         TypeError: If it is neither a path nor bytes.
@@ -130,7 +139,7 @@ def read_model(
         declared = read_declared(memoryview(source))
     with _LOCK, as_status(shown):
         shapes = _overridden(declared.inputs, options)
-        return Model(declared, _shared(source, digest, shapes, options, has_data=has_data), own)
+        return Model(declared, _shared(source, digest, shapes, options, has_data=has_data, target=target), own)
 
 
 def _contents(path: str, shown: str) -> Any:

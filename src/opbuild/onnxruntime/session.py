@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opbuild.errors import OutputError
-from opbuild.onnxruntime.environment import CPU, registered
+from opbuild.onnxruntime.environment import CPU, registered, target_of
 from opbuild.onnxruntime.logs import warn_once
 from opbuild.onnxruntime.metadata import (
     Feeds,
@@ -175,7 +175,8 @@ class InferenceSession:
     Args:
         path_or_bytes: A model's file or its bytes.
         sess_options: How it is made.
-        providers: Execution providers, of which opbuild is the processor's.
+        providers: Execution providers, of which opbuild is the processor's and, where there is a GPU, CUDA's. The
+            network runs by the first of them; what that has no kernels for is the processor's.
         provider_options: Options of each.
         enable_fallback: Whether a provider that there is not is passed over with a warning.
         ignored: Other arguments of ONNX Runtime's, each of which warns once.
@@ -212,7 +213,7 @@ class InferenceSession:
         self._options.check(names_cpu=_names_cpu(providers))
         self._profile = _profile(self._options)
         with self._profile.event("session_initialization") if self._profile else nullcontext():
-            self._model: Model = read_model(path_or_bytes, self._options)
+            self._model: Model = read_model(path_or_bytes, self._options, target=self._target)
         self._options.log.describe(self._model.network)
         is_path = isinstance(path_or_bytes, (str, os.PathLike))
         self._model_path = os.fspath(path_or_bytes) if is_path else None
@@ -256,14 +257,25 @@ class InferenceSession:
         """Return the options of each execution provider."""
         return self._providers
 
+    @property
+    def _source(self) -> str | bytes | os.PathLike[str]:
+        return self._model_path or self._model_bytes or b""
+
+    @property
+    def _target(self) -> str | None:
+        return target_of(self._providers)
+
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
-        """Take other execution providers, of which opbuild is the processor's.
+        """Take other execution providers, as a session that is made of them does.
 
         Raises:
             ValueError: If they are not given as they must be.
             RuntimeError: If ONNX Runtime has no such provider.
         """
-        self._providers = registered(providers, provider_options)
+        before, self._providers = self._target, registered(providers, provider_options)
+        if self._target != before:
+            self._model = read_model(self._source, self._options, version=self._model.digest, target=self._target)
+            self._overriding.clear()
 
     def disable_fallback(self) -> None:
         """Do nothing: there is no other provider to fall back to when a call fails."""
@@ -487,8 +499,7 @@ class InferenceSession:
         """Return the network in which inputs with a default are inputs as all others."""
         network = self._overriding.get(names)
         if network is None:
-            source = self._model_path or self._model_bytes or b""
-            network = read_model(source, self._options, names, self._model.digest).network
+            network = read_model(self._source, self._options, names, self._model.digest, self._target).network
             self._overriding[names] = network
         return network
 

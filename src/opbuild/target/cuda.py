@@ -76,6 +76,15 @@ class CudaClass(DeviceClass):
         """Return the cost of a copy."""
         return COPY
 
+    def describe(self) -> str:
+        """Return the GPU of this machine in words.
+
+        Raises:
+            TargetError: If it has none.
+        """
+        described: str = import_module("opbuild.runtime.devices.cuda.driver").describe_card()
+        return described
+
     def require(self) -> None:
         """Refuse to run code where there is no GPU that it is for.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
+from opbuild.errors import TargetError
 from opbuild.platform.records import NamedTuple
 from opbuild.target.level import CPU, Target
 
@@ -102,6 +103,14 @@ class DeviceClass(Protocol):
         """Return the cost of a copy from the CPU or to it."""
         return DeviceCost()
 
+    def describe(self) -> str:
+        """Return the device of this machine in words.
+
+        Raises:
+            TargetError: If it has none.
+        """
+        return str(self.target())
+
     def require(self) -> None:
         """Refuse to run code on a machine where it can be built and not run.
 
@@ -137,6 +146,22 @@ def register(name: str, path: str) -> None:
 def is_known(name: str) -> bool:
     """Return whether there is a class of this name."""
     return name in _PATHS
+
+
+def known_classes() -> tuple[str, ...]:
+    """Return the names of the classes that are known."""
+    return tuple(_PATHS)
+
+
+def device_problem(name: str) -> str | None:
+    """Return the reason that networks cannot run on a class of devices here, or None if they can."""
+    if not is_known(name):
+        return f"no class of devices {name!r} is registered"
+    try:
+        device_class(name).require()
+    except TargetError as error:
+        return error.message
+    return None
 
 
 def device_class(name: str) -> DeviceClass:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -15,6 +16,7 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import CompileContext, TracingContext
 
+from opbuild.errors import TargetError
 from opbuild.torch.aot import Storable, is_ahead_of_time, require_plain, without_own_cache
 from opbuild.torch.artifacts import Recorder
 from opbuild.torch.decompositions import attention_written_out, decompositions, kept_whole
@@ -42,9 +44,11 @@ def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappi
 
     Raises:
         OptionError: If an option is at fault.
+        TargetError: If tensors are not on the CPU; with ``"eager"`` all that computes on them is left to torch.
         ModelError, BuildError: A call, if a part cannot be built.
     """
     settings = read_settings(options)
+    _require_cpu(example_inputs, settings)
     graph = _graph_of(gm, example_inputs)
     flat = list[Flat]()
     compiler = aot_autograd(
@@ -59,6 +63,18 @@ def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappi
         compiled = compiler(gm, example_inputs)
     add(graph)
     return Storable(compiled, flat, len(example_inputs), options or {}) if is_ahead_of_time() else compiled
+
+
+def _require_cpu(example_inputs: Sequence[Any], settings: Settings) -> None:
+    """Refuse tensors of other devices, or warn of them: torch computes them, and nobody would notice."""
+    others = {each.device.type for each in example_inputs if isinstance(each, torch.Tensor)} - {"cpu"}
+    if not others:
+        return
+    text = f"opbuild's back end computes on the CPU, and tensors of the graph are on {', '.join(sorted(others))}"
+    if settings.on_error == "raise":
+        hint = "move the model and what it is given to the CPU, or leave it to torch: options={'on_error': 'eager'}"
+        raise TargetError(text, hint)
+    warnings.warn(f"{text}: torch computes them", stacklevel=3)
 
 
 def _graph_of(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Graph:

@@ -67,6 +67,19 @@ def test_a_device_that_is_not_here_is_said_once(capsys):
     assert context.get_context("device_target") == "GPU"
 
 
+def test_a_gpu_is_built_for_where_there_is_one(monkeypatch, capsys):
+    """Nothing is said; whoever names another device, or the CPU, gets the CPU."""
+    monkeypatch.setattr(context, "device_problem", {"cuda": None}.__getitem__)
+    context.set_context(device_target="GPU")
+    assert (context.build_target(), capsys.readouterr().err) == ("cuda", "")
+    for name in ("Ascend", "CPU"):
+        context.set_context(device_target=name)
+        assert context.build_target() is None
+    monkeypatch.setattr(context, "device_problem", {"cuda": "there is no GPU here"}.__getitem__)
+    context.set_context(device_target="GPU")
+    assert context.build_target() is None
+
+
 def test_run_check_says_whether_an_operator_runs(graphs, monkeypatch, capsys):
     """And whose check it is: that of another package would mislead."""
     ms.run_check()
