@@ -177,7 +177,7 @@ def test_a_part_goes_to_the_device_that_is_worth_its_copies(tmp_path: Path, monk
     monkeypatch.setattr(fake_device.CLASS, "kernel_cost", lambda family: costs.get(family, DeviceCost(byte=0.001)))
     monkeypatch.setattr(fake_device.CLASS, "copy_cost", lambda: DeviceCost(call=1.0))
     network = opbuild.compile(path, cache_path=tmp_path, target=TARGET)
-    assert families_of(network) == {"elementwise", "matmul"}
+    assert families_of(network) == {"copy", "elementwise", "matmul"}
     assert_alike(outputs(network, feeds), outputs(opbuild.compile(path, cache_path=tmp_path), feeds))
 
 
