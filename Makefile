@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all test-pythons check fast slow release campaign conformance bench field pictures bank structures choose kernels kernels-check gpu-check serving-check setup format support clean help
+.PHONY: demo test test-all test-pythons check fast slow release campaign conformance bench field pictures bank structures choose kernels kernels-check gpu-check gpu-field serving-check setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -106,6 +106,9 @@ gpu-check: ## Compile the GPU kernels of benchmarks/gpu again and interpret them
 	build/gpu/bin/python -m pip install --quiet triton==3.6.0 'numpy<2.4'
 	build/gpu/bin/python benchmarks/gpu/build.py --check
 	build/gpu/bin/python benchmarks/gpu/interpreter.py
+
+gpu-field: $(STAMP) ## Prepare whole networks for benchmarks/gpu/run.sh on a machine with a GPU: build/gpu-field
+	$(BIN)/python benchmarks/gpu/prepare.py
 
 serving-check: $(STAMP) ## Run the load test against Triton and BentoML; installs them (560 MB) into build/serving
 	test -x build/serving/triton/bin/python || $(PYTHON) -m venv build/serving/triton

@@ -92,10 +92,23 @@ def by_opbuild(path: Path, step: str, options: argparse.Namespace) -> None:
             wanted = made(network, DTYPES["fp32"])(fed(network, batch, DTYPES["fp32"])).numpy()
             error = float(np.abs(got.astype(np.float32) - wanted).max() / np.abs(wanted).max())
             call = (lambda x=x: net(x)) if options.device == "cuda" else (lambda x=x: net(x.numpy()))
-            write_record(
-                path, step, batch=batch, error=error, right=error <= CLOSE[dtype], built=report.built,
-                seconds=latency(call, 2 if options.small else CALLS), **first,
-            )  # fmt: skip
+            record = {"error": error, "right": error <= CLOSE[dtype], "built": report.built, **first}
+            record |= {"binaries": binaries_of(net, options.folder / "field.pack")}
+            seconds = latency(call, 2 if options.small else CALLS)
+            write_record(path, step, batch=batch, seconds=seconds, **record)
+
+
+def binaries_of(net: Any, pack: Path) -> list[str]:
+    """Return the SHA-256 of the binaries that a network has from the pack."""
+    from opbuild.platform.digest import sha256
+    from opbuild.platform.files.trust import PRIVATE
+    from opbuild.platform.paths import Path as OwnPath
+    from opbuild.store.model_packs import opened
+
+    used = {each.symbol.removesuffix("__kernel0").rpartition("_")[2] for each in net.report.operators}
+    files = (file for each in opened(OwnPath(str(pack)), "", PRIVATE).packs("cuda:sm_90a") for file in each.files())
+    objects = (each for file in files for each in file.objects())
+    return sorted(sha256(each.object) for each in objects if str(int(each.operator[:16], 16)) in used)
 
 
 def by_torch(path: Path, step: str, options: argparse.Namespace) -> None:

@@ -75,10 +75,17 @@ class TritonCompiler:
         """Return the files whose bytes are part of every key: the library, ptxas, libdevice, and Python sources."""
         return _installed()
 
+    @staticmethod
+    def new_modules() -> Modules:
+        """Return the sources as they are now, without those that decide nothing."""
+        from opbuild.platform.imports import Modules  # a network that is built starts without it
+
+        return Modules(without=UNDECIDING)
+
     def sources_digest(self, desc: OpDesc) -> str:
         """Return the digest of every source file that defines how ``desc`` is compiled; see ``Compiler``."""
         modules = (f"{PACKAGE}.compiler", _module(desc))
-        self._modules = self._modules or _new_modules()
+        self._modules = self._modules or self.new_modules()
         if not self._is_loaded:
             return self._modules.digest(modules)
         with suppress(OSError):  # files come and go just now
@@ -89,7 +96,7 @@ class TritonCompiler:
 
     def prepare(self) -> None:
         """Import Triton and all families, so that forked children start ready."""
-        self._modules, self._is_loaded = _new_modules(), True  # first, to see whether sources are edited meanwhile
+        self._modules, self._is_loaded = self.new_modules(), True  # first, to see whether sources are edited meanwhile
         from opbuild.families import catalogue
 
         with _settings():
@@ -291,12 +298,6 @@ def _has_kernels(family: str) -> bool:
 def module_of(family: str) -> str:
     """Return the name of the module that defines a family's kernels."""
     return f"opbuild.families.{family}.triton"
-
-
-def _new_modules() -> Modules:
-    from opbuild.platform.imports import Modules  # a network that is built starts without it
-
-    return Modules(without=UNDECIDING)
 
 
 _DECIDING_FOLDERS = ("", "compiler", "language", "language/extra", "language/extra/cuda", "runtime", "backends/nvidia")
