@@ -43,8 +43,8 @@ FAMILIES = {
     "moved": {"copy", "elementwise"},
     "perceptron": {"matmul"},
     "mini_lm": {"copy", "elementwise", "gather", "layer_norm", "matmul", "softmax"},
-    "convolutional": {"elementwise", "matmul", "reduce", "softmax"},
-    "pooled": {"elementwise", "reduce", "softmax"},
+    "convolutional": {"elementwise", "matmul", "reduce", "softmax", "window"},
+    "pooled": {"elementwise", "reduce", "softmax", "window"},
     "in_segments": {"matmul", "reduce"},
 }
 """The families of each network whose kernels run on the GPU, at least, of those that have kernels for it."""

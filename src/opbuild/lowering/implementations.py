@@ -185,7 +185,7 @@ def _emitted(
     try:
         return implementation.emit(lowering, *what) is not False
     except NotServedError as reason:
-        refused.append(reason)
+        refused.append(reason.with_traceback(None))  # whose frames would hold all of a build, and the list itself
         return False
 
 

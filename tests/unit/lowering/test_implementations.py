@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
@@ -118,6 +120,29 @@ def test_what_nobody_serves_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reason is that of the last one that was asked."""
     assert asked(monkeypatch, 3, one=Implementation(refuse), other=Implementation(refuse)) == "3 is refused"
     assert asked(monkeypatch, 3, one=Implementation(str, where=lambda *_: 0)) == "no kernel for Made"
+
+
+def test_what_was_refused_holds_nothing_of_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a collection of cycles a network's memory goes back when it is no longer used."""
+
+    class Held:
+        """Something of a build."""
+
+    def refuse(held: Held) -> None:
+        raise NotServedError("not this one")
+
+    ways = Implementation(lambda _, held: refuse(held)), Implementation(lambda *_: True, cost=2.0)
+    monkeypatch.setattr(implementations, "implementations", lambda *_: ways)
+    gc.collect()
+    gc.disable()
+    try:
+        held = Held()
+        gone = weakref.ref(held)
+        ask(Asks(), ("", "Made"), held)
+        del held
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_function_that_is_registered_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
