@@ -15,7 +15,7 @@ from opbuild.events import COMPILE, READING, Observer, step, working
 from opbuild.frontend.models.declaration import inputs_of, outputs_of
 from opbuild.frontend.models.source import Model, ModelSource
 from opbuild.graph.types import Graph, TensorType
-from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.source import GraphSource, Source
 from opbuild.platform.calls import rare_collection
 from opbuild.platform.limits import names_limits
@@ -148,7 +148,7 @@ def compile_model(
             with source.reading():
                 return outputs_of(source.declaration, inputs, bound, source.graph)
 
-        return Network(
+        return _network_of(session.setup)(
             source.declaration.name,
             inputs,
             [output.name for output in source.declaration.outputs],
@@ -187,7 +187,16 @@ def compile_graph(
     inputs = tuple(Endpoint(name, graph.types[name]) for name in graph.inputs)
     signature = tuple(endpoint.type.shape for endpoint in inputs)
     bind = partial(session.bind, source)
-    return Network(graph.name, inputs, graph.outputs, bind, first=bind(signature))
+    return _network_of(session.setup)(graph.name, inputs, graph.outputs, bind, first=bind(signature))
+
+
+def _network_of(setup: Setup) -> Callable[..., Network]:
+    """Return the maker of networks for the target of a build."""
+    if setup.device is None:
+        return Network
+    from opbuild.runtime.devices.network import DeviceNetwork  # most networks are the CPU's
+
+    return partial(DeviceNetwork, setup.device.device)
 
 
 @names_limits(BuildError, "the network cannot be built")

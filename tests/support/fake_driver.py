@@ -324,14 +324,15 @@ class FakeDriver:
 
     def _ask(self, stream: int | None, work: Callable[[], None], is_launch: bool = False) -> None:
         """Have something done later, or recorded."""
-        if (stream or 0) in self._captured:
-            captured = self._captured[stream or 0]
+        number = _stream(stream)
+        if number in self._captured:
+            captured = self._captured[number]
             if captured is None or not is_launch:
-                self._captured[stream or 0] = None
+                self._captured[number] = None
                 raise RefusedError(CAPTURED if captured is not None else INVALIDATED)
             captured.append(work)
             return
-        waiting = self._streams.get(stream or 0)
+        waiting = self._streams.get(number)
         if waiting is None:
             raise RefusedError(INVALID)
         waiting.append(work)
@@ -358,16 +359,16 @@ class FakeDriver:
             self._drain(stream)
 
     def _cuStreamSynchronize(self, stream: int | None) -> None:
-        if (stream or 0) in self._captured:
+        if _stream(stream) in self._captured:
             raise RefusedError(CAPTURED)
-        self._drain(stream or 0)
+        self._drain(_stream(stream))
 
     def _cuEventCreate(self, event: int, flags: int) -> None:
         self._handle("event", [None, None], event)
 
     def _cuEventRecord(self, event: int, stream: int | None) -> None:
         known, done = self._of(event), threading.Event()
-        known[:] = done, stream or 0
+        known[:] = done, _stream(stream)
         self._ask(stream, done.set)
 
     def _cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
@@ -488,6 +489,11 @@ def required_threads(info: bytes) -> tuple[int, int, int]:
             return x, y, z
         at += 4 + (size if form == 4 else 0)
     raise RefusedError(BAD_IMAGE)
+
+
+def _stream(handle: int | None) -> int:
+    """Return the number of a stream: the default one has several handles."""
+    return 0 if handle in (None, 1, 2) else handle or 0
 
 
 def _put(place: int, value: Any, kind: Any = c_uint64) -> None:

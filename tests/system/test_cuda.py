@@ -241,13 +241,17 @@ def test_a_machine_without_a_driver_builds_and_says_where_to_run(
     assert_alike(outputs(network, FEEDS["moved"]), outputs(compiled(path, target=None), FEEDS["moved"]))
 
 
+OF_DEVICES = [f"opbuild.runtime.devices.{name}" for name in ("arrays", "network", "several")]
+"""Modules of networks for any class of devices."""
+
+
 def test_what_needs_no_gpu_loads_nothing_of_one(folder: Path) -> None:
     """Neither the class nor the driver, whatever a network of the CPU does."""
     path = write(folder, "perceptron")
     program = (
         "import sys, numpy as np, opbuild\n"
         f"opbuild.compile({str(path)!r}, cache_path={str(folder / 'cache')!r})(np.ones((8, 16), np.float32))\n"
-        "print([name for name in sys.modules if 'cuda' in name])"
+        f"print([name for name in sys.modules if 'cuda' in name or name in {OF_DEVICES!r}])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -17,7 +17,7 @@ import onnx
 import pytest
 
 import opbuild
-from opbuild.errors import RunError, TargetError
+from opbuild.errors import InputError, RunError, TargetError
 from opbuild.families.matmul import family as matmul
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering import implementations
@@ -131,6 +131,24 @@ def test_calls_are_under_way_when_the_next_is_asked_for(tmp_path: Path) -> None:
     network(*FEEDS["perceptron"])
     assert DEVICE.longest == 1 + len(DEVICE.launched) == 4
     assert DEVICE.copied == [8 * 16 * 4, 8 * 10 * 4]
+
+
+def test_arrays_of_another_library_on_the_device_are_copied_there(stream: None, tmp_path: Path) -> None:
+    """A class from outside says which these are; as inputs and outputs they do not come to the host."""
+    path = write(tmp_path, "perceptron")
+    on_cpu, network = (opbuild.compile(path, cache_path=tmp_path, target=each) for each in (None, TARGET))
+    ((values,), (port,)) = FEEDS["perceptron"], network.bound_outputs
+    x, out = (fake_device.shared(np.asarray(each, np.float32)) for each in (values, np.zeros(port.shape)))
+    DEVICE.copied[:] = [0, 0]
+    assert_alike(outputs(network, (x,)), outputs(on_cpu, (values,)))
+    assert DEVICE.copied == [0, 8 * 10 * 4]
+    assert network.run({network.inputs[0].name: x}, out={port.name: out})[port.name] is out
+    assert DEVICE.copied == [0, 8 * 10 * 4]
+    found = np.zeros(out.shape, out.dtype)
+    DEVICE.read(out.memory.address, found)
+    assert_alike([found], outputs(on_cpu, (values,)))
+    with pytest.raises(InputError, match="element type int32, the network needs float32"):
+        network(fake_device.shared(values.astype(np.int32)))
 
 
 def test_a_profile_has_the_time_of_what_the_device_does(tmp_path: Path) -> None:

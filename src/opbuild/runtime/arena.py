@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -55,6 +55,7 @@ class Calls:
         given_to_host: Which of the caller's arrays is which buffer, where the host backend needs it.
         devices: The classes of devices other than the CPU that its buffers lie on.
         uploaded: The memory of its constants on those, and where each begins, by device.
+        copied: For the caller's arrays that are only copied to a device, or from it, its class; inputs first.
     """
 
     def __init__(self, record: Record, callees: Sequence[Callee], constants: Sequence[Array]) -> None:
@@ -84,14 +85,16 @@ class Calls:
         self.given_to_host = [each for each in enumerate((*inputs, *outputs)) if each[1] in self.on_host]
         whole = KernelCalls(callees, steps.called, steps.ends, steps.dims, steps.shape, *_element_types(record))
         self.pointing_on_cpu = self.pointing
+        self.copied: Mapping[int, str] = {}
         if not self.devices:
             self.parts = [DevicePart(CPU, whole, slice(None), range(len(steps.called)))]
             return
-        from opbuild.runtime.devices.several import parts_of, uploaded  # few networks run on several
+        from opbuild.runtime.devices.several import copied_places, parts_of, uploaded  # few networks run on several
 
         self.parts = parts_of(record, whole)
         own = np.concatenate([np.zeros(0, np.int64), *(part.arguments for part in self.parts if part.device == CPU)])
         self.pointing_on_cpu = np.searchsorted(own, self.pointing)
+        self.copied = copied_places(record)
         self.uploaded = {device: uploaded(device, record, constants) for device in self.devices}
 
 

@@ -94,7 +94,7 @@ def as_input(value: Any, dtype: np.dtype[Any], name: str) -> Array:
             f"give an array of {dtype.name}: a numpy array, or a tensor that speaks DLPack",
         )
     if array.dtype != dtype:
-        raise _wrong_type(name, value, str(array.dtype), dtype)
+        raise wrong_type(name, value, str(array.dtype), dtype)
     return array
 
 
@@ -159,7 +159,8 @@ def _to_numpy(value: Any, dtype: np.dtype[Any], name: str) -> Array:
     return array
 
 
-def _wrong_type(name: str, value: Any, given: str, dtype: np.dtype[Any]) -> InputError:
+def wrong_type(name: str, value: Any, given: str, dtype: np.dtype[Any]) -> InputError:
+    """Return the error of an input of another element type than the network needs."""
     shown = name if name.isidentifier() else "array"
     how = f"{shown}.astype({dtype.name!r})"
     if _is_torch(value):
@@ -191,4 +192,4 @@ def _check_torch(tensor: Any, dtype: np.dtype[Any], name: str) -> None:
         raise InputError(f"input {name!r} is a sparse torch tensor", f"make it dense: {shown}.to_dense()")
     given = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
     if given and given != dtype.name:
-        raise _wrong_type(name, tensor, f"torch.{given}", dtype)
+        raise wrong_type(name, tensor, f"torch.{given}", dtype)

@@ -72,10 +72,12 @@ def taken(
     places: dict[int, list[int]] = {}
     spans = list[tuple[int, int]]()
     for place, each in enumerate(inputs):
+        if not isinstance(each, np.ndarray):
+            continue  # it lies on a device
         places.setdefault(address := address_of(each), []).append(place)
         spans.append((address, address + each.nbytes))
     wanted = [
-        array if array is not None and _fits(array, port.type) else None
+        array if isinstance(array, np.ndarray) and _fits(array, port.type) else None
         for array, port in zip(given, outputs, strict=True)
     ]
     addresses = [-1 if array is None else address_of(array) for array in wanted]
@@ -88,7 +90,7 @@ def taken(
         own = places.get(address, ())
         continues = number in known and own == [known[number].place]
         if array is None or address in overlapping or address in seen or not (continues or not own):
-            found.append(None)
+            found.append(None if isinstance(given[number], np.ndarray) else given[number])  # a device's serves
             continue
         found.append(array)
         seen.add(address)

@@ -280,15 +280,25 @@ class Network:
             return self._run(values)
         given: list[Array | None] = [None] * len(self._outputs)
         for name, array in out.items():
-            if type(array) is not np.ndarray or not array.flags.writeable:
-                what = "a read-only array" if isinstance(array, np.ndarray) else f"a value of {type(array).__name__}"
-                raise OutputError(f"out has {what} for output {name!r}", "give a numpy array that can be written to")
-            given[self._output(name)] = array
+            given[self._output(name)] = self._target(name, array)
         results = self._run(values, given)
         for place, (array, result) in enumerate(zip(given, results, strict=True)):
             if array is not None and array is not result:
-                results[place] = _copied(self._outputs[place], result, array)
+                results[place] = self._copied(self._outputs[place], result, array)
         return results
+
+    def _target(self, name: str, array: Any) -> Array:
+        """Return an array of the caller's that takes an output."""
+        if type(array) is not np.ndarray or not array.flags.writeable:
+            what = "a read-only array" if isinstance(array, np.ndarray) else f"a value of {type(array).__name__}"
+            raise OutputError(f"out has {what} for output {name!r}", "give a numpy array that can be written to")
+        return array
+
+    def _copied(self, name: str, result: Any, array: Array) -> Array:
+        """Return the caller's array with an output's value in it."""
+        require_alike(name, result, array)
+        array[...] = result
+        return array
 
     def _run(self, values: Sequence[Any], given: Sequence[Array | None] = ()) -> list[Array]:
         dtypes = self._dtypes
@@ -298,6 +308,16 @@ class Network:
                 break
         shapes = tuple([value.shape for value in values]) if not self._has_others else self._tensor_shapes(values)
         binding = self._bindings.get(shapes)
+        if binding is None or binding.better is not None:
+            binding = self._bound(shapes)
+        try:
+            return binding.executor.run(values, given)
+        except MemoryError as error:
+            raise self._memory_error(error) from error
+
+    def _bound(self, shapes: Shapes) -> Bound:
+        """Return the binding for shapes of inputs, made if there is none; a faster one is asked for."""
+        binding = self._bindings.get(shapes)
         if binding is None:
             (self._check or self._check_shapes)(shapes)
             was_called = self._latest is not None
@@ -306,10 +326,10 @@ class Network:
                 self._ask_for_better(shapes)
         elif binding.better is not None:
             self._ask_for_better(shapes)
-        try:
-            return binding.executor.run(values, given)
-        except MemoryError as error:
-            raise RunError(f"the network {self.name} cannot run: {error}", hint_for(error)) from error
+        return binding
+
+    def _memory_error(self, error: MemoryError) -> RunError:
+        return RunError(f"the network {self.name} cannot run: {error}", hint_for(error))
 
     def _arrays(self, values: Sequence[Any]) -> list[Array]:
         """Return the values as arrays of the inputs' types whose elements lie in order; else they are copied."""
@@ -450,14 +470,16 @@ class Network:
         return tuple(Endpoint(port.name, port.type) for port in ports)
 
 
-def _copied(name: str, result: Any, array: Array) -> Array:
-    """Return the caller's array with an output's value in it."""
+def require_alike(name: str, result: Any, array: Any) -> None:
+    """Refuse an array of the caller's that an output does not fit into.
+
+    Raises:
+        OutputError: If shape or element type differ.
+    """
     own = f"{result.dtype}{list(result.shape)}" if isinstance(result, np.ndarray) else f"a {type(result).__name__}"
     if own != f"{array.dtype}{list(array.shape)}":
         message = f"out has {array.dtype}{list(array.shape)} for output {name!r}, which is {own}"
         raise OutputError(message, "give an array of the output's shape and type")
-    array[...] = result
-    return array
 
 
 def _has_channels_last(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:

@@ -6,6 +6,7 @@ It is registered from outside, as any class may be; opbuild knows nothing of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from opbuild.kernel.artifact import ArtifactKind
 from opbuild.kernel.opdesc import OpDesc
@@ -13,10 +14,10 @@ from opbuild.target.devices import DeviceClass, register
 from opbuild.target.level import Target
 from support.fake_device import kernels
 from support.fake_device.compiler import HOLD, KIND, PythonCompiler, PythonSource
-from support.fake_device.device import FakeDevice
+from support.fake_device.device import FakeDevice, SharedArray
 
 NAME = "fake"
-__all__ = ["CLASS", "HOLD", "NAME"]
+__all__ = ["CLASS", "HOLD", "NAME", "shared"]
 
 
 class FakeClass(DeviceClass):
@@ -52,3 +53,11 @@ class FakeClass(DeviceClass):
 
 CLASS = FakeClass()
 register(NAME, f"{__name__}:CLASS")
+
+
+def shared(contents: Any) -> SharedArray:
+    """Return an array of another library's on the device."""
+    device = CLASS.open()
+    memory = device.allocate(contents.nbytes)
+    device.write(memory.address, contents)
+    return SharedArray(memory, contents.shape, contents.dtype.name)

@@ -16,6 +16,8 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import LinkError, RunError
 from opbuild.kernel.artifact import Artifact
+from opbuild.platform.records import NamedTuple
+from opbuild.runtime.devices.arrays import DeviceArray
 from opbuild.runtime.devices.device import KernelCalls, Step
 
 Array = Any
@@ -33,6 +35,14 @@ class FakeMemory:
     def __del__(self) -> None:
         """Give it back, once what is under way is done."""
         self._free()
+
+
+class SharedArray(NamedTuple):
+    """An array of another library on the device."""
+
+    memory: FakeMemory
+    shape: tuple[int, ...]
+    dtype: str
 
 
 class FakeDevice:
@@ -98,6 +108,26 @@ class FakeDevice:
         self.synchronize()
         self.copied[1] += target.nbytes
         target[...] = self.view(address, target.shape, target.strides, target.dtype.name).reshape(target.shape)
+
+    # -- what ``SharingDevice`` has: its memory is what other libraries give --------------------------------------
+
+    def find(self, value: Any, /) -> DeviceArray | None:
+        """Return the array of a ``SharedArray``."""
+        if not isinstance(value, SharedArray):
+            return None
+        return DeviceArray(value.memory.address, value.shape, np.dtype(value.dtype), value)
+
+    def copy(self, target: int, source: int, nbytes: int, /) -> None:
+        """Copy on the device, later."""
+        views = [self.view(address, (nbytes,), (1,), "uint8") for address in (target, source)]
+        self.ask("copy", lambda: np.copyto(*views))
+
+    def follow(self, stream: Any, /) -> None:
+        """Do nothing: there is one stream."""
+
+    def precede(self, stream: Any, /) -> None:
+        """Wait for what is pending."""
+        self.synchronize()
 
     def synchronize(self) -> None:
         """Do all that is pending, and name the failures."""

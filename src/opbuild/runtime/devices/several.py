@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.platform.finalizers import WeakValues
 from opbuild.platform.records import NamedTuple
+from opbuild.runtime.devices.arrays import DeviceArray, SharingDevice
 from opbuild.runtime.devices.device import (
     Device,
     DeviceMemory,
@@ -115,12 +116,44 @@ def _address(view: View, record: Record, bases: Array) -> int:
     return int(bases[view.buffer]) + view.offset * itemsize(record.buffers[view.buffer].dtype)
 
 
-def _write(device: Device, address: int, arrays: Sequence[Array | None], view: View, size: int) -> None:
-    device.write(address, window(arrays, view, size))
+def _write(device: Device, address: int, arrays: Sequence[Any], view: View, size: int) -> None:
+    source = arrays[view.buffer]
+    if isinstance(source, DeviceArray):
+        cast("SharingDevice", device).copy(address, *_part(source, view, size))
+    else:
+        device.write(address, window(arrays, view, size))
 
 
-def _read(device: Device, address: int, arrays: Sequence[Array | None], view: View, size: int) -> None:
-    device.read(address, window(arrays, view, size))
+def _read(device: Device, address: int, arrays: Sequence[Any], view: View, size: int) -> None:
+    target = arrays[view.buffer]
+    if isinstance(target, DeviceArray):
+        start, nbytes = _part(target, view, size)
+        cast("SharingDevice", device).copy(start, address, nbytes)
+    else:
+        device.read(address, window(arrays, view, size))
+
+
+def _part(array: DeviceArray, view: View, size: int) -> tuple[int, int]:
+    """Return where a dense view of an array on the device begins, and its bytes."""
+    itemsize = array.dtype.itemsize
+    return array.address + view.offset * itemsize, size * itemsize
+
+
+def copied_places(record: Record) -> dict[int, str]:
+    """Return the class of devices of each of the caller's arrays, inputs first, that only copies with it use."""
+    steps, buffers = record.steps, record.buffers
+    inputs, outputs = record.inputs.buffer.tolist(), record.outputs.buffer.tolist()
+    others, found = {*steps.buffer.tolist()} | {*inputs}.intersection(outputs), dict[int, set[str]]()
+    for call in steps.hosts:
+        own = [view.buffer for view in (*call.inputs, *call.outputs) if view is not None]
+        if not call.is_copy:
+            others.update(own)
+            continue
+        for one, other in (own, own[::-1]):
+            found.setdefault(one, set()).add(buffers[other].device)
+    places = enumerate((*inputs, *outputs))
+    kept = {place: found[each] for place, each in places if each in found and each not in others}
+    return {place: next(iter(names)) for place, names in kept.items() if len(names) == 1}
 
 
 def joined(

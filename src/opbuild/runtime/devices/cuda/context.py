@@ -29,6 +29,7 @@ from opbuild.runtime.devices.cuda.driver import (
 from opbuild.text.plural import counted, first_of
 
 _NON_BLOCKING = 1
+_NO_TIMES = 2  # CU_EVENT_DISABLE_TIMING
 _REMEMBERED = 256
 """Kernels that an error of one of them can name: those asked for last."""
 
@@ -107,6 +108,15 @@ class Context:
         """
         self.call("cuStreamSynchronize", self.stream)
         self.asked.clear()
+
+    def order(self, first: int, second: int) -> None:
+        """Have what a stream is asked for from now on done after all that another one was asked for."""
+        event = self.handle("cuEventCreate", _NO_TIMES)
+        try:
+            self.call("cuEventRecord", event, first)
+            self.call("cuStreamWaitEvent", second, event, 0)
+        finally:
+            self.driver.functions["cuEventDestroy_v2"](event)  # the driver keeps it until nothing waits for it
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of memory that holds anything.

@@ -11,6 +11,8 @@ from typing import Any
 from opbuild.graph.types import Array
 from opbuild.kernel.artifact import Artifact
 from opbuild.platform.locks import Lock
+from opbuild.runtime.devices.arrays import DeviceArray
+from opbuild.runtime.devices.cuda.arrays import find
 from opbuild.runtime.devices.cuda.calls import CudaCalls
 from opbuild.runtime.devices.cuda.code import CudaModule, link
 from opbuild.runtime.devices.cuda.context import Context
@@ -129,6 +131,34 @@ class CudaDevice:
         if target.nbytes:
             context.call("cuMemcpyDtoHAsync_v2", target.ctypes.data, address, target.nbytes, context.stream)
         context.wait()
+
+    def find(self, value: Any, /) -> DeviceArray | None:
+        """Return the array that an object has on the GPU; see ``SharingDevice``.
+
+        Raises:
+            ValueError: If it has one that cannot be copied.
+        """
+        return find(value, self.context.card.number)
+
+    def copy(self, target: int, source: int, nbytes: int, /) -> None:
+        """Copy on the GPU, after all that was asked for before."""
+        if nbytes:
+            self.context.enter()
+            self.context.call("cuMemcpyDtoDAsync_v2", target, source, nbytes, self.context.stream)
+
+    def follow(self, stream: int | None, /) -> None:
+        """Have what is asked for from now on done after all that a stream was asked for."""
+        if stream is not None:
+            self.context.enter()
+            self.context.order(stream, self.context.stream)
+
+    def precede(self, stream: int | None, /) -> None:
+        """Have what a stream is asked for from now on done after all that was asked for here; see ``SharingDevice``."""
+        self.context.enter()
+        if stream is None:
+            self.context.wait()
+        else:
+            self.context.order(self.context.stream, stream)
 
     def synchronize(self) -> None:
         """Wait until all is done that was asked for.

@@ -1,0 +1,123 @@
+"""Networks for a class of devices: they take arrays that lie there, and write outputs into such, beside the host's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from opbuild.dtypes import numpy_dtype
+from opbuild.errors import InputError, OpbuildError, OutputError
+from opbuild.graph.types import Array
+from opbuild.platform.locks import lazy_property
+from opbuild.runtime.binding import Runs
+from opbuild.runtime.devices.arrays import DeviceArray, SharingDevice, in_order, overlaps
+from opbuild.runtime.devices.device import Device, open_device
+from opbuild.runtime.endpoint import as_input, dense, wrong_type
+from opbuild.runtime.executor import Executor
+from opbuild.runtime.network import Network, require_alike
+from opbuild.runtime.reused import new_array
+
+_HINT = "give a dense array of the device that the network runs on, or one in the CPU's memory"
+
+
+class DeviceNetwork(Network):
+    """A network that is built for a class of devices.
+
+    Args:
+        device: The class.
+        args: As of ``Network``.
+        kwargs: As of ``Network``.
+    """
+
+    def __init__(self, device: str, *args: Any, **kwargs: Any) -> None:
+        self._class = device
+        super().__init__(*args, **kwargs)
+
+    @lazy_property
+    def _sharing(self) -> SharingDevice | None:
+        """The device, if arrays of other libraries lie there."""
+        device: Any = open_device(self._class)
+        return device if isinstance(device, SharingDevice) else None
+
+    def _run(self, values: Sequence[Any], given: Sequence[Any] = ()) -> list[Any]:
+        device = self._sharing
+        if device is None or all(each is None or type(each) is np.ndarray for each in (*values, *given)):
+            return super()._run(values, given)
+        named = zip(values, self._dtypes, self._positions, strict=True)
+        arrays = [self._input(value, dtype, name) for value, dtype, name in named]
+        if not any(isinstance(each, DeviceArray) for each in (*arrays, *given)):
+            return super()._run(values, given)
+        executor = self._bound(self._tensor_shapes(arrays)).executor
+        try:
+            with in_order(device, (*arrays, *given)):
+                return executor.run(*self._placed(executor, arrays, given))
+        except MemoryError as error:
+            raise self._memory_error(error) from error
+
+    def _input(self, value: Any, dtype: np.dtype[Any], name: str) -> Any:
+        """Return an input where it lies: on the device, or an array of the host's."""
+        found = None if dtype.hasobject else self._found(value, f"input {name!r}", InputError)
+        if found is None:
+            return dense(as_input(value, dtype, name))
+        if found.dtype != dtype:
+            raise wrong_type(name, value, str(getattr(value, "dtype", found.dtype)), dtype)
+        return found
+
+    def _found(self, value: Any, what: str, error: type[OpbuildError]) -> DeviceArray | None:
+        """Return an array on the device; what lies there in another way is refused."""
+        if type(value) is np.ndarray or self._sharing is None:
+            return None
+        try:
+            return self._sharing.find(value)
+        except ValueError as wrong:
+            raise error(f"{what} cannot be copied on {self._class}: {wrong}", _HINT) from wrong
+
+    def _placed(self, executor: Runs, arrays: Sequence[Any], given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Return inputs and given outputs as a call takes them: on the device where only copies read or write them."""
+        calls = executor.calls if isinstance(executor, Executor) else None
+        copied: Mapping[int, str] = {} if calls is None else calls.copied
+        inputs, outputs, everything = [], [], (*arrays, *given)
+        for place, (array, dtype) in enumerate(zip(arrays, self._dtypes, strict=True)):
+            stays = not isinstance(array, DeviceArray) or copied.get(place) == self._class
+            inputs.append(array if stays else self._on_host(array, dtype))
+        for place, array in enumerate(given):
+            serves = not isinstance(array, DeviceArray) or (
+                copied.get(len(arrays) + place) == self._class
+                and _fits(array, executor, place)
+                and not overlaps(array, everything)
+            )
+            outputs.append(array if serves else None)
+        return inputs, outputs
+
+    def _on_host(self, array: DeviceArray, dtype: np.dtype[Any]) -> Array:
+        made = new_array(array.shape, dtype)
+        open_device(self._class).read(array.address, made)
+        return made
+
+    def _run_into(self, out: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:
+        results = super()._run_into(out, values)
+        return [each.owner if isinstance(each, DeviceArray) else each for each in results]
+
+    def _target(self, name: str, array: Any) -> Any:
+        found = self._found(array, f"out of {name!r}", OutputError)
+        if found is None:
+            return super()._target(name, array)
+        if not found.is_writeable:
+            raise OutputError(f"out has a read-only array for output {name!r}", "give one that can be written to")
+        return found
+
+    def _copied(self, name: str, result: Any, array: Any) -> Any:
+        device = self._sharing
+        if not isinstance(array, DeviceArray) or device is None:
+            return super()._copied(name, result, array)
+        require_alike(name, result, array)
+        with in_order(device, [array]):
+            cast("Device", device).write(array.address, result)
+        return array
+
+
+def _fits(array: DeviceArray, executor: Runs, place: int) -> bool:
+    type_ = executor.outputs[place].type
+    return array.shape == type_.shape and array.dtype == numpy_dtype(type_.dtype)
