@@ -5,6 +5,8 @@ come to the host, for both. Nothing is compiled by opbuild: all kernels come fro
 its own and writes its results at once to ``field.jsonl``; the table comes last.
 
     python3 benchmarks/gpu/field.py [--small] [--folder build/gpu-field] [--steps STEP ...]
+
+Without a GPU the steps can be tried with ``--driver``, another library that stands for CUDA's, and ``--device cpu``.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from steps import Record, latency, recorded, run_all, started, write_record
+from steps import Record, latency, recorded, run_all, stand_in, started, write_record
 
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE.parents[1] / "build" / "gpu-field"
@@ -46,7 +48,7 @@ Call = Callable[[], Any]
 def steps(*, small: bool) -> list[str]:
     """Return the steps: what decides most comes first."""
     if small:
-        return [f"opbuild {name} {dtype}" for name in SMALL for dtype in ("fp16", "fp32")]
+        return ["machine", *(f"opbuild {name} {dtype}" for name in SMALL for dtype in ("fp16", "fp32"))]
     first = [f"{who} {name} fp16" for name in NAMES for who in ("opbuild", "eager", "compiled")]
     single = [f"{who} {name} fp16" for name in SINGLE for who in ("opbuild", "compiled")]
     others = [f"opbuild {name} {dtype}" for dtype in ("fp32", "bf16") for name in NAMES]
@@ -82,19 +84,22 @@ def by_opbuild(path: Path, step: str, options: argparse.Namespace) -> None:
     os.environ.update(OPBUILD_PACK=f"0:{options.folder / 'field.pack'}", OPBUILD_FORBID_COMPILE="1")
     import opbuild
 
+    if options.driver:
+        use_driver(options.driver)
     with tempfile.TemporaryDirectory() as store:
         net = opbuild.compile(model, target="cuda", cache_path=store)
         for batch in BATCHES if name in (*NAMES, *SMALL) else BATCHES[:1]:
             x = fed(network, batch, DTYPES[dtype], options.device)
-            got = np.asarray(net(x if options.device == "cuda" else x.numpy()))
+            given = taken(net, x)
+            got = np.asarray(net(given))
             first = {"first_answer": time.time() - before} if batch == BATCHES[0] else {}
             report = net.report
             wanted = made(network, DTYPES["fp32"])(fed(network, batch, DTYPES["fp32"])).numpy()
             error = float(np.abs(got.astype(np.float32) - wanted).max() / np.abs(wanted).max())
-            call = (lambda x=x: net(x)) if options.device == "cuda" else (lambda x=x: net(x.numpy()))
             record = {"error": error, "right": error <= CLOSE[dtype], "built": report.built, **first}
+            record |= {"inputs": "host" if given is not x else "GPU"}
             record |= {"binaries": binaries_of(net, options.folder / "field.pack")}
-            seconds = latency(call, 2 if options.small else CALLS)
+            seconds = latency(lambda given=given: net(given), 1 if options.small else CALLS)
             write_record(path, step, batch=batch, seconds=seconds, **record)
 
 
@@ -109,6 +114,32 @@ def binaries_of(net: Any, pack: Path) -> list[str]:
     files = (file for each in opened(OwnPath(str(pack)), "", PRIVATE).packs("cuda:sm_90a") for file in each.files())
     objects = (each for file in files for each in file.objects())
     return sorted(sha256(each.object) for each in objects if str(int(each.operator[:16], 16)) in used)
+
+
+def use_driver(path: str) -> None:
+    """Have this process's GPU be another library's."""
+    from opbuild.runtime.devices.cuda.device import CudaDevice
+    from opbuild.target.cuda import CLASS
+
+    CLASS._device = CudaDevice(stand_in(path))
+
+
+def taken(net: Call, x: Any) -> Any:
+    """Return an input as opbuild takes it: where it lies, or else on the host."""
+    import torch
+    from ml_dtypes import bfloat16
+
+    from opbuild.errors import OpbuildError
+
+    if x.is_cuda:
+        try:
+            net(x)
+        except (OpbuildError, TypeError, ValueError) as error:
+            print(f"inputs come from the host: {error}")
+        else:
+            return x
+    x = x.cpu()
+    return x.view(torch.int16).numpy().view(bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
 
 
 def by_torch(path: Path, step: str, options: argparse.Namespace) -> None:
@@ -167,7 +198,8 @@ def table(records: list[Record]) -> Iterator[str]:
             ratio = f" {each['seconds'] / other:6.2f} of compiled" if other and "built" in each else ""
             right = f", error {each['error']:.1e}{'' if each['right'] else ' TOO LARGE'}" if "error" in each else ""
             built = f", {each['built']} compiled" if "built" in each else ""
-            yield f"{step:36s} batch {each['batch']} {each['seconds'] * 1e3:9.3f} ms{ratio}{first}{right}{built}"
+            given = ", inputs on the host" if each.get("inputs") == "host" else ""
+            yield f"{step:36s} batch {each['batch']} {each['seconds'] * 1e3:9.3f} ms{ratio}{first}{right}{built}{given}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -178,6 +210,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="what prepare.py made")
     parser.add_argument("--small", action="store_true", help="small networks")
     parser.add_argument("--device", default="cuda", help="where torch has inputs; cpu: opbuild is given the host's")
+    parser.add_argument("--driver", help="Python file whose Library stands for CUDA's driver")
     parser.add_argument("--steps", nargs="*", metavar="STEP", help="these only")
     parser.add_argument("--step", metavar="STEP", help="one step, in this process")
     options = parser.parse_args(arguments)
@@ -189,7 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
     results = options.out / RESULTS
     results.unlink(missing_ok=True)
     given = ["--out", str(options.out), "--folder", str(options.folder), "--device", options.device]
-    given += ["--small"] * options.small
+    given += ["--small"] * options.small + (["--driver", options.driver] if options.driver else [])
     run_all(__file__, options.steps or steps(small=options.small), given, results, LIMIT, LONGEST)
     records = recorded(results)
     lines = list(table(records))

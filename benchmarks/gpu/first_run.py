@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import importlib.util
+import importlib
 import os
 import subprocess
 import sys
@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from steps import Record, latency, recorded, run_all, started, write_record
+from steps import Record, latency, recorded, run_all, stand_in, started, write_record
 
 STARTED = started()
 
@@ -58,15 +58,7 @@ class Run:
 
     def device(self) -> Device:
         """Return the GPU, or what stands for it."""
-        if not self._driver:
-            return Device()
-        spec = importlib.util.spec_from_file_location("stand_in", self._driver)
-        if spec is None or spec.loader is None:
-            raise SystemExit(f"{self._driver} is no Python file")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["stand_in"] = module
-        spec.loader.exec_module(module)
-        return Device(module.Library())
+        return Device(stand_in(self._driver)) if self._driver else Device()
 
     def record(self, step: str, **values: Any) -> None:
         """Write a result at once."""

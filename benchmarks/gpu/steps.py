@@ -5,6 +5,7 @@ Results are written at once, a JSON object a line.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -35,6 +36,17 @@ def write_record(path: Path, step: str, **values: Any) -> None:
 def recorded(path: Path) -> list[Record]:
     """Return the results so far."""
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def stand_in(path: str) -> Any:
+    """Return the library that stands for CUDA's driver: ``Library()`` of a Python file."""
+    spec = importlib.util.spec_from_file_location("stand_in", path)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["stand_in"] = module
+    spec.loader.exec_module(module)
+    return module.Library()
 
 
 def run_all(
@@ -68,8 +80,8 @@ def run_all(
             write_record(path, step, failed=f"not done after {error.timeout:.0f} s")
             continue
         if done.returncode:
-            said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            write_record(path, step, failed=said[-1], exit=done.returncode)
+            said = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("  hint: ")]
+            write_record(path, step, failed=[f"exit code {done.returncode}", *said][-1], exit=done.returncode)
 
 
 def latency(work: Callable[[], Any], calls: int) -> float:
