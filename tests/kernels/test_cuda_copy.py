@@ -9,9 +9,12 @@ import pytest
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.dims import storage_type
+from opbuild.platform.records import replace
+from opbuild.target.cuda import CLASS
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install '.[gpu]'")
 
+from opbuild.backend.triton.compiler import TritonCompiler
 from support.cuda_kernels import describe, guarded, is_untouched, run
 
 DRAW = np.random.default_rng(5)
@@ -64,3 +67,22 @@ def test_a_part_is_written_into_a_larger_tensor() -> None:
     run(describe("copy", [part], [whole[:, 1:]], {}, {"kind": "rows", "width": 16}), [part], [whole[:, 1:]])
     np.testing.assert_array_equal(whole[:, 1:], part)
     assert not whole[:, 0].any()
+
+
+@pytest.mark.parametrize("family", ["copy", "elementwise"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_is_written_may_have_a_stride_of_0_along_one_element(family: str, axis: int) -> None:
+    """As a CPU's descriptor says it of a dimension of one element; Triton takes it, and it is right."""
+    shape, strides = ((3, 70, 1), (280, 4, 0)) if axis == 0 else ((3, 1, 70), (280, 0, 4))
+    x = DRAW.standard_normal((*shape[:2], 2 * shape[2])).astype(np.float32)[..., ::2]
+    whole, memory = guarded((3, 70), np.float32)
+    out = np.lib.stride_tricks.as_strided(whole, shape, strides)
+    variant = {"kind": "rows", "width": 1} if family == "copy" else {"width": 1}
+    attrs = {} if family == "copy" else {"expression": ["arg", 0]}
+    desc = describe(family, [x], [out], attrs, variant)
+    (made,) = desc.outputs
+    made = replace(made, dims=tuple(replace(dim, stride=0) if at == axis else dim for at, dim in enumerate(made.dims)))
+    served = run(replace(desc, outputs=(made,)), [x], [out])
+    assert TritonCompiler.define(served, CLASS.target()).digest
+    np.testing.assert_array_equal(out, x)
+    assert is_untouched(whole, memory)

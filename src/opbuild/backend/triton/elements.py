@@ -64,6 +64,7 @@ class _Operand:
         free: The dimensions whose stride is an argument.
         along: The dimension of the tile along which its elements are adjacent; None: neither.
         lanes: How many elements are accessed at once there.
+        is_written: Whether it is the output.
     """
 
     def __init__(self, desc: OpDesc, number: int) -> None:
@@ -72,14 +73,18 @@ class _Operand:
         self.free = [dim for dim, stride in enumerate(self.strides) if stride == FREE]
         self.along = next((dim for dim, stride in enumerate(self.strides[:TILED]) if stride == 1), None)
         self.lanes = max(AT_ONCE // itemsize(operand.dtype), 1)
+        self.is_written = number == len(desc.inputs)
 
     def stride(self, dim: int) -> str:
         """Return the name of a stride, or its number."""
         return f"s{self.number}_{dim}" if dim in self.free else str(self.strides[dim])
 
     def moving(self, dims: int) -> list[int]:
-        """Return the dimensions of the tile, which has so many, along which it does not stay."""
-        return [dim for dim in range(dims) if self.strides[dim] != 0]
+        """Return the dimensions of the tile, which has so many, along which it does not stay.
+
+        What is written has an address for each element of the tile, also along a dimension of one element.
+        """
+        return [dim for dim in range(dims) if self.is_written or self.strides[dim] != 0]
 
     def pointers(self, dims: int, fast: bool) -> str:
         """Return the pointers to a tile."""
