@@ -41,12 +41,12 @@ def all_of(results: Any) -> tuple[Any, ...]:
     return results if isinstance(results, tuple) else (results,)
 
 
-def try_network(seed: int, folder: Path) -> Outcome:
+def try_network(seed: int, folder: Path, device: Any = DEVICE, target: str = fake_device.NAME) -> Outcome:
     """Run the network of a seed on both, twice, and once more as it is stored; how late the device is is drawn."""
     network = make_network(seed)
     if not all(np.isfinite(each).all() for each in network.feeds.values() if each.dtype.kind == "f"):
         return "special", ""  # what numpy makes of infinities is not what kernels do
-    path, DEVICE.patience = folder / f"{seed}.onnx", seed * 7 % 5 or 1 << 20
+    path, device.patience = folder / f"{seed}.onnx", seed * 7 % 5 or 1 << 20
     onnx.save(network.model, path)
     try:
         on_cpu = opbuild.compile(path, cache_path=folder)
@@ -54,17 +54,17 @@ def try_network(seed: int, folder: Path) -> Outcome:
     except OpbuildError as error:
         return "refused", f"{error}"
     with np.errstate(all="ignore"):
-        on_device = opbuild.compile(path, cache_path=folder, target=fake_device.NAME)
-        launched = len(DEVICE.launched)
+        on_device = opbuild.compile(path, cache_path=folder, target=target)
+        launched = len(device.launched)
         runs = [all_of(on_device(**network.feeds)) for _ in range(2)]
-        stored = opbuild.compile(path, cache_path=folder, target=fake_device.NAME, forbid_compile=True)
+        stored = opbuild.compile(path, cache_path=folder, target=target, forbid_compile=True)
         runs.append(all_of(stored(**network.feeds)))
     for results in runs:
         for port, got, right in zip(network.model.graph.output, results, wanted, strict=True):
             said = difference(got, right, 2 * network.noise.get(port.name, 0.0))
             if said:
                 return "wrong", f"output {port.name} {said}\n{onnx.printer.to_text(network.model)[:4000]}"
-    return ("on the device" if len(DEVICE.launched) > launched else "on the CPU"), ""
+    return ("on the device" if len(device.launched) > launched else "on the CPU"), ""
 
 
 def try_updates(seed: int, config: Config) -> Outcome | None:
