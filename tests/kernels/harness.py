@@ -343,6 +343,11 @@ def _child() -> Connection:
     return here
 
 
+def forget_child() -> None:
+    """Have a new child compile from now on, which knows what this process knows now."""
+    _child.cache_clear()
+
+
 def _serve(requests: Connection) -> None:
     """Compile what is asked for until nobody asks any more."""
     while True:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels.harness import run_program
+from kernels.harness import forget_child, run_program
 from kernels.lowered import program_of, random, variants
 from opbuild import families
 from opbuild.families import catalogue
@@ -142,7 +142,9 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(implementations, "IMPLEMENTATIONS", own)
     monkeypatch.setattr(implementations, "_known", {*implementations._known})
     monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
+    forget_child()  # what was forked before knows no family of these
     yield
+    forget_child()
     catalogue.find.cache_clear()
     for module in [each for each in sys.modules if each.split(".")[2:3] in (["doubled"], ["conv_points"])]:
         del sys.modules[module]
