@@ -110,7 +110,7 @@ def served(families: set[str]) -> set[str]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", [slow(name) if name == "mini_lm" else name for name in FEEDS])
+@pytest.mark.parametrize("name", [slow(name) if name in ("mini_lm", "convolutional") else name for name in FEEDS])
 def test_networks_run_on_the_gpu_cold_and_from_the_store(name: str, folder: Path, driver: FakeDriver) -> None:
     """Launched, recorded and replayed, at once and as late as can be: numbers are the CPU's, call after call."""
     path, feeds = write(folder, name), FEEDS[name]
@@ -157,7 +157,9 @@ def test_a_profile_has_each_call_also_of_what_is_replayed(folder: Path, driver: 
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("name", "shape"), [("moved", (6, 10)), ("perceptron", (16,)), ("convolutional", (3, 16, 16))])
+@pytest.mark.parametrize(
+    ("name", "shape"), [("moved", (6, 10)), ("perceptron", (16,)), slow("convolutional", (3, 16, 16))]
+)
 def test_a_network_of_any_size_runs_on_the_gpu_at_each(
     name: str, shape: tuple[int, ...], folder: Path, driver: FakeDriver
 ) -> None:
