@@ -39,7 +39,7 @@ NEEDS: dict[str, set[str]] = {
     f"report small.onnx {SHAPES}": {*TABLES, "jinja2"},
     "report small.om": {*TABLES, "jinja2"},
     f"bench small.onnx --runtime=opbuild --rounds=1 --seconds=1 --num_threads=1 {SHAPES}": READS,
-    f"tune small.onnx --budget=0s {SHAPES}": READS,
+    f"tune small.onnx --budget=1s {SHAPES}": READS,
     f"export small.onnx --output=new {SHAPES}": READS,
     "export --mode=1 --om=small.om --json=small.json": TABLES,
     "export --mode=6 --om=small.om": TABLES,

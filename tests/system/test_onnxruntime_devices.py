@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import opbuild.onnxruntime as ort
+from opbuild.errors import TargetError
 from opbuild.onnxruntime.environment import CPU, CUDA
 from opbuild.target import devices
 from support import device_models, fake_device
@@ -41,9 +42,10 @@ class Cuda(type(fake_device.CLASS)):  # type: ignore[misc]  # whatever class it 
 
     reason: str | None = None
 
-    def problem(self) -> str | None:
-        """Return the reason that the test gives."""
-        return self.reason
+    def require(self) -> None:
+        """Refuse for the reason that the test gives."""
+        if self.reason:
+            raise TargetError(self.reason)
 
 
 @pytest.fixture

@@ -85,7 +85,6 @@ MODEL_OUTPUT = """
 import sys
 import numpy as np
 import opbuild
-from support.packed import object_in
 net = opbuild.compile(sys.argv[1], num_threads=2)
 x = np.sin(np.arange(3 * 224 * 224, dtype=np.float32)).reshape(1, 3, 224, 224)  # random numbers load OpenSSL
 outputs = net(x)

@@ -22,7 +22,7 @@ from opbuild.platform.packages import DEPENDENCIES, lacking
 from opbuild.platform.paths import Path
 from opbuild.platform.sources import release_of
 from opbuild.store.machine_class import machine_file, read_measured, system_class, write_measured
-from opbuild.target.devices import device_class, device_problem, known_classes
+from opbuild.target.devices import device_class, known_classes
 from opbuild.target.host import host_flags, host_level, host_machine
 from opbuild.text.plural import counted, size
 from opbuild.version import __version__
@@ -91,8 +91,14 @@ def machine_text() -> str:
 
 def devices_text() -> str:
     """Return the classes of devices that a target may name, and whether networks can run on each here."""
-    lines = (f"{name}: {device_problem(name) or device_class(name).describe()}" for name in known_classes())
-    return f"\n{'':<10} ".join(lines)
+    return f"\n{'':<10} ".join(f"{name}: {_described(name)}" for name in known_classes())
+
+
+def _described(name: str) -> str:
+    try:
+        return device_class(name).describe()
+    except TargetError as error:
+        return error.message
 
 
 def class_text(config: Config) -> str:

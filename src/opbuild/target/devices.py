@@ -109,6 +109,7 @@ class DeviceClass(Protocol):
         Raises:
             TargetError: If it has none.
         """
+        self.require()
         return str(self.target())
 
     def require(self) -> None:

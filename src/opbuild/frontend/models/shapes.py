@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from opbuild.errors import OpbuildError, OptionError
@@ -26,18 +25,21 @@ def own_shapes(
     Raises:
         OptionError: If a name is no model's input.
     """
-    known, chosen = set[str](), list[list[Given]]()
+    known, chosen, are_all_known = set[str](), list[list[Given]](), True
     for model in models:
         names, own = set[str](), list[Given]()
-        with suppress(OpbuildError):  # told where the network is built
+        try:
             source = open_model(model, memory)
             names = {name for name, *_ in source.declaration.inputs}
             own = _recorded_shapes(source, recorded) if recorded else []
+        except OpbuildError:  # told where the network is built
+            are_all_known = False
         asked = variants if own or variants else [{}]
         own += [{name: shape for name, shape in given.items() if name in names} for given in asked]
         chosen.append([each for number, each in enumerate(own) if each not in own[:number]])
         known |= names
-    if unknown := {name for given in variants for name in given} - known:
+    unknown = {name for given in variants for name in given} - known
+    if unknown and are_all_known:
         message = f"shapes were given for {min(unknown)!r}, which is no input of any model"
         raise OptionError(message, "the inputs are " + (", ".join(sorted(map(repr, known))) or "none"))
     return chosen

@@ -212,9 +212,11 @@ def describe_card() -> str:
     """Return the GPU of this machine in words.
 
     Raises:
-        TargetError: If there is none.
+        TargetError: If there is none that is served.
     """
-    return str(find_card(Driver()))
+    card = find_card(Driver())
+    check_card(card)
+    return str(card)
 
 
 def check_card(card: Card) -> None:
