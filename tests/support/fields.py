@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import random
+import re
 import resource
 import sys
 from collections import Counter
@@ -189,6 +190,10 @@ _CHANGES = (
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
+_CLAIM = re.compile(r"weights_[0-9a-f]+\.claim")
+"""A claim on weights, by its name in the cache's folder, which is open: the event does not say in which."""
+
+
 def _watch(roots: Sequence[Path], seen: list[str]) -> None:
     """Note what this process does from now on that reading has no reason to do."""
     allowed = [str(root.resolve()) + "/" for root in roots] + ["/dev/", "/proc/"]
@@ -199,7 +204,8 @@ def _watch(roots: Sequence[Path], seen: list[str]) -> None:
 
     def is_wrong(event: str, args: Any) -> bool:
         if event == "open":
-            return isinstance(args[2], int) and bool(args[2] & _WRITES) and is_outside(args[0])
+            is_written = isinstance(args[2], int) and bool(args[2] & _WRITES)
+            return is_written and not _CLAIM.fullmatch(str(args[0])) and is_outside(args[0])
         if event in _CHANGES:
             in_a_folder = isinstance(args[-1], int) and args[-1] >= 0  # which is open: the name is one in it
             return not in_a_folder and any(map(is_outside, args[:2]))

@@ -42,7 +42,7 @@ FEEDS: dict[str, tuple[Any, ...]] = {
 FAMILIES = {
     "moved": {"copy", "elementwise"},
     "perceptron": {"matmul"},
-    "mini_lm": {"copy", "elementwise", "gather", "layer_norm", "matmul", "softmax"},
+    "mini_lm": {"attention", "elementwise", "gather", "layer_norm", "matmul"},
     "convolutional": {"elementwise", "matmul", "reduce", "softmax", "window"},
     "pooled": {"elementwise", "reduce", "softmax", "window"},
     "in_segments": {"matmul", "reduce"},
