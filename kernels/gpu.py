@@ -2,7 +2,7 @@
 
     python -m kernels.gpu PACK [--results benchmarks/results/gpu/field.jsonl] [--folder src/opbuild/store/packs]
 
-``PACK`` is what ``benchmarks/gpu/prepare.py`` made, and the results are those of ``benchmarks/gpu/field.py`` with it.
+``PACK`` is what ``benchmarks/gpu/prepare.py`` made, the results are those of ``benchmarks/gpu/gpu_field.py`` with it.
 Binaries that were part of a right answer are added to ``kernels/verified_sm_90a.json``, by their SHA-256, with date,
 card and check; those of the pack that are listed there are shipped.
 """
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Add to the list what was verified, and write the files of the pack."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pack", type=Path, help="the pack of prepare.py")
-    parser.add_argument("--results", type=Path, help="the results of field.py with it")
+    parser.add_argument("--results", type=Path, help="the results of gpu_field.py with it")
     parser.add_argument("--folder", type=Path, default=PACKS, help="where packs are")
     parser.add_argument("--verified", type=Path, default=VERIFIED, help="the list")
     given = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
-"""Prepare what ``field.py`` needs on a machine with a GPU that reaches no package index: ``build/gpu-field``.
+"""Prepare what ``gpu_field.py`` needs on a machine with a GPU that reaches no package index: ``build/gpu-field``.
 
     python benchmarks/gpu/prepare.py [--networks BERT ...] [--dtypes fp16 ...] [--small]
 
-It has the networks as ONNX files whose weights are beside them (which ``field.py`` makes anew, as they are large and
+It has the networks as ONNX files whose weights are beside them (which ``gpu_field.py`` makes anew: they are large, and
 follow from their names), a pack of their kernels, and the packages that opbuild needs to start, for several Pythons.
 Nothing of it needs a GPU. The pack's kernels are compiled once: later runs take them from ``build/gpu-field/store``.
 """

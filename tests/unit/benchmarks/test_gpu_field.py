@@ -1,4 +1,4 @@
-"""Whole networks for a GPU beside torch: what ``prepare.py`` makes, ``field.py`` runs, on a driver in memory."""
+"""Whole networks for a GPU beside torch: what ``prepare.py`` makes, ``gpu_field.py`` runs, on a driver in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.fake_driver import GPU
 
 sys.path.append(str(GPU))
 
-import field
+import gpu_field
 
 from opbuild.cli.main import main
 from opbuild.target.cuda import CLASS
@@ -65,9 +65,9 @@ def test_a_run_takes_what_was_prepared_and_compiles_nothing(
     driver.write_text(STAND_IN.format(root=str(tests.parent), tests=str(tests), store=str(prepared / "store")))
     steps = ["machine", f"opbuild {name} fp16", f"eager {name} fp16", "opbuild BERT fp16"]
     given = ["--small", "--device", "cpu", "--driver", str(driver), "--folder", str(prepared), "--out", str(out)]
-    assert field.main([*given, "--steps", *steps]) == 1
+    assert gpu_field.main([*given, "--steps", *steps]) == 1
     said = capsys.readouterr().out
-    found = [json.loads(line) for line in (out / field.RESULTS).read_text().splitlines()]
+    found = [json.loads(line) for line in (out / gpu_field.RESULTS).read_text().splitlines()]
     assert [each["step"] for each in found] == [steps[0], steps[1], steps[1], steps[2], steps[3]], said
     for each in found[1:3]:
         assert each["right"], said

@@ -4,7 +4,7 @@
 come to the host, for both. Nothing is compiled by opbuild: all kernels come from the pack. Each step is a process of
 its own and writes its results at once to ``field.jsonl``; the table comes last.
 
-    python3 benchmarks/gpu/field.py [--small] [--folder build/gpu-field] [--steps STEP ...]
+    python3 benchmarks/gpu/gpu_field.py [--small] [--folder build/gpu-field] [--steps STEP ...]
 
 Without a GPU the steps can be tried with ``--driver``, another library that stands for CUDA's, and ``--device cpu``.
 """
