@@ -14,7 +14,7 @@ from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 from opbuild.platform.records import NamedTuple, replace
 
 ALIGNED = 16
-"""What addresses in bytes, extents and strides in elements are multiples of where they are said to be aligned."""
+"""The number of which aligned addresses in bytes, extents and strides in elements are multiples."""
 
 
 class Place(NamedTuple):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 WHEEL = ".whl"
 
 STORED = "what ran with a cache"
-"""What a pack says it was made of besides models."""
+"""The name, in a pack, of what it was made of besides models."""
 
 
 class TargetPacked(NamedTuple):

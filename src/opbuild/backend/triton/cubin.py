@@ -24,7 +24,7 @@ SIZES = {ADDRESS: 8, EXTENT: 4, STRIDE: 8}
 """Bytes of a parameter."""
 
 MOST_WARPS, MOST_SHARED, MOST_AXES = 32, 227 << 10, 3
-"""What a program may have at most."""
+"""The most that a program may have."""
 
 _HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
