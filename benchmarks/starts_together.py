@@ -2,7 +2,7 @@
 
 Each has imported numpy and opbuild, and waits for the word to begin. Printed are medians over the rounds, in which one
 process, two and four take turns: seconds to the first answer of each process (the slowest), seconds of the processor
-and bytes written of all together once everything is stored, and how many constants they packed.
+and bytes packed and written of all together once everything is stored.
 
     python benchmarks/starts_together.py [--network ResNet-50 BERT-base] [--repeat 5] [--processes 1 2 4]
                                          [--cache FOLDER]
@@ -35,9 +35,9 @@ import json, resource, sys, time
 import numpy, opbuild
 from opbuild.platform.files.writing import written
 from opbuild.runtime import weights
-packers = []
-begin = weights.Packer.__init__
-weights.Packer.__init__ = lambda self, *given, **named: packers.append(self) or begin(self, *given, **named)
+packed = []
+count = weights.Packer.count
+weights.Packer.count = lambda self, nbytes, seconds: packed.append(nbytes) or count(self, nbytes, seconds)
 print(flush=True)
 sys.stdin.readline()
 busy, begun = time.process_time(), time.perf_counter()
@@ -48,8 +48,7 @@ feeds = {name: each if each.dtype.kind == "f" else each * 0 for name, each in fe
 net.run(feeds)
 answered = time.perf_counter() - begun
 net.wait_until_stored()
-packed = sum(each.packed for each in packers)
-print(json.dumps([compiled, answered, time.process_time() - busy, written(), packed]))
+print(json.dumps([compiled, answered, time.process_time() - busy, sum(packed), written()]))
 """
 
 
@@ -60,15 +59,15 @@ class Together(NamedTuple):
         compiled: Seconds until the slowest ``compile`` returned.
         answered: Seconds until the slowest had its first answer.
         processor: Seconds of the processor of all, with what is stored behind the return.
+        packed: Bytes that all have packed.
         written: Bytes that all have written to the store.
-        packed: Constants that all have packed.
     """
 
     compiled: float
     answered: float
     processor: float
-    written: float
     packed: float
+    written: float
 
 
 def started(model: Path, kernels: Path, count: int) -> Together:
@@ -119,7 +118,7 @@ def main() -> None:
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--cache", type=Path, help="keeps models and kernels for another run")
     given = parser.parse_args()
-    print("| network, processes | compiled, ms | first answer, ms | processor, ms | written, MB | packed |")
+    print("| network, processes | compiled, ms | first answer, ms | processor, ms | packed, MB | written, MB |")
     print("|---" * 6 + "|")
     with tempfile.TemporaryDirectory() as temporary:
         for name in given.network:
@@ -130,12 +129,12 @@ def main() -> None:
                 onnx.save(NETWORKS[name](), model)
             kernels = with_kernels(model, folder / "cache")
             for count, runs in measured(model, kernels, given.processes, given.repeat).items():
-                compiled, answered, processor, written, packed = (
+                compiled, answered, processor, packed, written = (
                     statistics.median(getattr(each, what) for each in runs) for what in Together._fields
                 )
                 print(
                     f"| {name}, {count} | {compiled * 1e3:.0f} | {answered * 1e3:.0f} | {processor * 1e3:.0f} "
-                    f"| {written / 1e6:.0f} | {packed:.0f} |",
+                    f"| {packed / 1e6:.0f} | {written / 1e6:.0f} |",
                     flush=True,
                 )
 

@@ -176,6 +176,12 @@ class PackingClaims(Protocol):
     def give(self, source: str) -> None:
         """Give a claim up; harmless if there is none."""
 
+    def offer(self, source: str, descriptor: int) -> None:
+        """Tell others by which of this process's descriptors they have what a source packs to."""
+
+    def offered(self, source: str) -> tuple[int, int] | None:
+        """Return the process and the descriptor that were offered last for a source; None: none."""
+
     def close(self) -> None:
         """Give up all claims, and leave nothing behind that is not in use."""
 

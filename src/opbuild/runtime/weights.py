@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from opbuild.platform.background import parallel_map
 from opbuild.platform.digest import blake3_in_this_thread, blake3_of
 from opbuild.platform.files.held import digest_of, exchange_pages, has_own_pages, new_pages
 from opbuild.platform.files.mapping import anonymous
+from opbuild.platform.files.shared_pages import end_sharing, new_shared_pages, sharing_new_pages
 from opbuild.platform.limits import has_room
 from opbuild.platform.records import NamedTuple
 from opbuild.program import Buffer, Program
@@ -45,6 +47,8 @@ SMALL = 64 * 1024
 _THREADS = 8
 """Threads at most that pack: beyond that memory and the file system are what they wait for."""
 
+_PAUSE = 0.001
+"""Seconds until it is looked again whether another process has packed something."""
 
 LEAST_WAITING, MOST_WAITING = 2**22, 2**30
 """Bytes of weights for whose storing no thread is started, and those that wait for it at most: so long they are memory
@@ -55,14 +59,14 @@ class Packer:
     """Packs the constants of programs, each once; those packed before are taken from a store of weights.
 
     What has pages of its own is not stored at once: it is named by its source until one of ``tasks`` has stored it, or
-    ``finish`` all, or ``give``, for others. Threads may share it.
+    ``finish`` all. So is what another process has packed. Threads may share it.
 
     Args:
         store: Keeps large constants; None: they stay in memory.
         salt: What else decides how sources are packed: a digest of opbuild's own code that does.
         reuse: Whether the store is asked for what was packed before.
         copies: Whether networks get copies of the bytes instead of mappings.
-        sharing: Says what other processes pack just now; None: nobody is asked.
+        sharing: The part in what several processes pack just now; None: this one packs all.
 
     Attributes:
         problem: Why something could not be stored, or empty; then the network has no stored image.
@@ -85,8 +89,10 @@ class Packer:
         self._unwritten: dict[str, Weight] = {}
         self._waiting: dict[str, Array] = {}
         self._waiting_bytes = 0
+        self._shared: dict[str, Array] = {}
+        self._unshared = deque[str]()
         self._digests: dict[str, str] = {}
-        self._counting, self._giving = threading.Lock(), threading.Lock()
+        self._counting = threading.Lock()
         self.problem = ""
         self.states: dict[str, Any] = {}
         self.packed = 0
@@ -104,7 +110,26 @@ class Packer:
         known = self._known.get(reference)
         if known is not None and known.array.nbytes == nbytes:
             return known
-        return self._found(reference, nbytes)
+        return self._taken(reference, nbytes) or self._found(reference, nbytes)
+
+    def is_due(self, reference: str, nbytes: int) -> bool:
+        """Return whether this process is to pack a source that another has begun, or had."""
+        return self._sharing.is_due(reference, nbytes) or self._sharing.begin(reference)
+
+    def packing(self, reference: str | None) -> AbstractContextManager[None]:
+        """Return the context in which a source is packed: into pages that others may map, where there are any."""
+        return sharing_new_pages(reference if reference is not None and self._sharing.gives else "")
+
+    def _taken(self, reference: str, nbytes: int) -> Weight | None:
+        """Return the packed weight of a source as another process has it in memory, or None."""
+        array = self._sharing.take(reference, nbytes)
+        if array is None:
+            return None
+        with self._counting:
+            self._waiting_bytes += nbytes
+        weight = self._known[reference] = Weight(reference, array)
+        self._waiting[reference] = array
+        return weight
 
     def _found(self, reference: str, nbytes: int) -> Weight | None:
         """Return the packed weight of a source as it is stored, perhaps by another process just now, or None."""
@@ -113,7 +138,7 @@ class Packer:
         found = self._store.find(reference, nbytes)
         if isinstance(found, Reason):
             return None
-        self._sharing.came(reference, nbytes)
+        self._sharing.end(reference)
         self.states[found.digest] = found.state
         return found
 
@@ -128,6 +153,10 @@ class Packer:
         if reference is not None and self._waits(array):
             weight = self._known[reference] = Weight(reference, array)
             self._waiting[reference] = array
+            if self._sharing.gives:
+                self._offer(reference, array)
+            else:
+                self._unshared.append(reference)
             return weight
         if self._copies:
             array = array.copy()  # it may be the mapping of a model's data
@@ -138,19 +167,20 @@ class Packer:
         return stored or weight
 
     def give(self) -> None:
-        """Store what others pack just now, too, as long as they do so."""
-        if not (self._sharing.gives and self._giving.acquire(blocking=False)):  # one at a time: each may be too much
-            return
-        try:
-            self.remember()
-            for reference in list(self._waiting):
-                begun = time.thread_time()
-                if self._store_waiting(reference):
-                    self._sharing.gave(time.thread_time() - begun)
-                if self.problem or not self._sharing.gives:
-                    return
-        finally:
-            self._giving.release()
+        """Let others map what was packed before any was met, as long as as much comes from them."""
+        while self._unshared and self._sharing.gives and self._sharing.owes:
+            with contextlib.suppress(IndexError):  # another thread has just taken it
+                reference = self._unshared.popleft()
+                array = self._waiting.get(reference)
+                pages = None if array is None else new_shared_pages(array.nbytes, reference)
+                if array is not None and pages is not None:
+                    pages[:] = array
+                    exchange_pages(array, pages)
+                    self._offer(reference, pages, is_copy=True)
+
+    def _offer(self, reference: str, pages: Array, *, is_copy: bool = False) -> None:
+        self._shared[reference] = pages
+        self._sharing.offer(reference, pages, is_copy=is_copy)
 
     @property
     def is_worth_waiting(self) -> bool:
@@ -184,17 +214,17 @@ class Packer:
             self._waiting_bytes += array.nbytes * waits
         return waits
 
-    def _store_waiting(self, reference: str) -> bool:
-        """Store weights for who believes their source; return whether that was left to be done."""
+    def _store_waiting(self, reference: str) -> None:
+        """Store weights for who believes their source, unless another process has."""
         array = self._waiting.pop(reference, None)
         if array is None:
-            return False
+            return
         try:
             found = self._found(reference, array.nbytes)
             stored = found or self._stored(Weight(blake3_in_this_thread(array.data), array))
         except Exception as error:  # nobody is there to whom it could be raised
             self.problem = self.problem or f"packed weights cannot be stored: {type(error).__name__}: {error}"
-            return False
+            return
         if stored is not None:
             self._digests[reference] = stored.digest
             if stored.array is not array and not self._copies:
@@ -202,7 +232,8 @@ class Packer:
                 self._known[reference] = stored
             if found is None:
                 self._remember(reference, stored)
-        return found is None
+            if (pages := self._shared.pop(reference, None)) is not None:
+                end_sharing(pages)  # others find it in the store
 
     def _stored(self, weight: Weight) -> Weight | None:
         """Store weights; return them as they are stored, None if they cannot be."""
@@ -228,6 +259,8 @@ class Packer:
     def close(self) -> None:
         """Leave the rest to others: nothing more will be stored."""
         self._sharing.close()
+        while self._shared:
+            end_sharing(self._shared.popitem()[1])
 
     def _remember(self, reference: str, weight: Weight) -> None:
         problem = self._store.remember(reference, weight) if self._store is not None else None
@@ -323,12 +356,11 @@ class _Packing:
     def done_by(self, threads: int) -> list[tuple[str, Array]]:
         """Return digest and bytes of each.
 
-        Large ones come first: at the end there are small ones that another process has begun, and they are packed
-        twice.
+        Large ones come first: what is waited for at the end, because another process has begun it, is small.
         """
         order = sorted(range(len(self._tasks)), key=lambda number: -self._tasks[number].nbytes)
         parallel_map(self._begin, order, threads, "opbuild-pack")
-        parallel_map(self._pack, list(self._others), threads, "opbuild-pack")
+        parallel_map(self._wait_for, list(self._others), threads, "opbuild-pack")
         return [self._done[number] for number in range(len(self._tasks))]
 
     def _begin(self, number: int) -> None:
@@ -340,16 +372,26 @@ class _Packing:
             self._others.append(number)
         self._packer.give()
         with contextlib.suppress(IndexError):  # nothing is left of others
-            self._look_for(self._others.popleft())
+            other = self._others.popleft()
+            if not self._take(other):
+                self._others.append(other)
 
-    def _look_for(self, number: int) -> None:
-        """Take a constant from another process if it is there."""
+    def _take(self, number: int) -> bool:
+        """Take a constant from another process; return whether it is there."""
         task = self._tasks[number]
         found = None if task.reference is None else self._packer.find(task.reference, task.nbytes)
-        if found is None:
-            self._others.append(number)
-        else:
+        if found is not None:
             self._end(number, (found.digest, found.array))
+        return found is not None
+
+    def _wait_for(self, number: int) -> None:
+        """Take a constant from another process, or pack it once that should have done so."""
+        task = self._tasks[number]
+        while not self._take(number):
+            if task.reference is None or self._packer.is_due(task.reference, task.nbytes):
+                self._pack(number)
+                return
+            time.sleep(_PAUSE)
 
     def _pack(self, number: int) -> None:
         self._end(number, _packed(self._tasks[number], self._packer))
@@ -397,10 +439,11 @@ def _packed(task: _Task, packer: Packer) -> tuple[str, Array]:
         found = packer.find(task.reference, task.nbytes)
         if found is not None:
             return found.digest, found.array
-    buffer, begun = task.buffer, time.thread_time()
+    buffer, begun = task.buffer, time.perf_counter()
     if buffer.pack is None:
         raise BuildError("a constant has no contents", "this is an error in opbuild; please report it")
-    array = _contiguous(buffer.pack())
+    with packer.packing(task.reference):
+        array = _contiguous(buffer.pack())
     if array.size != example_value(buffer.size) or array.dtype != numpy_dtype(buffer.dtype):
         raise BuildError(
             f"a constant of {counted(example_value(buffer.size), 'element')} of {buffer.dtype} was packed "
@@ -409,5 +452,5 @@ def _packed(task: _Task, packer: Packer) -> tuple[str, Array]:
         )
     data = array.reshape(-1).view(np.uint8)
     weight = Weight("", data) if task.nbytes < SMALL else packer.put(data, task.reference)
-    packer.count(task.nbytes, time.thread_time() - begun)
+    packer.count(task.nbytes, time.perf_counter() - begun)
     return weight.digest, weight.array

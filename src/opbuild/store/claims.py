@@ -2,7 +2,8 @@
 
     <folder>/<optype>_<number>.claim    JSON: who compiles an operator; empty or absent: nobody
     <folder>/fetch_<name>.claim         what came so far for him who asks for something, and how it ended
-    <folder>/weights_<name>.claim       empty; locked byte by byte, each for weights that somebody packs
+    <folder>/weights_<name>.claim       locked byte by byte, each for weights that somebody packs; a line for each of
+                                        them that others may map: its source's digest, process and descriptor
 
 A claim is a lock of the operating system on a small file, not the file: it ends with the process that holds it, however
 that ends, so nobody waits for the dead. It never says what is stored. Where there are no claims (a folder that cannot
@@ -29,7 +30,7 @@ from opbuild.platform.files.meeting import open_meeting_file, opened_folder, pla
 from opbuild.platform.files.trust import parse_json
 from opbuild.platform.files.writing import make_folder
 from opbuild.platform.finalizers import Finalizer
-from opbuild.platform.locks import lazy_property
+from opbuild.platform.locks import Lock, lazy_property
 from opbuild.platform.paths import Path
 
 SUFFIX = ".claim"
@@ -49,6 +50,9 @@ _TRIES = 10
 
 _LENGTH = 512
 """Bytes of every claim, so that none is cut before it is written: closing a file that was cut waits for the disk."""
+
+_LINE = 96
+"""Bytes of a line of a shared file."""
 
 _OPEN: dict[int, Finalizer] = {}
 """What closes the descriptors of the claims that this process holds or asks for."""
@@ -70,11 +74,11 @@ class ClaimFile:
         _OPEN[descriptor] = self._closing
 
     @staticmethod
-    def opened(path: Path) -> ClaimFile | None:
+    def opened(path: Path, flags: int = 0) -> ClaimFile | None:
         """Return a claim's file, made with its folder where they are missing; None: there are no claims."""
         for _ in range(_TRIES):
             try:
-                return ClaimFile(path, open_meeting_file(path, _FLAGS | os.O_CREAT))
+                return ClaimFile(path, open_meeting_file(path, _FLAGS | os.O_CREAT | flags))
             except FileNotFoundError:  # the first claim, or somebody has just removed the folder
                 with contextlib.suppress(OSError):  # it may go while it is made; the next try tells
                     make_folder(path.parent)
@@ -86,7 +90,7 @@ class ClaimFile:
     def shared(path: Path) -> ClaimFile | None:
         """Return a claim's file that others use, too, and nobody removes while one of them does; None as ``opened``."""
         for _ in range(_TRIES):
-            file = ClaimFile.opened(path)
+            file = ClaimFile.opened(path, os.O_APPEND)
             if file is None:
                 return None
             with contextlib.suppress(OSError):
@@ -101,6 +105,11 @@ class ClaimFile:
         """Whether opbuild may have put the file there; raises ``OSError`` if the file system does not say."""
         state = os.fstat(self._descriptor)
         return stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid() and state.st_nlink <= 1
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether the descriptor is this file's: it is closed in a fork, and may be another file's then."""
+        return _OPEN.get(self._descriptor) is self._closing
 
     def lock(self) -> bool:
         """Lock the file unless somebody has; return whether this process has now. It may have been removed meanwhile.
@@ -119,7 +128,7 @@ class ClaimFile:
 
     def lock_byte(self, kind: int, place: int) -> bool:
         """Lock or unlock one of the file's bytes; return whether nobody else has it, also where there are no locks."""
-        if _OPEN.get(self._descriptor) is not self._closing:  # this is a fork
+        if not self._is_open:
             return True
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, place, 1, 0))
@@ -137,9 +146,24 @@ class ClaimFile:
         """Return the holder's last words."""
         return os.pread(self._descriptor, _LENGTH, 0).strip()
 
+    def add_line(self, line: str) -> None:
+        """Add a line to a shared file, whole; on a full disk nobody is told."""
+        with contextlib.suppress(OSError):
+            if self._is_open:
+                os.write(self._descriptor, line.encode().ljust(_LINE - 1) + b"\n")
+
+    def lines_from(self, place: int) -> list[list[str]]:
+        """Return the words of a shared file's lines from one on; none where it cannot be read."""
+        with contextlib.suppress(OSError, ValueError):
+            count = os.fstat(self._descriptor).st_size // _LINE - place if self._is_open else 0
+            if count > 0:
+                text = os.pread(self._descriptor, count * _LINE, place * _LINE).decode("ascii")
+                return [text[start : start + _LINE].split() for start in range(0, len(text), _LINE)]
+        return []
+
     def release(self) -> None:
         """Give the claim up if it is held, and close its file; harmless if it was, and in a fork."""
-        if _OPEN.get(self._descriptor) is not self._closing:
+        if not self._is_open:
             return
         if self.is_held:
             with contextlib.suppress(OSError):
@@ -212,6 +236,8 @@ class WeightClaims:
 
     def __init__(self, folder: Path, name: str) -> None:
         self._path = folder / f"weights_{name}{SUFFIX}"
+        self._offered: dict[str, tuple[int, int]] = {}
+        self._read, self._reading = 0, Lock()
 
     @lazy_property
     def _file(self) -> ClaimFile | None:
@@ -225,6 +251,21 @@ class WeightClaims:
         """Give a claim up; harmless if there is none."""
         if self._file is not None:
             self._file.lock_byte(fcntl.F_UNLCK, _place(source))
+
+    def offer(self, source: str, descriptor: int) -> None:
+        """Tell others by which of this process's descriptors they have what a source packs to."""
+        if self._file is not None:
+            self._file.add_line(f"{source} {os.getpid()} {descriptor}")
+
+    def offered(self, source: str) -> tuple[int, int] | None:
+        """Return the process and the descriptor that were offered last for a source; None: none."""
+        with self._reading:
+            lines = [] if self._file is None else self._file.lines_from(self._read)
+            self._read += len(lines)
+            for line in lines:
+                if len(line) == 3 and line[1].isdecimal() and line[2].isdecimal():
+                    self._offered[line[0]] = int(line[1]), int(line[2])
+            return self._offered.get(source)
 
     def close(self) -> None:
         """Give up all claims, and remove the file if nobody else has any."""

@@ -92,3 +92,42 @@ def test_where_no_file_can_be_made_each_packs_all(tmp_path: Path) -> None:
     assert claims.take(FIRST)
     claims.give(FIRST)
     claims.close()
+
+
+def test_what_one_offers_others_are_told(tmp_path: Path) -> None:
+    """By the last offer, whoever asks and whenever; also after it gave the claim up."""
+    one, other = WeightClaims(tmp_path, "store"), WeightClaims(tmp_path, "store")
+    assert other.offered(FIRST) is None
+    one.offer(FIRST, 7)
+    other.offer(SECOND, 8)
+    assert (one.offered(FIRST), other.offered(FIRST)) == ((os.getpid(), 7), (os.getpid(), 7))
+    assert one.offered(SECOND) == (os.getpid(), 8)
+    one.offer(FIRST, 9)
+    assert other.offered(FIRST) == (os.getpid(), 9)
+    assert WeightClaims(tmp_path, "store").offered(SECOND) == (os.getpid(), 8)
+
+
+@pytest.mark.parametrize("text", [b"\xff" * 96, b"x" * 96 + b"y", b"a b c".ljust(96), b"a 1 2 3".ljust(96), b"a"])
+def test_an_offer_that_cannot_be_read_is_none(tmp_path: Path, text: bytes) -> None:
+    """A disk was full, or the file system let two write at one place."""
+    claims = WeightClaims(tmp_path, "store")
+    assert claims.take(FIRST)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(text)
+    assert claims.offered(FIRST) is None
+    claims.offer(FIRST, 7)
+    assert claims.offered(FIRST) in {(os.getpid(), 7), None}
+    assert not WeightClaims(tmp_path, "store").take(FIRST)
+
+
+def test_a_fork_offers_nothing(tmp_path: Path) -> None:
+    """Its copy of the descriptor is closed, and may be another file."""
+    claims = WeightClaims(tmp_path, "store")
+    claims.offer(FIRST, 7)
+
+    def child() -> bool:
+        claims.offer(FIRST, 8)
+        return claims.offered(FIRST) is None
+
+    assert in_fork(child)
+    assert claims.offered(FIRST) == (os.getpid(), 7)

@@ -34,7 +34,8 @@ import numpy as np
 from opbuild.config import available_cores
 from opbuild.platform.background import parallel_map
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.files.mapping import Array, read_file
+from opbuild.platform.files.mapping import MAP_FAILED, Array, address_of_map, read_file
+from opbuild.platform.files.shared_pages import new_shared_pages
 from opbuild.platform.files.writers import give_back_lease, has_lease, take_lease
 from opbuild.platform.finalizers import Finalizer
 from opbuild.platform.locks import libc
@@ -43,9 +44,6 @@ from opbuild.platform.records import NamedTuple
 
 LEAST = 2**20
 """Bytes from which a file is mapped."""
-
-_MAP_FAILED = ctypes.c_void_p(-1).value
-"""``MAP_FAILED``."""
 
 
 class HeldFile:
@@ -144,17 +142,15 @@ def _replace(mapped: mmap.mmap) -> None:
     Raises:
         MemoryError: If there is no memory for it.
     """
-    c = libc()
-    c.mmap.restype = ctypes.c_void_p
-    c.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
     place, nbytes = np.frombuffer(mapped, np.uint8).ctypes.data, len(mapped)
     protection, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    copy = c.mmap(None, nbytes, protection, kind, -1, 0)
-    if copy == _MAP_FAILED:
-        raise MemoryError(f"{nbytes} bytes for a copy of a file")
+    try:
+        copy = address_of_map(nbytes, protection, kind)
+    except OSError as error:
+        raise MemoryError(f"{nbytes} bytes for a copy of a file") from error
     ctypes.memmove(copy, place, nbytes)
     if not remap(copy, nbytes, nbytes, place):
-        c.munmap(ctypes.c_void_p(copy), ctypes.c_size_t(nbytes))
+        libc().munmap(ctypes.c_void_p(copy), ctypes.c_size_t(nbytes))
         raise MemoryError(f"a copy of a file of {nbytes} bytes cannot take its place")
 
 
@@ -169,12 +165,17 @@ _own: dict[int, weakref.ref[Array]] = {}
 
 
 def new_pages(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return memory for an array, on pages of its own if it is large; its content is undefined."""
+    """Return memory for an array, on pages of its own if it is large; its content is undefined.
+
+    These are shared with other processes where this thread says so; see ``shared_pages``.
+    """
     nbytes = prod(shape) * np.dtype(dtype).itemsize
     if nbytes < LEAST_PAGES:
         return np.empty(shape, dtype)
-    # Not on huge pages: where memory has been in use for a while the system moves other pages about to have some.
-    memory = np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+    memory = new_shared_pages(nbytes)
+    if memory is None:
+        # Not on huge pages: where memory has been in use for a while the system moves other pages about to have some.
+        memory = np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
     address = memory.ctypes.data
     _own[address] = Finalizer(memory, partial(_own.pop, address, None))
     array: Array = memory.view(dtype).reshape(shape)
@@ -209,7 +210,7 @@ def remap(source: int, moved: int, nbytes: int, place: int) -> bool:
     mremap = libc().mremap
     mremap.restype = ctypes.c_void_p
     mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
-    return bool(mremap(source, moved, nbytes, _MAY_MOVE | _FIXED, place) != _MAP_FAILED)
+    return bool(mremap(source, moved, nbytes, _MAY_MOVE | _FIXED, place) != MAP_FAILED)
 
 
 _ALONE = 2**16

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import mmap
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ from opbuild.platform.background import parallel_map
 from opbuild.platform.digest import blake3_of, blake3_of_file
 from opbuild.platform.files.private import boot, publish
 from opbuild.platform.files.trust import PRIVATE, Trust
+from opbuild.platform.finalizers import Finalizer
+from opbuild.platform.locks import libc
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
@@ -30,6 +34,9 @@ _PART = 32 * 2**20
 """Bytes that one thread reads at once: whole huge pages, and enough that starting it pays."""
 
 _READERS = 4
+
+MAP_FAILED = ctypes.c_void_p(-1).value
+"""What a map that cannot be made returns."""
 
 
 def map_file(path: Path, nbytes: int | None, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
@@ -48,9 +55,54 @@ def map_file(path: Path, nbytes: int | None, trust: Trust = PRIVATE) -> tuple[Ar
         state = _state(stat)
         if stat.st_size == 0:
             return np.zeros(0, np.uint8), state
-        return np.frombuffer(mmap.mmap(descriptor, stat.st_size, prot=mmap.PROT_READ), np.uint8), state
+        return map_pages(descriptor, stat.st_size), state
     finally:
         os.close(descriptor)
+
+
+class _Pages:
+    """Mapped pages, as numpy asks for memory."""
+
+    __slots__ = ("__array_interface__", "__weakref__")
+
+    def __init__(self, address: int, nbytes: int, *, is_writable: bool) -> None:
+        self.__array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, not is_writable),
+            "version": 3,
+        }
+
+
+def map_pages(descriptor: int, nbytes: int, protection: int = mmap.PROT_READ) -> Array:
+    """Return a shared map of an open file, ``uint8``; it goes with the array.
+
+    A map of ``mmap`` keeps a descriptor, of which a process may have a thousand, and its file's pages once others have
+    taken their place.
+
+    Raises:
+        OSError: If it cannot be mapped.
+    """
+    address = address_of_map(nbytes, protection, mmap.MAP_SHARED, descriptor)
+    pages = _Pages(address, nbytes, is_writable=bool(protection & mmap.PROT_WRITE))
+    Finalizer(pages, partial(libc().munmap, ctypes.c_void_p(address), ctypes.c_size_t(nbytes)))
+    memory: Array = np.asarray(pages)
+    return memory
+
+
+def address_of_map(nbytes: int, protection: int, flags: int, descriptor: int = -1) -> int:
+    """Map memory, or a file's, and return where.
+
+    Raises:
+        OSError: If it cannot be mapped.
+    """
+    c = libc()
+    c.mmap.restype = ctypes.c_void_p
+    c.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    address: int | None = c.mmap(None, nbytes, protection, flags, descriptor, 0)
+    if address is None or address == MAP_FAILED:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return address
 
 
 def copy_file(path: Path, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
 import pytest
 
 from opbuild.platform.digest import blake3_of, blake3_of_file
-from opbuild.platform.files.mapping import digest_of
+from opbuild.platform.files.mapping import digest_of, map_file
 
 
 class Reader:
@@ -81,3 +82,21 @@ def test_a_memo_that_cannot_be_written_costs_only_the_reading(tmp_path: Path, re
     path.write_bytes(b"weights")
     assert [reader(path, path / "model.digest") for _ in range(2)] == [blake3_of(b"weights")] * 2
     assert len(reader.read) == 2
+
+
+def test_a_map_keeps_no_descriptor_and_goes_with_its_array(tmp_path: Path) -> None:
+    """A network may have more weights than a process may have open files (1,024, often); each is a file."""
+    path, open_files = tmp_path / "weight.bin", Path("/proc/self/fd")
+    path.write_bytes(bytes(range(256)) * 256)
+    before = len([*open_files.iterdir()])
+    maps = [map_file(path, 2**16)[0] for _ in range(10)]
+    part = maps[3][255:257]
+    assert len([*open_files.iterdir()]) == before
+    assert all((each == maps[0]).all() and not each.flags.writeable for each in maps)
+    del maps
+    gc.collect()
+    assert part.tolist() == [255, 0]
+    assert Path("/proc/self/maps").read_text().count(str(path)) == 1
+    del part
+    gc.collect()
+    assert str(path) not in Path("/proc/self/maps").read_text()
