@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 : "${PYTHON:=python3}"
 work=$PWD/build/release
 tools=$work/tools/bin
+[ "${CHECK:-}" != slim ] || tools/slim_root.sh --check
 
 # Of what is shipped nothing needs a later C library (tests/unit/project/test_packages.py).
 platforms=(manylinux_2_17_x86_64 manylinux_2_17_aarch64)

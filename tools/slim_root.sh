@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Installs a wheel where there is little, and asks it for answers there: in a Debian of Python alone, without compiler,
 # linker or binutils, and in a folder of the interpreter and the libraries that it needs, without a shell. Needs root,
-# debootstrap, and the network for what the wheel depends on. `make release CHECK=slim` calls it with the new wheel.
+# debootstrap, and the network for what the wheel depends on. `make release CHECK=slim` calls it with the new wheel, and
+# first with --check: whether it could.
 set -euo pipefail
-wheel=$(realpath "${1:?which wheel}")
-cd "$(dirname "$0")/.."
 if [ "$(id -u)" != 0 ] || ! command -v debootstrap >/dev/null; then
   echo "tools/slim_root.sh needs root and debootstrap (apt-get install debootstrap)" >&2
   exit 1
 fi
+[ "${1:?which wheel}" != --check ] || exit 0
+wheel=$(realpath "$1")
+cd "$(dirname "$0")/.."
 work=$PWD/build/release/slim
 slim=$work/slim
 bare=$work/bare
