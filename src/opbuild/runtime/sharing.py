@@ -48,7 +48,7 @@ class Sharing:
 
     def begin(self, source: str) -> bool:
         """Return whether this process packs a source; else another does just now, or has it in memory."""
-        if self._claims is None or source in self._own:
+        if self._claims is None or source in self._own or not self._is_certain():
             return True
         if self._claims.take(source):
             self._own.add(source)

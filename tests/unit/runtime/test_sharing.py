@@ -140,10 +140,16 @@ def test_others_are_waited_for_as_long_as_packing_would_take_twice() -> None:
 
 
 def test_sources_that_may_have_changed_are_not_given() -> None:
-    """Others would believe them."""
-    sharing = Sharing(Claims("b"), lambda: False)
-    sharing.begin("b")
+    """Others would believe them; nor are they claimed, which would have others wait."""
+    claims, is_certain = Claims("b"), True
+    sharing = Sharing(claims, lambda: is_certain)
+    assert not sharing.begin("b")
+    assert sharing.gives
+    is_certain = False
     assert not sharing.gives
+    assert sharing.begin("a")
+    assert sharing.begin("b")
+    assert not claims.own
 
 
 def test_a_claim_ends_once_its_source_is_there() -> None:
