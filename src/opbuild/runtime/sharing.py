@@ -88,13 +88,15 @@ class Sharing:
         """Whether at least as much came from others as was copied for them."""
         return self._ahead <= 0
 
-    def offer(self, source: str, pages: Array, *, is_copy: bool = False) -> None:
-        """Let others map what a source packs to, if the pages are shared ones."""
-        descriptor = shared_descriptor(pages)
-        if self._claims is not None and descriptor is not None:
-            self._claims.offer(source, descriptor)
-            with self._counting:
-                self._ahead += pages.nbytes * is_copy
+    def offer(self, source: str, pages: Array, *, is_copy: bool = False) -> bool:
+        """Let others map what a source packs to; return whether they may, and the pages are shared ones."""
+        descriptor = shared_descriptor(pages) if self.gives else None
+        if self._claims is None or descriptor is None:
+            return False
+        self._claims.offer(source, descriptor)
+        with self._counting:
+            self._ahead += pages.nbytes * is_copy
+        return True
 
     def take(self, source: str, nbytes: int) -> Array | None:
         """Return the packed bytes that another process offers for a source, if any does."""

@@ -153,8 +153,8 @@ class Packer:
         if reference is not None and self._waits(array):
             weight = self._known[reference] = Weight(reference, array)
             self._waiting[reference] = array
-            if self._sharing.gives:
-                self._offer(reference, array)
+            if self._sharing.offer(reference, array):
+                self._shared[reference] = array
             else:
                 self._unshared.append(reference)
             return weight
@@ -176,11 +176,8 @@ class Packer:
                 if array is not None and pages is not None:
                     pages[:] = array
                     exchange_pages(array, pages)
-                    self._offer(reference, pages, is_copy=True)
-
-    def _offer(self, reference: str, pages: Array, *, is_copy: bool = False) -> None:
-        self._shared[reference] = pages
-        self._sharing.offer(reference, pages, is_copy=is_copy)
+                    self._shared[reference] = pages
+                    self._sharing.offer(reference, pages, is_copy=True)
 
     @property
     def is_worth_waiting(self) -> bool:
@@ -391,6 +388,7 @@ class _Packing:
             if task.reference is None or self._packer.is_due(task.reference, task.nbytes):
                 self._pack(number)
                 return
+            self._packer.give()
             time.sleep(_PAUSE)
 
     def _pack(self, number: int) -> None:

@@ -93,16 +93,20 @@ def test_who_meets_another_gives_and_takes(pages: Callable[[str], Array]) -> Non
     assert one.gives
     assert one.take("b", NBYTES) is None
     memory = pages("b")
-    Sharing(claims).offer("b", memory)
+    assert one.offer("b", memory)
     assert one.take("b", NBYTES) is memory
     assert one.take("b", NBYTES + 1) is None
 
 
 def test_memory_that_is_not_shared_is_not_offered(pages: Callable[[str], Array]) -> None:
     """There were no descriptors left for it, say."""
-    claims = Claims()
-    Sharing(claims).offer("a", np.zeros(NBYTES, np.uint8))
+    claims = Claims("b")
+    sharing = Sharing(claims)
+    sharing.begin("b")
+    assert not sharing.offer("a", np.zeros(NBYTES, np.uint8))
     assert not claims.offers
+    assert sharing.offer("a", pages("a"))
+    assert "a" in claims.offers
 
 
 def test_copies_are_given_for_what_is_taken(pages: Callable[[str], Array]) -> None:
