@@ -208,6 +208,7 @@ def compile_source(
     image: bool = True,
     was_built: bool = False,
     reopens: bool = False,
+    device: str | None = None,
 ) -> Network:
     """Return a network for whatever gives graphs for the shapes of its inputs; it is built when it is first called.
 
@@ -218,13 +219,16 @@ def compile_source(
         image: Whether to start from a stored network, and to store this one.
         was_built: Whether the same was built for one size before.
         reopens: Whether the same may come again with open extents, as another source.
+        device: The class of devices on which the caller's arrays lie; None: they are the host's.
 
     Raises:
         ModelError: A call, if a node cannot be expressed.
         BuildError: A call, if an operator cannot be built, or the network not linked.
     """
-    session = Session(set_up(config, None, observer, stores_networks=image))
+    setup = set_up(config, device, observer, stores_networks=image)
+    session = Session(replace(setup, arrays_on_device=device is not None))
     declaration = source.declaration
     programs = Programs(session, source, is_open=declaration.is_open, was_built=was_built, reopens=reopens)
     inputs = tuple(Endpoint(name, TensorType(dtype, shape or ())) for name, dtype, shape in declaration.inputs)
-    return Network(declaration.name, inputs, [each.name for each in declaration.outputs], programs.bind)
+    names = [each.name for each in declaration.outputs]
+    return _network_of(setup)(declaration.name, inputs, names, programs.bind)

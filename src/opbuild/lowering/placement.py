@@ -38,17 +38,18 @@ REPEATED = "it is run for each image, or at some sizes alone"
 """Reasons to stay on the CPU."""
 
 
-def place_lowered(lower: Callable[[frozenset[str]], Program], device: str) -> Program:
+def place_lowered(lower: Callable[[frozenset[str]], Program], device: str, *, ends_there: bool = False) -> Program:
     """Return a network placed on the CPU and a device.
 
     Args:
         lower: Lowers it, given the nodes that are not for the device's kernels alone.
         device: The class of devices.
+        ends_there: Whether the caller's arrays lie on the device.
     """
     on_cpu = frozenset[str]()
     while True:
         program = lower(on_cpu)
-        placed = place(program, device)
+        placed = place(program, device, ends_there=ends_there)
         stayed = (call.nodes for call in placed.calls if isinstance(call, KernelCall) and call.desc.device == CPU)
         left = program.for_device.intersection(chain.from_iterable(stayed)) - on_cpu
         if not left:
@@ -56,16 +57,17 @@ def place_lowered(lower: Callable[[frozenset[str]], Program], device: str) -> Pr
         on_cpu |= left
 
 
-def place(program: Program, device: str) -> Program:
+def place(program: Program, device: str, *, ends_there: bool = False) -> Program:
     """Return a program whose calls are run on a device where that has kernels for them and is worth it.
 
     Args:
         program: It is all on the CPU.
         device: The class of devices.
+        ends_there: Whether the caller's arrays lie on the device.
     """
     refused = set[KernelCall]()
     while True:
-        placing = _Placing(program, device, refused)
+        placing = _Placing(program, device, refused, SINK if ends_there else SOURCE)
         placed = placing.placed()
         if not placing.lacking:
             return placed
@@ -116,9 +118,9 @@ class _Placing:
         lacking: Calls of the program that the device would have a kernel for if other calls were run there, too.
     """
 
-    def __init__(self, program: Program, device: str, refused: Collection[KernelCall] = ()) -> None:
+    def __init__(self, program: Program, device: str, refused: Collection[KernelCall] = (), ends: int = SOURCE) -> None:
         self._program, self._device, self._class = program, device, device_class(device)
-        self._refused, self._narrow = refused, narrow_contents(program)
+        self._refused, self._narrow, self._ends = refused, narrow_contents(program), ends
         self._served: dict[int, _Served] = {}  # by the places of their calls
         self.lacking: set[KernelCall] = set()
         self._buffers = list(program.buffers)
@@ -207,7 +209,9 @@ class _Placing:
     def _contents(self, steps: Sequence[_Step], nodes: Sequence[int]) -> Iterator[tuple[int, int, set[int]]]:
         """Yield each contents that a buffer has for a time: the buffer, who writes them, and all who need them."""
         last: dict[int, tuple[int, set[int]]] = {
-            index: (SOURCE, set()) for index, there in enumerate(self.there) if there and not self._is_shared(index)
+            index: (self._ends if self._program.buffers[index].kind == "input" else SOURCE, set())
+            for index, there in enumerate(self.there)
+            if there and not self._is_shared(index)
         }
         for step, node in zip(steps, nodes, strict=True):
             for buffer in step.needed:
@@ -219,7 +223,7 @@ class _Placing:
                 last[buffer] = node, set()
         for port in self._program.outputs:
             if port.buffer in last:
-                last[port.buffer][1].add(SOURCE)
+                last[port.buffer][1].add(self._ends)
         for buffer, (writer, readers) in last.items():
             yield buffer, writer, readers
 

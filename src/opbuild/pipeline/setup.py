@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ class Setup:
         executor: Compiles instead of this host; None: this host alone.
         uses_tuning_database: Whether what tuning found decides about variants.
         device: What runs all that it has kernels for; None: the CPU runs all.
+        arrays_on_device: Whether the caller's arrays lie there.
     """
 
     config: Config
@@ -56,6 +58,7 @@ class Setup:
     executor: Executor | None = None
     uses_tuning_database: bool = True
     device: Target | None = None
+    arrays_on_device: bool = False
 
     @lazy_property
     def compiler(self) -> Compiler:
@@ -81,6 +84,11 @@ class Setup:
             return [self.device.name, files_digest(files, memo, self.trust)]
         known = None if memo is None else remembered(memo, self.trust)
         return [self.device.name, "" if known is None else known.digest]
+
+    @property
+    def device_key(self) -> Mapping[str, list[str]]:
+        """The component of keys of networks that says of a device what decides them; none for the CPU alone."""
+        return {"device": self.device_kernels + ["arrays"] * self.arrays_on_device} if self.device is not None else {}
 
     @property
     def target(self) -> BuildTarget:

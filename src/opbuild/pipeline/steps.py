@@ -48,9 +48,12 @@ def lower_tuned(graph: Graph, setup: Setup, opened: SymbolicShapes | None = None
 
     device = setup.device.device
     options = lowering_options(setup.config, device)
-    return fit(
-        place_lowered(lambda nodes: _lowered(graph, setup, replace(options, on_cpu=nodes), opened), device), device
+    placed = place_lowered(
+        lambda nodes: _lowered(graph, setup, replace(options, on_cpu=nodes), opened),
+        device,
+        ends_there=setup.arrays_on_device,
     )
+    return fit(placed, device)
 
 
 def _lowered(graph: Graph, setup: Setup, options: Options, opened: SymbolicShapes | None) -> Program:

@@ -412,7 +412,7 @@ class BuildNetworks:
             "sources": own_sources(),
             "user_operators": user_operators.digest(),
             "target": self._setup.level.name,
-            **({"device": self._setup.device_kernels} if self._setup.device is not None else {}),
+            **self._setup.device_key,
         }
         return NetworkKey(network, components, lambda: self._compiler_digest)
 

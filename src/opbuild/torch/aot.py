@@ -105,6 +105,16 @@ def without_own_cache() -> AbstractContextManager[Any]:
     return found
 
 
+def require_host(device: str) -> None:
+    """Check that a graph computes on the CPU: what is stored says nothing of devices.
+
+    Raises:
+        UnsupportedOperatorError: If it computes elsewhere.
+    """
+    if device != "cpu":
+        raise _unsupported(f"on {device}")
+
+
 def require_plain(metadata: Any) -> None:
     """Check that nothing is to be done around a graph, which is not stored.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -16,10 +15,10 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import CompileContext, TracingContext
 
-from opbuild.errors import TargetError
-from opbuild.torch.aot import Storable, is_ahead_of_time, require_plain, without_own_cache
+from opbuild.torch.aot import Storable, is_ahead_of_time, require_host, require_plain, without_own_cache
 from opbuild.torch.artifacts import Recorder
 from opbuild.torch.decompositions import attention_written_out, decompositions, kept_whole
+from opbuild.torch.devices import HOST, settings_for
 from opbuild.torch.flat import Flat, flat_of
 from opbuild.torch.part import Part
 from opbuild.torch.partition import Partitioned
@@ -44,11 +43,12 @@ def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappi
 
     Raises:
         OptionError: If an option is at fault.
-        TargetError: If tensors are not on the CPU; with ``"eager"`` all that computes on them is left to torch.
+        TargetError: If tensors are where opbuild computes nothing; with ``"eager"`` what computes on them is torch's.
         ModelError, BuildError: A call, if a part cannot be built.
     """
-    settings = read_settings(options)
-    _require_cpu(example_inputs, settings)
+    settings = settings_for(example_inputs, read_settings(options))
+    if is_ahead_of_time():
+        require_host(settings.device)
     graph = _graph_of(gm, example_inputs)
     flat = list[Flat]()
     compiler = aot_autograd(
@@ -65,18 +65,6 @@ def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappi
     return Storable(compiled, flat, len(example_inputs), options or {}) if is_ahead_of_time() else compiled
 
 
-def _require_cpu(example_inputs: Sequence[Any], settings: Settings) -> None:
-    """Refuse tensors of other devices, or warn of them: torch computes them, and nobody would notice."""
-    others = {each.device.type for each in example_inputs if isinstance(each, torch.Tensor)} - {"cpu"}
-    if not others:
-        return
-    text = f"opbuild's back end computes on the CPU, and tensors of the graph are on {', '.join(sorted(others))}"
-    if settings.on_error == "raise":
-        hint = "move the model and what it is given to the CPU, or leave it to torch: options={'on_error': 'eager'}"
-        raise TargetError(text, hint)
-    warnings.warn(f"{text}: torch computes them", stacklevel=3)
-
-
 def _graph_of(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Graph:
     tensors = [each for each in example_inputs if isinstance(each, torch.Tensor)]
     traces = (str(node.meta.get("stack_trace", "")) for node in gm.graph.nodes)
@@ -89,9 +77,12 @@ def _compile(settings: Settings, graph: Graph, role: Role, flat: list[Flat] | No
 
     def compiler(gm: fx.GraphModule, _: Sequence[Any]) -> Any:
         frozen = _frozen_names(gm) if role == "inference" else set[str]()
-        replaced = _replaced(gm) if role == "inference" and flat is None else {}
+        changes = role == "inference" and flat is None and settings.device == HOST.type
+        replaced = _replaced(gm) if changes else {}
         prefix = "opbuild_" if role == "inference" else f"{role}_"
-        partitioned = Partitioned(gm, frozen, replaced, is_stored=flat is not None, prefix=prefix)
+        partitioned = Partitioned(
+            gm, frozen, replaced, is_stored=flat is not None, prefix=prefix, device=settings.device
+        )
         graph.compiled.update(partitioned.compiled)
         graph.partitioned.update(partitioned.left)
         if flat is not None:

@@ -16,6 +16,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ChangesError, OpbuildError
 from opbuild.frontend.models.declaration import Declaration, Declared
 from opbuild.frontend.torch.builder import build_graph, output_sizes
+from opbuild.frontend.torch.capture import DTYPES
 from opbuild.frontend.torch.program import AtenProgram, Input, Output, floats_in_doubles, size_shape
 from opbuild.graph.constants import array_digest
 from opbuild.graph.types import MOST_ELEMENTS, Array
@@ -24,11 +25,13 @@ from opbuild.platform.digest import blake3_of
 from opbuild.platform.locks import Lock, lazy_property
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Shapes
+from opbuild.runtime.devices.network import DeviceNetwork
 from opbuild.runtime.network import Network
 from opbuild.text.visible import visible
+from opbuild.torch.devices import HOST
 from opbuild.torch.report import Graph
 from opbuild.torch.settings import Settings
-from opbuild.torch.tensors import Weights, to_array, to_tensor
+from opbuild.torch.tensors import Weights, dense, to_array, to_tensor, turned_back
 
 
 class ProgramSource:
@@ -82,6 +85,8 @@ class ProgramSource:
         """Nothing is read that may change."""
         return nullcontext()
 
+
+_TORCH_TYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 MOST_CHANGES = 2
 """Changes of a weight after which it is no constant any more, but read at each call."""
@@ -192,11 +197,11 @@ class Part:
             else np.empty(size_shape(args[index]), np.uint8)
             for index in program.given
         ]
-        results = network(*arrays)
+        results = self._results(network, arrays)
         if network.report is not self._told:
             self._told = network.report
             self._tell(network.report)
-        tensors = iter(results if isinstance(results, tuple) else (results,))
+        tensors = iter(results)
         sizes = iter(self._output_sizes(program, arrays, args))
         replaced = dict(program.updates)
         found = [
@@ -206,6 +211,16 @@ class Part:
             for i, each in enumerate(program.outputs)
         ]
         return found[0] if len(found) == 1 else tuple(found)
+
+    def _results(self, network: Network, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Return a call's results: arrays of the host's, or tensors on the device that computes."""
+        if isinstance(network, DeviceNetwork):
+            return network.call_on_device(arrays, self._empty)
+        results = network(*arrays)
+        return results if isinstance(results, tuple) else (results,)
+
+    def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> torch.Tensor:
+        return torch.empty(shape, dtype=_TORCH_TYPES[dtype.name], device=self._settings.device)
 
     def _current(self, args: Sequence[Any]) -> tuple[AtenProgram, Network]:
         """Return the program and its network for the weights as they are now."""
@@ -231,6 +246,7 @@ class Part:
             image=is_first,  # what changes again and again would fill the folder
             was_built=self._was_built,
             reopens=is_first and self._reopens,
+            device=None if self._settings.device == HOST.type else self._settings.device,
         )
         self._built_before = built
         self._weights = weights
@@ -254,15 +270,17 @@ class Part:
         return found
 
 
-def _tensor_of(array: Array, output: Output, replaced: torch.Tensor | None) -> torch.Tensor:
+def _tensor_of(array: Array | torch.Tensor, output: Output, replaced: torch.Tensor | None) -> torch.Tensor:
     """Return a result; the tensor itself that it replaces, if it could be replaced in place."""
+    if isinstance(array, torch.Tensor):
+        return turned_back(array, output.order)
     if replaced is not None and array.ctypes.data == replaced.data_ptr():
         return replaced
     return to_tensor(array, output.order)
 
 
-def _array_of(tensor: torch.Tensor, given: Input) -> Array:
-    array = to_array(tensor, given.order)
+def _array_of(tensor: torch.Tensor, given: Input) -> Any:
+    """Return a tensor as the network takes it: an array of the host's, or a dense tensor where it lies."""
     if given.type.dtype == "float32" and tensor.dtype is torch.float64:
-        return array.astype(np.float32)
-    return array
+        tensor = tensor.float()
+    return to_array(tensor, given.order) if tensor.device == HOST else dense(tensor, given.order)

@@ -36,10 +36,11 @@ class _Support(OperatorSupportBase):
 
     Args:
         refused: Why some nodes are not, which their rules said.
+        device: The kind of device that computes.
     """
 
-    def __init__(self, refused: Mapping[str, str]) -> None:
-        self._refused = refused
+    def __init__(self, refused: Mapping[str, str], device: str) -> None:
+        self._refused, self._device = refused, device
         self._found: dict[fx.Node, str] = {}
 
     def why_not(self, node: fx.Node) -> str:
@@ -47,7 +48,7 @@ class _Support(OperatorSupportBase):
         if node not in self._found:
             source = node.args[0] if target_of(node) == "sym.getitem" else node
             name = source.name if isinstance(source, fx.Node) else node.name
-            self._found[node] = self._refused.get(name) or why_not(node)
+            self._found[node] = self._refused.get(name) or why_not(node, self._device)
         return self._found[node]
 
     def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
@@ -64,6 +65,7 @@ class Partitioned:
         replaced: Names of the placeholders that outputs replace, by the outputs' positions.
         is_stored: Whether it runs later without the module: then what may need torch at a call is left to it at once.
         prefix: What the names of its parts begin with, by which warnings tell a forward pass from a backward one.
+        device: The kind of device that computes; what is on others is left to torch.
 
     Attributes:
         module: The graph, which calls the parts.
@@ -80,6 +82,7 @@ class Partitioned:
         *,
         is_stored: bool = False,
         prefix: str = "opbuild_",
+        device: str = "cpu",
     ) -> None:
         self.module = module
         self.programs: dict[str, AtenProgram] = {}
@@ -90,7 +93,7 @@ class Partitioned:
         refused: dict[str, str] = {}
         module.graph.eliminate_dead_code()
         while True:
-            support = _Support(refused)
+            support = _Support(refused, device)
             partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
             found = [
                 part

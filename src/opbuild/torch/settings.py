@@ -20,10 +20,12 @@ class Settings(NamedTuple):
         config: Settings of the build.
         on_error: What becomes of a part that opbuild cannot build: ``raise`` raises the error, ``eager`` leaves the
             part to torch with a warning, and the report counts it.
+        device: The kind of device that computes, as torch and ``target.devices`` name it.
     """
 
     config: Config
     on_error: OnError = "raise"
+    device: str = "cpu"
 
 
 def read_settings(options: Mapping[str, Any] | None) -> Settings:

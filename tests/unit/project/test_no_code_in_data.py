@@ -69,7 +69,6 @@ REVIEWED = {
     ("runtime/endpoint.py", "getattr of torch"): "one of two names",
     ("torch/decompositions.py", "getattr of torch"): "names from this package",
     ("torch/flat.py", "getattr of torch"): "names that torch's dispatcher has said to be an operator's",
-    ("torch/tensors.py", "getattr of torch"): "the name of one of numpy's element types",
     ("torch/__init__.py", "import_module"): "modules of this package, from a list there",
     ("platform/registry.py", "import_module"): "modules of this package, from tables of the registries' files",
     ("platform/arrange.py", "CDLL"): "this package's own loops, by their path inside the package",

@@ -1,4 +1,4 @@
-"""Tensors on other devices than the CPU: the back end says that it does not compute them."""
+"""Tensors on devices where opbuild computes nothing: the back end says so."""
 
 from __future__ import annotations
 
@@ -8,16 +8,32 @@ from torch import fx
 from torch._subclasses import FakeTensorMode
 
 from opbuild.errors import TargetError
+from opbuild.runtime.devices.cuda.device import CudaDevice
+from opbuild.target.cuda import CLASS
 from opbuild.torch.backend import opbuild
 
 
-def test_a_tensor_of_another_device_is_refused() -> None:
-    """Without that all would be torch's, and nothing but the report would tell."""
+@pytest.mark.parametrize("device", ["cuda:1", "xpu"])
+def test_a_tensor_of_another_device_is_refused(device: str) -> None:
+    """Without that all would be torch's, and nothing but the report would tell; so is a second GPU beside the first."""
     with FakeTensorMode():
-        given = [torch.empty(2, device="cuda")]
-    with pytest.raises(TargetError, match="computes on the CPU, and tensors of the graph are on cuda") as caught:
+        given = [torch.empty(2, device=each) for each in ("cuda:0", device, "cpu")]
+    with pytest.raises(
+        TargetError, match=f"on cuda:0, and tensors of the graph are on {device}"
+    ) as caught:
         opbuild(fx.symbolic_trace(torch.nn.ReLU()), given)
     assert "on_error" in (caught.value.hint or "")
+
+
+def test_a_tensor_on_a_gpu_is_refused_where_no_driver_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is compiled, in the words of the device."""
+    monkeypatch.setattr("opbuild.runtime.devices.cuda.driver.LIBRARY", "libof.no.driver")
+    monkeypatch.setattr(CLASS, "_device", CudaDevice())
+    with FakeTensorMode():
+        given = [torch.empty(2, device="cuda")]
+    with pytest.raises(TargetError, match=r"computes nothing on the GPU .* there is no NVIDIA driver here") as caught:
+        opbuild(fx.symbolic_trace(torch.nn.ReLU()), given)
+    assert "move the model" in (caught.value.hint or "")
 
 
 def test_a_graph_on_another_device_may_be_left_to_torch() -> None:

@@ -51,17 +51,21 @@ def _is_as_it_lies(node: fx.Node) -> bool:
     )
 
 
-def why_not(node: fx.Node) -> str:
-    """Return the reason that an operator is left to torch; empty if it has a rule and its tensors are served."""
+def why_not(node: fx.Node, device: str = "cpu") -> str:
+    """Return the reason that an operator is left to torch; empty if it has a rule and its tensors are served.
+
+    They are on one kind of device; a number that the graph is given, which torch has on the CPU, is read from there.
+    """
     target = target_of(node)
     if target == "sym.getitem":
         source = node.args[0]
-        return why_not(source) if isinstance(source, fx.Node) and source.op == "call_function" else "no tensor"
+        return why_not(source, device) if isinstance(source, fx.Node) and source.op == "call_function" else "no tensor"
     if target not in FUNCTIONS and rule_of(target) is None:
         return "there is no rule for it"
     for each in (*node.all_input_nodes, node):
         for value in _leaves(each.meta.get("val")):
-            problem = _problem(value)
+            is_number = each.op == "placeholder" and isinstance(value, torch.Tensor) and not value.dim()
+            problem = _problem(value, "cpu" if is_number and value.device.type == "cpu" else device)
             if problem:
                 return problem
     if any(user.target is _AS_STRIDED and not _is_as_it_lies(user) for user in node.users):
@@ -73,14 +77,14 @@ def _leaves(value: Any) -> Sequence[Any]:
     return [leaf for each in value for leaf in _leaves(each)] if isinstance(value, (tuple, list)) else [value]
 
 
-def _problem(value: Any) -> str:
+def _problem(value: Any, device: str) -> str:
     if value is None or isinstance(value, (bool, int)):
         return ""
     if isinstance(value, (torch.SymInt, torch.SymBool)):
         return "" if hint(value) is not None else "a size that is known only at run time"
     if not isinstance(value, torch.Tensor):
         return f"a value of type {type(value).__name__}"
-    if value.device.type != "cpu":
+    if value.device.type != device:
         return f"a tensor on {value.device.type}"
     if value.layout is not torch.strided or value.is_quantized:
         return "a sparse or quantised tensor"

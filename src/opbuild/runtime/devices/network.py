@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from opbuild.dtypes import numpy_dtype
-from opbuild.errors import InputError, OpbuildError, OutputError
+from opbuild.errors import InputError, OpbuildError, OutputError, RunError
 from opbuild.graph.types import Array
 from opbuild.platform.locks import lazy_property
 from opbuild.runtime.binding import Runs
@@ -18,6 +18,9 @@ from opbuild.runtime.endpoint import as_input, dense, wrong_type
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.network import Network, require_alike
 from opbuild.runtime.reused import new_array
+
+Make = Callable[[tuple[int, ...], np.dtype[Any]], Any]
+"""Makes an object with memory on the device, given its shape and element type."""
 
 _HINT = "give a dense array of the device that the network runs on, or one in the CPU's memory"
 
@@ -45,16 +48,56 @@ class DeviceNetwork(Network):
         device = self._sharing
         if device is None or all(each is None or type(each) is np.ndarray for each in (*values, *given)):
             return super()._run(values, given)
-        named = zip(values, self._dtypes, self._positions, strict=True)
-        arrays = [self._input(value, dtype, name) for value, dtype, name in named]
+        arrays = self._found_inputs(values)
         if not any(isinstance(each, DeviceArray) for each in (*arrays, *given)):
             return super()._run(values, given)
+        return self._run_there(device, self._bound(self._tensor_shapes(arrays)).executor, arrays, given)
+
+    def call_on_device(self, values: Sequence[Any], make: Make) -> list[Any]:
+        """Run the network, its outputs on the device.
+
+        Args:
+            values: A value for each input, in order.
+            make: Makes the object of each output, which the device finds and which is the result.
+
+        Raises:
+            RunError: If the device has no memory that others see; and as a call does.
+        """
+        device = self._sharing
+        if device is None:
+            raise RunError(f"arrays on {self._class} cannot be shared", "leave the outputs on the host")
+        arrays = self._found_inputs(values)
         executor = self._bound(self._tensor_shapes(arrays)).executor
+        ports = executor.outputs if isinstance(executor, Executor) else ()  # what is in segments tells no sizes before
+        made = [self._make(make, port.type.shape, numpy_dtype(port.type.dtype)) for port in ports]
+        results = self._run_there(device, executor, arrays, made)
+        return [
+            self._brought(name, result, array, make)
+            for name, result, array in zip(self._outputs, results, made or [None] * len(results), strict=True)
+        ]
+
+    def _run_there(
+        self, device: SharingDevice, executor: Runs, arrays: Sequence[Any], given: Sequence[Any]
+    ) -> list[Any]:
         try:
             with in_order(device, (*arrays, *given)):
                 return executor.run(*self._placed(executor, arrays, given))
         except MemoryError as error:
             raise self._memory_error(error) from error
+
+    def _make(self, make: Make, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray | None:
+        return None if dtype.hasobject else self._found(make(shape, dtype), "what is made for an output", OutputError)
+
+    def _brought(self, name: str, result: Any, array: DeviceArray | None, make: Make) -> Any:
+        """Return the object on the device that an output was made for, with the output in it."""
+        if result is not array and isinstance(result, np.ndarray):
+            array = self._make(make, result.shape, result.dtype) if array is None else array
+            result = result if array is None else self._copied(name, result, array)
+        return result.owner if isinstance(result, DeviceArray) else result
+
+    def _found_inputs(self, values: Sequence[Any]) -> list[Any]:
+        named = zip(values, self._dtypes, self._positions, strict=True)
+        return [self._input(value, dtype, name) for value, dtype, name in named]
 
     def _input(self, value: Any, dtype: np.dtype[Any], name: str) -> Any:
         """Return an input where it lies: on the device, or an array of the host's."""

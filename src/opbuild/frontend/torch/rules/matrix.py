@@ -114,6 +114,38 @@ def attention(
     return of.reshape(result, (batch, heads, rows, value.shape[3])), None
 
 
+@rule("_scaled_dot_product_flash_attention.default")
+def flash_attention(
+    of: StepBuilder,
+    query: Value,
+    key: Value,
+    value: Value,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    with_mask: bool = False,
+    scale: float | None = None,
+) -> tuple[Value, None]:
+    """``attention`` as torch computes it on GPUs in 16 bits where there is no mask."""
+    return attention(of, query, key, value, dropout, is_causal, None, scale)
+
+
+@rule("_scaled_dot_product_efficient_attention.default", "_scaled_dot_product_cudnn_attention.default")
+def masked_attention(
+    of: StepBuilder,
+    query: Value,
+    key: Value,
+    value: Value,
+    mask: Value | None,
+    with_logarithms: bool,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    with_mask: bool = False,
+    scale: float | None = None,
+) -> tuple[Value, None]:
+    """``attention`` as torch computes it on GPUs otherwise."""
+    return attention(of, query, key, value, dropout, is_causal, mask, scale)
+
+
 def causal_mask(of: StepBuilder, rows: Any, columns: Any, dtype: str) -> Value:
     """Return the mask that hides the keys that come after each query."""
     if is_open((rows, columns)):
