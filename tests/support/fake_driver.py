@@ -67,7 +67,14 @@ ANYWHERE = {"cuInit", "cuGetErrorName", "cuGetErrorString", "cuDriverGetVersion"
             "cuDeviceGetName", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"}  # fmt: skip
 """Functions that need no context."""
 
-AWAITING = {"cuStreamSynchronize", "cuEventSynchronize", "cuMemFree_v2", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2"}
+AWAITING = {
+    "cuStreamSynchronize",
+    "cuCtxSynchronize",
+    "cuEventSynchronize",
+    "cuMemFree_v2",
+    "cuMemcpyDtoH_v2",
+    "cuMemcpyHtoD_v2",
+}
 """Functions that return what has gone wrong before."""
 
 
@@ -235,6 +242,9 @@ class FakeDriver:
         if context not in (None, 0xC0):
             raise RefusedError(NO_CONTEXT)
         self._here.context = context
+
+    def _cuCtxSynchronize(self) -> None:
+        self._drain_all()
 
     # -- memory --------------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,10 @@ def zeros(driver: FakeDriver, network: Any, stream: int | None, **changes: Any) 
 
 
 def test_an_input_on_the_gpu_is_copied_there(folder: Path, driver: FakeDriver) -> None:
-    """Call after call, launched and replayed, from two streams and from none: numbers are the CPU's."""
+    """Call after call, launched and replayed, from two streams and from none: numbers are the CPU's.
+
+    What comes out is an array there, too, which numpy copies.
+    """
     network, on_cpu = compiled(folder), compiled(folder, target=None)
     streams = [new_stream(driver), 1, None, new_stream(driver)]
     for stream in streams:
@@ -102,7 +105,7 @@ def test_an_input_on_the_gpu_is_copied_there(folder: Path, driver: FakeDriver) -
         assert driver.called.count("cuMemcpyHtoDAsync_v2") == written
         x.free()
         assert network(drawn()).shape == on_cpu(x.contents).shape
-    assert driver.called.count("cuMemcpyDtoDAsync_v2") == len(streams)
+    assert driver.called.count("cuMemcpyDtoDAsync_v2") == 2 * len(streams)
     del network
     assert driver.cuStreamSynchronize(streams[0]) == driver.cuStreamSynchronize(streams[3]) == 0
     assert driver.cuStreamSynchronize(1) == 0
@@ -307,9 +310,11 @@ def test_a_freed_input_is_an_error_of_the_driver(folder: Path, driver: FakeDrive
     """Memory that is nobody's is not read silently."""
     network = compiled(folder)
     x = GpuArray(driver, drawn())
+    kept = driver.memory[x.address]  # else others would have it
     x.free()
     with pytest.raises(RunError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
         network(x)
+    assert kept.nbytes
 
 
 # -- the interface -----------------------------------------------------------------------------------------------------

@@ -117,6 +117,11 @@ class FakeDevice:
             return None
         return DeviceArray(value.memory.address, value.shape, np.dtype(value.dtype), value)
 
+    def make(self, shape: tuple[int, ...], dtype: Any, /) -> SharedArray:
+        """Return a ``SharedArray``."""
+        made = np.zeros(shape, dtype)
+        return SharedArray(self.allocate(made.nbytes), made.shape, made.dtype.name)
+
     def copy(self, target: int, source: int, nbytes: int, /) -> None:
         """Copy on the device, later."""
         views = [self.view(address, (nbytes,), (1,), "uint8") for address in (target, source)]

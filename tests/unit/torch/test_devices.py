@@ -18,9 +18,7 @@ def test_a_tensor_of_another_device_is_refused(device: str) -> None:
     """Without that all would be torch's, and nothing but the report would tell; so is a second GPU beside the first."""
     with FakeTensorMode():
         given = [torch.empty(2, device=each) for each in ("cuda:0", device, "cpu")]
-    with pytest.raises(
-        TargetError, match=f"on cuda:0, and tensors of the graph are on {device}"
-    ) as caught:
+    with pytest.raises(TargetError, match=f"on cuda:0, and tensors of the graph are on {device}") as caught:
         opbuild(fx.symbolic_trace(torch.nn.ReLU()), given)
     assert "on_error" in (caught.value.hint or "")
 

@@ -24,6 +24,7 @@ class DeviceArray(NamedTuple):
         owner: The other library's object, which keeps the memory.
         stream: The order in which that library has it read and written, in the device's terms; None: nobody knows.
         is_writeable: Whether it can be written to.
+        held: What has to live as long as it is used.
     """
 
     address: int
@@ -32,6 +33,7 @@ class DeviceArray(NamedTuple):
     owner: Any
     stream: Any = None
     is_writeable: bool = True
+    held: Any = None
 
     @property
     def nbytes(self) -> int:
@@ -48,6 +50,13 @@ class SharingDevice(Protocol):
 
         Raises:
             ValueError: If it has one that the device cannot copy; the text says why.
+        """
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype[Any], /) -> Any:
+        """Return an array of its own on the device, with any contents, in which ``find`` finds one.
+
+        Raises:
+            RunError: If there is no memory.
         """
 
     def copy(self, target: int, source: int, nbytes: int, /) -> None:

@@ -51,6 +51,8 @@ class DeviceNetwork(Network):
         arrays = self._found_inputs(values)
         if not any(isinstance(each, DeviceArray) for each in (*arrays, *given)):
             return super()._run(values, given)
+        if any(isinstance(each, DeviceArray) for each in arrays):
+            return self._run_onto(device, arrays, given, device.make)
         return self._run_there(device, self._bound(self._tensor_shapes(arrays)).executor, arrays, given)
 
     def call_on_device(self, values: Sequence[Any], make: Make) -> list[Any]:
@@ -66,14 +68,22 @@ class DeviceNetwork(Network):
         device = self._sharing
         if device is None:
             raise RunError(f"arrays on {self._class} cannot be shared", "leave the outputs on the host")
-        arrays = self._found_inputs(values)
+        return self._run_onto(device, self._found_inputs(values), (), make)
+
+    def _run_onto(self, device: SharingDevice, arrays: Sequence[Any], given: Sequence[Any], make: Make) -> list[Any]:
+        """Return outputs, those that are not given in what is made for them."""
         executor = self._bound(self._tensor_shapes(arrays)).executor
-        ports = executor.outputs if isinstance(executor, Executor) else ()  # what is in segments tells no sizes before
-        made = [self._make(make, port.type.shape, numpy_dtype(port.type.dtype)) for port in ports]
-        results = self._run_there(device, executor, arrays, made)
+        targets = [*given] or [None] * len(self._outputs)
+        made: list[DeviceArray | None] = [None] * len(targets)
+        if isinstance(executor, Executor):  # what is in segments tells no sizes before it runs
+            for place, port in enumerate(executor.outputs):
+                if targets[place] is None:
+                    made[place] = self._make(make, port.type.shape, numpy_dtype(port.type.dtype))
+        chosen = [own if target is None else target for target, own in zip(targets, made, strict=True)]
+        results = self._run_there(device, executor, arrays, chosen)
         return [
-            self._brought(name, result, array, make)
-            for name, result, array in zip(self._outputs, results, made or [None] * len(results), strict=True)
+            result if target is not None else self._brought(name, result, own, make)
+            for name, result, target, own in zip(self._outputs, results, targets, made, strict=True)
         ]
 
     def _run_there(

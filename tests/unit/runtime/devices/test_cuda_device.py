@@ -38,7 +38,7 @@ def test_the_drivers_functions_are_those_of_its_header() -> None:
         stated = re.search(rf"^CUresult CUDAAPI {names.get(name, name)}\(([^;]*)\);", header, re.MULTILINE)
         assert stated is not None, name
         assert renamed.get(name, name) == name
-        kinds = [kind_of(each) for each in stated[1].split(",")]
+        kinds = [kind_of(each) for each in stated[1].split(",") if each != "void"]
         assert [kind.__name__ for kind in arguments] == kinds, name
 
 

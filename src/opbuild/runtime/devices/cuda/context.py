@@ -111,6 +111,8 @@ class Context:
 
     def order(self, first: int, second: int) -> None:
         """Have what a stream is asked for from now on done after all that another one was asked for."""
+        if first == second:
+            return
         event = self.handle("cuEventCreate", _NO_TIMES)
         try:
             self.call("cuEventRecord", event, first)
@@ -131,13 +133,17 @@ class Context:
                 raise
             raise no_memory(self.driver, nbytes, error) from None
 
-    def give_back(self, owner: object, function: str, handle: int) -> None:
-        """Have a function of the driver called with a handle once its owner is gone and what is under way is done."""
+    def give_back(self, owner: object, function: str, handle: int, *, is_shared: bool = False) -> None:
+        """Have a function of the driver called with a handle once its owner is gone and what is under way is done.
+
+        Where other libraries have used it, that is all that was asked for on any stream.
+        """
         functions, number = self.driver.functions, next(self._numbers)
+        wait = partial(functions["cuStreamSynchronize"], self.stream)
         self._held[number] = Finalizer(
             owner,
             partial(functions["cuCtxSetCurrent"], self._handle),
-            partial(functions["cuStreamSynchronize"], self.stream),
+            functions["cuCtxSynchronize"] if is_shared else wait,
             partial(functions[function], handle),
             partial(self._held.pop, number, None),
         )

@@ -6,7 +6,10 @@ Code is linked without a GPU, so that networks for one are built on any machine.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.kernel.artifact import Artifact
@@ -16,6 +19,7 @@ from opbuild.runtime.devices.cuda.arrays import find
 from opbuild.runtime.devices.cuda.calls import CudaCalls
 from opbuild.runtime.devices.cuda.code import CudaModule, link
 from opbuild.runtime.devices.cuda.context import Context
+from opbuild.runtime.devices.cuda.outputs import CudaArray
 from opbuild.runtime.devices.cuda.staging import Staging
 from opbuild.runtime.devices.device import KernelCalls
 
@@ -26,15 +30,16 @@ class CudaMemory:
     Args:
         context: Where it is.
         nbytes: Its size.
+        is_shared: Whether other libraries may use it.
 
     Raises:
         RunError: If there is none.
     """
 
-    def __init__(self, context: Context, nbytes: int) -> None:
+    def __init__(self, context: Context, nbytes: int, *, is_shared: bool = False) -> None:
         context.enter()
         self.address, self.nbytes = context.allocate(nbytes), nbytes
-        context.give_back(self, "cuMemFree_v2", self.address)
+        context.give_back(self, "cuMemFree_v2", self.address, is_shared=is_shared)
 
 
 class CudaDevice:
@@ -138,7 +143,16 @@ class CudaDevice:
         Raises:
             ValueError: If it has one that cannot be copied.
         """
-        return find(value, self.context.card.number)
+        return find(value, self.context.card.number, self.context.stream)
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype[Any], /) -> CudaArray:
+        """Return an array of its own; see ``SharingDevice``.
+
+        Raises:
+            RunError: If there is no memory.
+        """
+        memory = CudaMemory(self.context, prod(shape) * dtype.itemsize, is_shared=True)
+        return CudaArray(self.context, memory, shape, dtype, self.read)
 
     def copy(self, target: int, source: int, nbytes: int, /) -> None:
         """Copy on the GPU, after all that was asked for before."""

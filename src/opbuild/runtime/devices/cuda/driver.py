@@ -26,6 +26,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetAttribute": (_POINTER, c_int, c_int),
     "cuDevicePrimaryCtxRetain": (_POINTER, c_int),
     "cuCtxSetCurrent": (_HANDLE,),
+    "cuCtxSynchronize": (),
     "cuMemGetInfo_v2": (_POINTER, _POINTER),
     "cuMemAlloc_v2": (_POINTER, c_size_t),
     "cuMemFree_v2": (_ADDRESS,),
