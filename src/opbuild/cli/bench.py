@@ -30,6 +30,7 @@ from opbuild.cli.tables import Terminal, output_console, say
 from opbuild.errors import OptionError
 from opbuild.platform.paths import Path
 from opbuild.text.plural import counted
+from opbuild.tuning.bench.gpu import CUDA, ON_GPU, is_installed
 from opbuild.tuning.bench.runtimes import LIMITED, RUNTIMES, Array
 from opbuild.version import __version__
 
@@ -60,8 +61,9 @@ bench_options = option_group(
     input_option,
     seed_option,
     value_option("--target", "LEVEL",
-                 f"Run opbuild's code for {' or '.join(LIMITED)}, and keep others to it that can be kept.",
-                 WordValue(tuple(LIMITED)), "host", older="--soc_version"),
+                 f"Run opbuild's code for {' or '.join(LIMITED)}, and keep others to it that can be kept; "
+                 "or cuda: on the GPU.",
+                 WordValue((*LIMITED, CUDA)), "host", older="--soc_version"),
     value_option("-o --output results", "FILE.json", "Write all figures, with the machine and the versions.", TO_WRITE,
                  older="--json"),
 )  # fmt: skip
@@ -96,6 +98,9 @@ def bench(
     Each runs in a process of its own, started with an empty cache and then once more, and takes turns with the others:
     a machine that slows down slows all. The store of the user is neither read nor written.
 
+    With --target cuda a model is measured on the GPU, where its inputs and outputs lie, beside ONNX Runtime if its
+    package for GPUs is installed.
+
     With --generate a turn is a text of a decoder, the likeliest tokens behind a random prompt, in opbuild and ONNX
     Runtime: tokens a second of the prompt and behind it.
     """
@@ -106,8 +111,13 @@ def bench(
         )
     if results is not None:
         new_file("output", str(results), "the file to write")
-    chosen = _installed(runtimes, generate)
-    counts = tuple(dict.fromkeys(threads or (1, os.cpu_count() or 1)))
+    if target == CUDA:
+        _require_gpu(runtimes, generate)
+    chosen = [
+        name for name in _installed(runtimes, generate) if target != CUDA or name in runtimes or is_installed(name)
+    ]
+    cores = os.cpu_count() or 1
+    counts = tuple(dict.fromkeys(threads or ((cores,) if target == CUDA else (1, cores))))
     if generate:
         measure, shown, about = texts(model, _ends(model, input_shapes), prompt, tokens)
     else:
@@ -133,6 +143,19 @@ def _calls(model: Path, data: dict[str, Array], seconds: float, gaps: Sequence[i
     about = {"inputs": {name: f"{array.dtype}[{','.join(map(str, array.shape))}]" for name, array in data.items()}}
     measured = partial(measure, model, data, seconds=seconds, gaps=gaps)
     return Measurement(measured, lambda figures: (_table(figures, gaps), _verdicts(figures)), about)
+
+
+def _require_gpu(wanted: Sequence[str], generate: bool) -> None:
+    """Refuse to measure on a GPU what is not, or where there is none."""
+    from opbuild.target.devices import device_class
+
+    if generate:
+        raise OptionError(f"--target is {CUDA!r}, and texts are measured on the CPU", "leave out --generate")
+    other = next((name for name in wanted if name not in ON_GPU), None)
+    if other is not None:
+        hint = f"with --target {CUDA} these are: {', '.join(ON_GPU)}"
+        raise OptionError(f"--runtime is {other!r}, which is measured on the CPU alone", hint)
+    device_class(CUDA).require()
 
 
 def _installed(wanted: Sequence[str], generate: bool) -> list[str]:
@@ -177,11 +200,19 @@ def _table(figures: Sequence[Figures], gaps: Sequence[int]) -> Table:
         return (
             f"{each.first:.2f}", f"{each.again:.2f}", f"{1e3 * each.median:.3f}", f"{100 * each.spread:.0f}%",
             *(f"{1e3 * each.median_after(gap):.3f}" for gap in gaps),
-            f"{each.memory / 1e6:.0f}", "reference" if each.error is None else f"{each.error:.0e}",
+            f"{each.memory / 1e6:.0f}", *of_gpu(each), "reference" if each.error is None else f"{each.error:.0e}",
         )  # fmt: skip
 
+    on_gpu = any(each.device for each in figures)
+
+    def of_gpu(each: Figures) -> Sequence[str]:
+        own = each.device
+        counts = (str(own["calls"]), str(own["cpu_calls"]), f"{own['bytes'] / 1e6:.1f}") if own else ("",) * 3
+        return counts if on_gpu else ()
+
+    more = ("GPU calls", "CPU calls", "GPU MB") if on_gpu else ()
     after = [f"ms after {gap} ms" for gap in gaps]
-    return figures_table(("first outputs s", "again s", "ms", "spread", *after, "MB", "error"), figures, cells)
+    return figures_table(("first outputs s", "again s", "ms", "spread", *after, "MB", *more, "error"), figures, cells)
 
 
 def _verdicts(figures: Sequence[Figures]) -> list[str]:

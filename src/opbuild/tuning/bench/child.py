@@ -26,6 +26,7 @@ import numpy as np
 
 from opbuild.platform.paths import Path
 from opbuild.tuning.bench.decoder import DecoderLayout
+from opbuild.tuning.bench.gpu import CUDA, ON_GPU
 from opbuild.tuning.bench.runtimes import COLUMNS, RUNTIMES, BenchJob, Call, Run, Runtime
 
 LEAST_CALLS = 3
@@ -50,11 +51,13 @@ def _calls(job: Mapping[str, Any], runtime: Runtime, answers: TextIO) -> None:
     with np.load(job["data"]) as file:
         data = {name: file[f"arr_{number}"] for number, name in enumerate(job["names"])}
     started = time.perf_counter()
-    call = runtime.load(BenchJob(job["model"], data, job["threads"], job["cache"], job["level"]))
+    task = BenchJob(job["model"], data, job["threads"], job["cache"], job["level"])
+    call = ON_GPU[job["runtime"]](task) if job["level"] == CUDA else runtime.load(task)
     outputs = call()
     seconds = time.perf_counter() - started
     np.savez(job["outputs"], *outputs)
-    _send(answers, {"seconds": seconds, "version": _version(runtime.package)})
+    counts = getattr(call, "counts", {})
+    _send(answers, {"seconds": seconds, "version": _version(runtime.package), "device": counts})
     for line in sys.stdin:
         _send(answers, turn(call, *json.loads(line)))
 

@@ -40,6 +40,7 @@ class Figures:
         memory: The most memory that the process had, in bytes.
         error: The greatest difference of its outputs to the reference's, relative to the greatest value there; None
             if it is the reference.
+        device: What it says of a GPU: ``calls`` of kernels there, ``cpu_calls``, and ``bytes`` of its memory.
     """
 
     runtime: str
@@ -52,6 +53,7 @@ class Figures:
     with_gaps: dict[float, list[float]] = field(default_factory=dict)
     memory: int = 0
     error: float | None = None
+    device: dict[str, int] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -187,7 +189,7 @@ def measure(
         gaps: Milliseconds between calls, which are measured too.
         environments: Variables that a runtime's process has besides, by its name.
         level: The level of opbuild's code, beyond which other runtimes do not go that can be kept from it; empty: all
-            that this machine has.
+            that this machine has; ``cuda``: the GPU.
 
     Returns:
         The figures of each runtime, in the order given.
@@ -309,7 +311,7 @@ def _measure_two_starts(figures: Figures, data: Mapping[str, Array], job: Mappin
         first.close()  # in order, so that it keeps what it would keep
         process = _Process(job, log)
         figures.first, figures.again = first.started["seconds"], process.started["seconds"]
-        figures.version = process.started["version"]
+        figures.version, figures.device = process.started["version"], process.started.get("device", {})
         if isinstance(figures, TextFigures):
             figures.text = first.started["text"]
         try:
