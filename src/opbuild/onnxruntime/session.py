@@ -27,7 +27,7 @@ from opbuild.onnxruntime.metadata import (
 from opbuild.onnxruntime.model import Model, read_model
 from opbuild.onnxruntime.options import RunOptions, SessionOptions
 from opbuild.onnxruntime.status import InvalidArgument, as_status, failure
-from opbuild.onnxruntime.values import OrtDevice, OrtValue, OrtValueVector, array_dtype, require_cpu
+from opbuild.onnxruntime.values import CUDA, OrtDevice, OrtValue, OrtValueVector, array_dtype, device_named
 from opbuild.platform.background import begin
 from opbuild.platform.calls import quiet_when_interrupted
 from opbuild.platform.locks import lazy_property
@@ -54,6 +54,7 @@ class IOBinding:
         self.inputs: dict[str, OrtValue] = {}
         self.outputs: dict[str, OrtValue | None] = {}
         self.results: dict[str, OrtValue] = {}
+        self._places: dict[str, str] = {}
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Read an input from an array.
@@ -70,12 +71,11 @@ class IOBinding:
         """Read an input from memory at an address, which must stay there.
 
         Raises:
-            RuntimeError: If there is no such input, or the device is not the processor.
+            RuntimeError: If there is no such input, or no such device, or the session runs on another one.
             ValueError: If opbuild has no such element type.
         """
-        require_cpu(device_type)
         self.session.feeds.require(name)
-        self.inputs[name] = OrtValue(_array_at(buffer_ptr, shape, element_type))
+        self.inputs[name] = OrtValue(self._array_at(device_type, device_id, buffer_ptr, shape, element_type))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Read an input from a value.
@@ -98,26 +98,44 @@ class IOBinding:
         """Ask for an output: in memory at an address, or, without one, in memory of its own in each call.
 
         Raises:
-            RuntimeError: If the device is not the processor.
+            RuntimeError: If there is no such device, or the session runs on another one.
             ValueError: If there is an address without an element type and a shape.
         """
-        require_cpu(device_type)
+        self._places[name] = self.session.device_named(device_type, device_id)
         if buffer_ptr is None:
             self.outputs[name] = None
             return
         if element_type is None or shape is None:
             raise ValueError("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
-        self.outputs[name] = OrtValue(_array_at(buffer_ptr, shape, element_type))
+        self.outputs[name] = OrtValue(self._array_at(device_type, device_id, buffer_ptr, shape, element_type))
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Write an output to a value."""
         self.outputs[name] = ortvalue
 
+    def _array_at(self, device_type: str, device_id: int, address: int, shape: Sequence[int], element_type: Any) -> Any:
+        if self.session.device_named(device_type, device_id) != CUDA:
+            return _array_at(address, shape, element_type)
+        from opbuild.onnxruntime import gpu
+
+        return gpu.array_at(address, shape, array_dtype(element_type))
+
     @property
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+    def is_on_gpu(self) -> bool:
+        """Whether an output is asked for on the GPU."""
+        return CUDA in self._places.values() or any(
+            each is not None and each.is_on_gpu for each in self.outputs.values()
+        )
+
+    @property
+    def arrays(self) -> dict[str, Any]:
         """The memory that outputs are bound to, by their names."""
-        bound = {name: each.value for name, each in self.outputs.items() if each is not None}
-        return {name: value for name, value in bound.items() if type(value) is np.ndarray and value.flags.writeable}
+        bound = {name: each for name, each in self.outputs.items() if each is not None}
+        return {
+            name: each.value
+            for name, each in bound.items()
+            if (type(each.value) is np.ndarray and each.value.flags.writeable) or each.is_on_gpu
+        }
 
     def store(self, results: Sequence[Any]) -> None:
         """Put the results of a call where they belong.
@@ -127,9 +145,19 @@ class IOBinding:
         """
         self.results = {}
         for (name, bound), result in zip(self.outputs.items(), results, strict=True):
-            if bound is not None and isinstance(result, np.ndarray) and bound.value is not result:
-                bound.update_inplace(result)
-            self.results[name] = OrtValue(result) if bound is None else bound
+            found = OrtValue(result)
+            if bound is not None and found.is_tensor() and bound.value is not result:
+                bound.update_inplace(found)
+            self.results[name] = self._placed(name, found) if bound is None else bound
+        if self.is_on_gpu:
+            self.synchronize_outputs()
+
+    def _placed(self, name: str, result: OrtValue) -> OrtValue:
+        """Return a result on the device where it is asked for."""
+        place = self._places.get(name, "cpu")
+        if not result.is_tensor() or result.device_name() == place:
+            return result
+        return OrtValue.ortvalue_from_numpy(result.numpy(), place)
 
     def get_outputs(self) -> OrtValueVector:
         """Return the outputs of the last call."""
@@ -144,10 +172,14 @@ class IOBinding:
         return [np.array(each.value) if each.is_tensor() else each.value for each in self.results.values()]
 
     def synchronize_inputs(self) -> None:
-        """Wait until inputs are there: on the processor they are."""
+        """Wait until inputs are there: calls wait for the default stream, and what values hold is there."""
 
     def synchronize_outputs(self) -> None:
-        """Wait until outputs are there: on the processor they are."""
+        """Wait until outputs are there: on the processor they are, on the GPU when a run returns."""
+        if self.is_on_gpu:
+            from opbuild.onnxruntime import gpu
+
+            gpu.synchronize()
 
     def clear_binding_inputs(self) -> None:
         """Forget the inputs."""
@@ -157,6 +189,7 @@ class IOBinding:
         """Forget the outputs."""
         self.outputs.clear()
         self.results.clear()
+        self._places.clear()
 
 
 def _array_at(address: int, shape: Sequence[int], element_type: Any) -> np.ndarray[Any, Any]:
@@ -265,6 +298,17 @@ class InferenceSession:
     def _target(self) -> str | None:
         return target_of(self._providers)
 
+    def device_named(self, device_type: str, device_id: int) -> str:
+        """Return the device that a binding names; a session of the processor binds nothing on a GPU.
+
+        Raises:
+            RuntimeError: If there is no such device, or the session is the processor's.
+        """
+        found = device_named(device_type, device_id)
+        if found == CUDA and self._target != CUDA:
+            raise RuntimeError("the session runs on the processor: memory on a GPU is for CUDAExecutionProvider")
+        return found
+
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Take other execution providers, as a session that is made of them does.
 
@@ -367,7 +411,7 @@ class InferenceSession:
             Fail: If ``run_options.terminate`` is set.
             NotImplemented, RuntimeException: If the model cannot be built for these shapes, or fails.
         """
-        return self._run(output_names, self._read(input_feed, run_options), run_options)
+        return _on_host(self._run(output_names, self._read(input_feed, run_options), run_options))
 
     def run_with_ort_values(
         self,
@@ -396,7 +440,7 @@ class InferenceSession:
 
         def work() -> None:
             try:
-                results, problem = self._run(output_names, feeds, run_options), ""
+                results, problem = _on_host(self._run(output_names, feeds, run_options)), ""
             except Exception as error:  # whatever it is, the callback is told
                 results, problem = [], str(error)
             callback(results, user_data, problem)
@@ -502,6 +546,11 @@ class InferenceSession:
             network = read_model(self._source, self._options, names, self._model.digest, self._target).network
             self._overriding[names] = network
         return network
+
+
+def _on_host(results: Sequence[Any]) -> list[Any]:
+    """Return results as arrays of the host's: a call without bindings gives no others."""
+    return [np.asarray(each) if hasattr(each, "__cuda_array_interface__") else each for each in results]
 
 
 def _call(

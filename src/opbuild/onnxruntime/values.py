@@ -70,11 +70,19 @@ def _no_sparse_tensors() -> Exception:
 
 Array = np.ndarray[Any, Any]
 
+CPU, CUDA = "cpu", "cuda"
 _DEVICES = ("cpu", "cuda", "cann", "dml", "webgpu", "gpu", "npu")
 
 
 class OrtDevice:
-    """A device: the processor, the only one there is."""
+    """A device: the processor, or the GPU on which networks can run.
+
+    Args:
+        device_type: Its name.
+    """
+
+    def __init__(self, device_type: str = CPU) -> None:
+        self._type = device_type
 
     @staticmethod
     def cpu() -> int:
@@ -83,7 +91,7 @@ class OrtDevice:
 
     @staticmethod
     def cuda() -> int:
-        """Return the number of another kind of device, to compare with."""
+        """Return the number of the kind of device that a GPU is."""
         return 1
 
     @staticmethod
@@ -103,12 +111,11 @@ class OrtDevice:
         Raises:
             RuntimeError: If there is no such device.
         """
-        require_cpu(device_type)
-        return OrtDevice()
+        return OrtDevice(device_named(device_type, device_id))
 
     def device_type(self) -> int:
         """Return the kind of device."""
-        return self.cpu()
+        return self.cuda() if self._type == CUDA else self.cpu()
 
     def device_id(self) -> int:
         """Return the number of the device among those of its kind."""
@@ -127,20 +134,35 @@ class OrtDevice:
         return self
 
 
-def require_cpu(device_type: str) -> None:
-    """Refuse any device but the processor."""
-    if device_type.lower() == "cpu":
-        return
-    if device_type.lower() not in _DEVICES:
+def device_named(device_type: str, device_id: int = 0) -> str:
+    """Return the device that a program names: the processor, or the GPU where networks can run on it.
+
+    Raises:
+        RuntimeError: If there is no such device.
+    """
+    name = device_type.lower()
+    if name == CPU:
+        return name
+    if name not in _DEVICES:
         raise RuntimeError(f"Unsupported device type: {device_type}")
+    if name == CUDA and _has_gpu():
+        if device_id:
+            raise RuntimeError(f"networks run on the first GPU, and device_id is {device_id}")
+        return name
     raise RuntimeError(
         "Can't allocate memory on the device using this package of OnnxRuntime. Please use the appropriate package of "
         "OnnxRuntime for your hardware to use this feature."
     )
 
 
+def _has_gpu() -> bool:
+    from opbuild.target.devices import device_problem
+
+    return device_problem(CUDA) is None
+
+
 class OrtValue:
-    """A tensor in the processor's memory, or a sequence of tensors or maps, or no value.
+    """A tensor in the processor's memory or a GPU's, or a sequence of tensors or maps, or no value.
 
     Args:
         value: An array, which is shared; a list of arrays; None; or another ``OrtValue``.
@@ -153,15 +175,15 @@ class OrtValue:
     def ortvalue_from_numpy(
         cls, numpy_obj: Array, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
-        """Return a value that shares an array's memory, if that is dense.
+        """Return a value that shares an array's memory, if that is dense; on the GPU it is a copy.
 
         Raises:
-            RuntimeError: If the device is not the processor, or the array one of text.
+            RuntimeError: If there is no such device, or the array is one of text.
         """
-        require_cpu(device_type)
+        device = device_named(device_type, device_id)
         if numpy_obj.dtype.kind in "OSU":
             raise RuntimeError("Creation of OrtValues is currently only supported from non-string numpy arrays")
-        return cls(np.asarray(numpy_obj, order="C"))
+        return cls(_gpu().uploaded(numpy_obj) if device == CUDA else np.asarray(numpy_obj, order="C"))
 
     @classmethod
     def ortvalue_from_numpy_with_onnx_type(cls, data: Array, /, onnx_element_type: int) -> OrtValue:
@@ -187,11 +209,12 @@ class OrtValue:
         """Return a tensor whose contents are not set.
 
         Raises:
-            RuntimeError: If the device is not the processor.
+            RuntimeError: If there is no such device.
             ValueError: If opbuild has no such type.
         """
-        require_cpu(device_type)
-        return cls(np.empty(shape, array_dtype(element_type)))
+        dtype = array_dtype(element_type)
+        on_gpu = device_named(device_type, device_id) == CUDA
+        return cls(_gpu().made(shape, dtype) if on_gpu else np.empty(shape, dtype))
 
     @classmethod
     def from_dlpack(cls, data: Any, /) -> OrtValue:
@@ -223,11 +246,16 @@ class OrtValue:
 
     def data_ptr(self) -> int:
         """Return the address of the first element."""
-        return int(self._tensor().ctypes.data)
+        return int(self.value.address if self.is_on_gpu else self._tensor().ctypes.data)
 
     def device_name(self) -> str:
-        """Return ``cpu``."""
-        return "cpu"
+        """Return ``cpu`` or ``cuda``."""
+        return CUDA if self.is_on_gpu else CPU
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether it is a tensor on the GPU."""
+        return not isinstance(self.value, (np.ndarray, list, dict)) and self.value is not None and self._is_gpus
 
     def shape(self) -> list[int]:
         """Return the extents."""
@@ -255,7 +283,7 @@ class OrtValue:
 
     def is_tensor(self) -> bool:
         """Return whether it is a tensor."""
-        return isinstance(self.value, np.ndarray)
+        return isinstance(self.value, np.ndarray) or self.is_on_gpu
 
     def is_sparse_tensor(self) -> bool:
         """Return whether it is a sparse tensor, which opbuild does not have."""
@@ -266,22 +294,23 @@ class OrtValue:
         return isinstance(self.value, list) and not any(isinstance(each, dict) for each in self.value[:1])
 
     def numpy(self) -> Array:
-        """Return the tensor as an array that shares its memory.
+        """Return the tensor as an array that shares its memory; of one on the GPU a copy.
 
         Raises:
             RuntimeError: If it is no tensor.
         """
-        return self._tensor()
+        return np.asarray(self._tensor())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        array = self._tensor() if dtype is None else self._tensor().astype(dtype, copy=False)
+        array = self.numpy() if dtype is None else self.numpy().astype(dtype, copy=False)
         return array.copy() if copy else array
 
     def __dlpack__(self, **options: Any) -> Any:
         return self._tensor().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        kind, number = self._tensor().__dlpack_device__()
+        return int(kind), number
 
     def update_inplace(self, data: Array | OrtValue) -> None:
         """Copy an array or another tensor over the tensor.
@@ -290,8 +319,8 @@ class OrtValue:
             TypeError: If it is neither.
             RuntimeError: If it has another shape or element type.
         """
-        np_arr = data._tensor() if isinstance(data, OrtValue) else data
-        if not isinstance(np_arr, np.ndarray):
+        np_arr: Any = data._tensor() if isinstance(data, OrtValue) else data
+        if not isinstance(np_arr, np.ndarray) and not OrtValue(np_arr).is_on_gpu:
             raise TypeError("data must be a numpy.ndarray or an OrtValue.")
         target = self._tensor()
         if target.shape != np_arr.shape or target.dtype != np_arr.dtype:
@@ -299,7 +328,10 @@ class OrtValue:
                 f"a tensor of {target.dtype} {list(target.shape)} cannot be updated with an array of {np_arr.dtype} "
                 f"{list(np_arr.shape)}"
             )
-        np.copyto(target, np_arr)
+        if self.is_on_gpu:
+            _gpu().copy_over(target, np_arr)
+        else:
+            np.copyto(target, np.asarray(np_arr))
 
     @property
     def _is_webgpu_buffer(self) -> bool:
@@ -313,10 +345,20 @@ class OrtValue:
     def _ortvalue(self) -> OrtValue:
         return self
 
-    def _tensor(self) -> Array:
-        if not isinstance(self.value, np.ndarray):
+    @property
+    def _is_gpus(self) -> bool:
+        return hasattr(self.value, "__cuda_array_interface__") and bool(_gpu().is_there(self.value))
+
+    def _tensor(self) -> Any:
+        if not self.is_tensor():
             raise RuntimeError("Only OrtValues that are Tensors are supported; this one holds something else.")
         return self.value
+
+
+def _gpu() -> Any:
+    from opbuild.onnxruntime import gpu  # few programs name one
+
+    return gpu
 
 
 def _name(value: Any) -> str:

@@ -14,8 +14,9 @@ import numpy as np
 from opbuild.graph.types import Array
 from opbuild.kernel.artifact import Artifact
 from opbuild.platform.locks import Lock
+from opbuild.platform.records import NamedTuple
 from opbuild.runtime.devices.arrays import DeviceArray
-from opbuild.runtime.devices.cuda.arrays import find
+from opbuild.runtime.devices.cuda.arrays import LEGACY, find
 from opbuild.runtime.devices.cuda.calls import CudaCalls
 from opbuild.runtime.devices.cuda.code import CudaModule, link
 from opbuild.runtime.devices.cuda.context import Context
@@ -40,6 +41,13 @@ class CudaMemory:
         context.enter()
         self.address, self.nbytes = context.allocate(nbytes), nbytes
         context.give_back(self, "cuMemFree_v2", self.address, is_shared=is_shared)
+
+
+class ForeignMemory(NamedTuple):
+    """Memory of a GPU that others keep."""
+
+    address: int
+    nbytes: int
 
 
 class CudaDevice:
@@ -153,6 +161,11 @@ class CudaDevice:
         """
         memory = CudaMemory(self.context, prod(shape) * dtype.itemsize, is_shared=True)
         return CudaArray(self.context, memory, shape, dtype, self.read)
+
+    def at(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], /) -> CudaArray:
+        """Return the array that a program has at an address, in the order of the default stream."""
+        memory = ForeignMemory(address, prod(shape) * dtype.itemsize)
+        return CudaArray(self.context, memory, shape, dtype, self.read, LEGACY)
 
     def copy(self, target: int, source: int, nbytes: int, /) -> None:
         """Copy on the GPU, after all that was asked for before."""

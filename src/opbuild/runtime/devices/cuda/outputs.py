@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ class CudaArray:
         shape: Its shape.
         dtype: Its element type.
         read: Copies from the GPU to the host.
+        stream: The order in which it is written and read; default: the GPU's own.
     """
 
     def __init__(
@@ -34,19 +36,31 @@ class CudaArray:
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         read: Callable[[int, Array], None],
+        stream: int | None = None,
     ) -> None:
         self._context, self._memory, self._read = context, memory, read
         self.shape, self.dtype = shape, dtype
+        self._stream = context.stream if stream is None else stream
 
     def __repr__(self) -> str:
         return f"<array on the GPU: {self.dtype.name} {list(self.shape)}>"
+
+    @property
+    def address(self) -> int:
+        """Where it begins."""
+        return self._memory.address
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return prod(self.shape) * self.dtype.itemsize
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Where it lies, and the stream on which it is written."""
         typestr = "<V2" if self.dtype.name == "bfloat16" else self.dtype.str
         return {"shape": self.shape, "typestr": typestr, "data": (self._memory.address, False), "strides": None,
-                "version": 3, "stream": self._context.stream}  # fmt: skip
+                "version": 3, "stream": self._stream}  # fmt: skip
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return CUDA, self._context.card.number
@@ -75,7 +89,7 @@ class CudaArray:
             raise BufferError("stream 0 is ambiguous: give 1 for the default stream, 2 for the thread's own")
         if stream != _NO_STREAM:
             self._context.enter()
-            self._context.order(self._context.stream, LEGACY if stream is None else stream)
+            self._context.order(self._stream, LEGACY if stream is None else stream)
         return given(self._memory, self._memory.address, self.shape, self.dtype, self.__dlpack_device__(), max_version)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -83,5 +97,7 @@ class CudaArray:
         if copy is False:
             raise ValueError("an array on the GPU is not numpy's without a copy")
         made = np.empty(self.shape, self.dtype)
+        self._context.enter()
+        self._context.order(self._stream, self._context.stream)
         self._read(self._memory.address, made)
         return made if dtype is None else made.astype(dtype, copy=False)
