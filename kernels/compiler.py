@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from opbuild.backend.halide.driver import UNDECIDING, HalideCompiler, HalidePipeline
+from opbuild.backend.halide.driver import HalideCompiler, HalidePipeline
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.imports import Modules
-from opbuild.platform.release import code
 from opbuild.store.pack import Pack, PackFile
 from opbuild.target.level import Level
 
@@ -17,10 +16,9 @@ class PackCompiler(HalideCompiler):
 
     import_string = f"{__name__}:PackCompiler"
 
-    @staticmethod
-    def new_modules() -> Modules:
+    def new_modules(self) -> Modules:
         """Return the sources as they are now, digested as those of a release are."""
-        return Modules(without=UNDECIDING, digested=code)
+        return self.released
 
     @staticmethod
     def text_digest(desc: OpDesc) -> str:

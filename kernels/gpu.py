@@ -17,27 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from kernels.make import write_pack
-from opbuild.backend.triton.compiler import UNDECIDING, TritonCompiler
+from opbuild.backend.triton.compiler import TritonCompiler
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.platform.files.trust import PRIVATE
-from opbuild.platform.imports import Modules
 from opbuild.platform.paths import Path as OwnPath
-from opbuild.platform.release import code
 from opbuild.store.model_packs import opened
 from opbuild.store.pack import PACKS, SUFFIX, FamilySources, PackFile, pack_bytes
 
 TARGET = "cuda:sm_90a"
 VERIFIED = Path(__file__).parent / "verified_sm_90a.json"
-
-
-class ReleasedTriton(TritonCompiler):
-    """Triton, for whose keys the code of a family counts and not its comments."""
-
-    @staticmethod
-    def new_modules() -> Modules:
-        """Return the sources as they are now, digested as those of a release are."""
-        return Modules(without=UNDECIDING, digested=code)
 
 
 def verified_by(results: Iterator[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
@@ -58,7 +47,8 @@ def shipped(file: PackFile, verified: Mapping[str, Any]) -> bytes | None:
     if not objects:
         return None
     desc = OpDesc.from_components(objects[0].components)
-    sources = FamilySources(ReleasedTriton().sources_digest(desc), TritonCompiler().sources_digest(desc))
+    compiler = TritonCompiler()
+    sources = FamilySources(compiler.released_digest(desc), compiler.sources_digest(desc))
     return pack_bytes(TARGET, file.family, file.compiler, sources, objects)
 
 

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.backend.halide.driver import _compiling, module_of
+from opbuild.backend.halide.driver import HalideCompiler, _compiling
 from opbuild.errors import DTypeError, OpbuildError
 from opbuild.frontend import operator_examples
 from opbuild.frontend.onnx_model import load_model
@@ -58,7 +58,7 @@ def _define(desc: OpDesc) -> None:
     """Define and schedule a kernel, as far as a compiler refuses types."""
     if desc not in _defined:
         with _compiling(desc):
-            family = import_module(module_of(desc.family))
+            family = import_module(HalideCompiler.module_of(desc.family))
             family.schedule(family.define(desc), desc, Machine.of(host_level()))
         _defined.add(desc)
 

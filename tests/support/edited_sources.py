@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 import opbuild
-from opbuild.backend.halide.driver import HalideCompiler, module_of
+from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.target.level import BY_NAME
@@ -198,7 +198,7 @@ class _Edited(MetaPathFinder, Loader):
 
 def modules_of(family: str) -> list[str]:
     """Return the modules that define a family's kernels, and none that only emits them."""
-    found = HalideCompiler.new_modules().closure((module_of(family),))
+    found = HalideCompiler().new_modules().closure((HalideCompiler.module_of(family),))
     return sorted(
         name for name, module in found.items()
         if name.startswith(DEFINING) and not module.path.endswith("__init__.py") and name.rpartition(".")[2] not in KEPT

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from opbuild.backend.triton.compiler import module_of
+from opbuild.backend.triton.compiler import TritonCompiler
 from opbuild.backend.triton.kernel import ADDRESS, TritonKernel
 from opbuild.kernel.opdesc import OpDesc
 from support.fake_driver import FakeDriver, Grid, Kernel, Parameters
@@ -56,5 +56,5 @@ class StoredKernels:
 @cache
 def defined(desc: OpDesc) -> TritonKernel:
     """Return the kernel of a descriptor."""
-    kernel: TritonKernel = import_module(module_of(desc.family)).define(desc)
+    kernel: TritonKernel = import_module(TritonCompiler.module(desc)).define(desc)
     return kernel

@@ -17,7 +17,7 @@ from inspect import getsource
 from pathlib import Path
 from typing import Any
 
-from opbuild.backend.halide.driver import EMISSION, PACKAGE, UNDECIDING, HalideCompiler, module_of
+from opbuild.backend.halide.driver import PACKAGE, HalideCompiler
 from opbuild.families import catalogue
 from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.identity import identify
@@ -44,7 +44,7 @@ MOST_BYTES = 400_000_000
 _AS_STARTED = SourceFiles()
 """The sources, before the tests load any: what is edited later is not what is compiled."""
 
-_MODULES = Modules(_AS_STARTED, UNDECIDING)
+_MODULES = Modules(_AS_STARTED, HalideCompiler.undeciding)
 
 
 def name_of(desc: OpDesc, level: Level, make: Make) -> str:
@@ -150,7 +150,7 @@ def _compiler() -> CompilerIdentity:
 
 @cache
 def _sources(family: str) -> str:
-    return _MODULES.digest((EMISSION, module_of(family)))
+    return _MODULES.digest((HalideCompiler.emission, HalideCompiler.module_of(family)))
 
 
 @cache

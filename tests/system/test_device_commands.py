@@ -170,6 +170,18 @@ def test_a_pack_brings_a_devices_operators(
     np.testing.assert_allclose(network(FEEDS), wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_a_pack_that_a_checkout_made_serves_a_device_in_a_release(
+    model: Path, warm: Path, tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There sources have the digests of their code, whatever comments say: the pack has both."""
+    pack = tmp_path / "my.pack"
+    said("pack", model, "-o", pack, "--target", TARGET, "--all", "--cache_path", warm)
+    monkeypatch.setenv("OPBUILD_PACK", f"0:{pack}")
+    monkeypatch.setattr(PythonCompiler, "sources_digest", PythonCompiler.released_digest)
+    network = opbuild.compile(model, cache_path=tmp_path / "empty", target=TARGET, forbid_compile=True)
+    assert {each.reason for each in network.report.operators} == {f"from the pack {pack}"}
+
+
 @pytest.mark.parametrize("only", [(), ("--model",), ("--model", "--network")])
 def test_a_bundle_brings_a_devices_operators(
     only: tuple[str, ...], model: Path, warm: Path, tmp_path: Path, said: Said

@@ -20,7 +20,7 @@ from support.kept_kernels import SOURCE
 from support.processes import Outcome, build_and_run
 
 ROOT = SOURCE.parent
-SOFTMAX = driver.module_of("softmax")
+SOFTMAX = driver.HalideCompiler.module_of("softmax")
 LOWER = "opbuild.lowering.lower"
 
 

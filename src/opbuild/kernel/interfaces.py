@@ -293,6 +293,9 @@ class Compiler(Protocol):
         In a process that has loaded them (``prepare``) it is another digest if they are not what was loaded.
         """
 
+    def released_digest(self, desc: OpDesc) -> str:
+        """Return the digest that these sources have in a release, where comments decide nothing."""
+
     def prepare(self) -> None:
         """Load the compiler; called once in the server process, before it forks."""
 

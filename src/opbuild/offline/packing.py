@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from opbuild.backend.compilers import make_compiler
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.events import Observer, Warned
@@ -24,7 +25,6 @@ from opbuild.offline.kernels import without_limits
 from opbuild.offline.warming import NetworkRequest, opened_for, parsed_targets, requests_of
 from opbuild.offline.wheel import WheelName
 from opbuild.pipeline.setup import Setup, set_up
-from opbuild.pipeline.tuned import released_sources
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.session import Session
@@ -32,7 +32,7 @@ from opbuild.store.archive import archive_parts, write_whole
 from opbuild.store.model_packs import KIND
 from opbuild.store.operators import operators_in
 from opbuild.store.pack import SUFFIX, FamilySources, Object, Pack, pack_bytes
-from opbuild.target.level import CPU
+from opbuild.target.level import target_named
 from opbuild.text.plural import counted
 from opbuild.version import __version__
 
@@ -175,11 +175,6 @@ def _is_released(job: OperatorJob, release: Pack) -> bool:
     return isinstance(release.lookup(job.key), Found)
 
 
-def _sources(job: OperatorJob) -> FamilySources:
-    own = str(job.key.components["sources"])
-    return FamilySources(released_sources(job.desc.family) if job.desc.device == CPU else own, own)
-
-
 def _files(packed: TargetPacked) -> Mapping[str, bytes]:
     """Return the pack files of a target, by name: of each compiler one a family."""
     groups: defaultdict[CompilerIdentity, defaultdict[str, list[Object]]] = defaultdict(lambda: defaultdict(list))
@@ -187,11 +182,15 @@ def _files(packed: TargetPacked) -> Mapping[str, bytes]:
         if job.entry is not None:
             parts = job.entry.key.components["compiler"]
             groups[CompilerIdentity(**parts)][job.desc.family].append(Object.of(job.desc, job.entry))
-    sources = {job.desc.family: _sources(job) for job in packed.jobs}
+    compiler = make_compiler(target_named(packed.target).device)
+    sources = {
+        job.desc.family: FamilySources(compiler.released_digest(job.desc), str(job.key.components["sources"]))
+        for job in packed.jobs
+    }
     return {
         f"{number}/{packed.target}/{family}{SUFFIX}": pack_bytes(
-            packed.target, family, compiler, sources[family], objects
+            packed.target, family, identity, sources[family], objects
         )
-        for number, compiler in enumerate(sorted(groups, key=lambda each: (each.name, each.version, each.digest)))
-        for family, objects in groups[compiler].items()
+        for number, identity in enumerate(sorted(groups, key=lambda each: (each.name, each.version, each.digest)))
+        for family, objects in groups[identity].items()
     }

@@ -34,6 +34,7 @@ from opbuild.store.tuning_database import TuningDatabase, TuningRecord, parse_da
 from opbuild.text.canonical import canonical_json
 
 if TYPE_CHECKING:
+    from opbuild.backend.family_compiler import FamilyCompiler
     from opbuild.kernel.reason import Reason
     from opbuild.platform.files.trust import Trust
 
@@ -188,12 +189,10 @@ def bucket(query: TuningQuery) -> TuningQuery:
 
 
 @lru_cache(maxsize=1)
-def _modules() -> Any:
-    from opbuild.backend.halide.driver import UNDECIDING  # where no record counts nothing of it is needed
-    from opbuild.platform.imports import Modules
-    from opbuild.platform.release import code
+def _compiler() -> FamilyCompiler:
+    from opbuild.backend.halide.driver import HalideCompiler  # where no record counts nothing of it is needed
 
-    return Modules(without=UNDECIDING, digested=code)  # a checkout's is that of the release that is made of it
+    return HalideCompiler()
 
 
 @lru_cache(maxsize=64)
@@ -202,9 +201,7 @@ def family_sources(name: str) -> str:
 
     How the family chooses is none of it: what it would choose, and among what, is compared with each record.
     """
-    from opbuild.backend.halide.driver import module_of
-
-    return str(_modules().digest((module_of(name),)))
+    return _compiler().released.digest((_compiler().module_of(name),))
 
 
 def is_current(record: TuningRecord, setup: Setup) -> bool | None:
@@ -245,9 +242,7 @@ def was_measured(record: TuningRecord, file: PackFile | Reason | None) -> bool:
 @lru_cache(maxsize=64)
 def released_sources(name: str) -> str:
     """Return the digest that a release has of all that defines and emits a family's kernels."""
-    from opbuild.backend.halide.driver import EMISSION, module_of
-
-    return str(_modules().digest((EMISSION, module_of(name))))
+    return _compiler().released_digest(OpDesc((), name, (), ()))
 
 
 def database_problem(setup: Setup) -> str:

@@ -41,6 +41,7 @@ OF_OS = {"system", "popen", "execv", "execve", "execvp", "posix_spawn", "startfi
 
 REVIEWED = {
     ("__init__.py", "import_module"): "modules of this package, from a table in the file",
+    ("backend/family_compiler.py", "import_module"): "modules of this package, by the family's name",
     ("backend/halide/debug.py", "import_module"): "modules of this package, by the family's name",
     ("backend/halide/driver.py", "CDLL"): "the installed compiler's library",
     ("backend/halide/driver.py", "import_module"): "modules of this package",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from opbuild.backend.family_compiler import FamilyCompiler
 from opbuild.errors import CompileError, OpbuildError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.paths import Path
@@ -16,25 +17,18 @@ from opbuild.target.level import Level
 
 if TYPE_CHECKING:
     from opbuild.kernel.artifact import Artifact
-    from opbuild.platform.imports import Modules
 
 PACKAGE = "opbuild.backend.halide"
-EMISSION = f"{PACKAGE}.emission"
-
-UNDECIDING = frozenset({"opbuild.errors", "opbuild.graph.types", "opbuild.platform.digest", "opbuild.text.plural"})
-"""Modules that decide no byte of an object although what compiles imports them: what is raised ends a compile, and the
-others serve what is said of operators and how they are registered."""
 
 
-class HalideCompiler:
+class HalideCompiler(FamilyCompiler):
     """Compiles descriptors with Halide."""
 
     import_string = f"{PACKAGE}.driver:HalideCompiler"
     name = "halide"
-
-    def __init__(self) -> None:
-        self._modules: Modules | None = None
-        self._is_loaded = False
+    emission = f"{PACKAGE}.emission"
+    undeciding = frozenset({"opbuild.errors", "opbuild.graph.types", "opbuild.platform.digest", "opbuild.text.plural"})
+    """What is raised ends a compile, and the others serve what is said of operators and how they are registered."""
 
     @staticmethod
     def version() -> str:
@@ -53,39 +47,17 @@ class HalideCompiler:
         """Return the files whose bytes are part of every key: the library, its Python binding, and Python sources."""
         return _installed()
 
-    @staticmethod
-    def new_modules() -> Modules:
-        """Return the sources as they are now, without those that decide nothing."""
-        from opbuild.platform.imports import Modules  # a network that is built starts without it
-
-        return Modules(without=UNDECIDING)
-
-    def sources_digest(self, desc: OpDesc) -> str:
-        """Return the digest of every source file that defines how ``desc`` is compiled.
-
-        They are read once in the life of this object. From one that has loaded them (``prepare``) comes no digest of
-        sources that are not what was loaded any more.
-        """
-        modules = (EMISSION,) if desc.family == "runtime" else (EMISSION, _module(desc))
-        self._modules = self._modules or self.new_modules()
-        if not self._is_loaded:
-            return self._modules.digest(modules)
-        with suppress(OSError):  # files come and go just now
-            digest = self._modules.digest(modules)
-            if self._modules.unchanged(modules):
-                return digest
-        return "edited"
-
-    def prepare(self) -> None:
-        """Import everything that a compile needs, so that forked children start ready."""
-        self._modules, self._is_loaded = self.new_modules(), True  # first, to see whether sources are edited meanwhile
-        from opbuild.families import catalogue
-
+    def load(self) -> None:
+        """Import halide, and what emits objects."""
         library = self.library()
         if library is not None and library.name.startswith("libHalide"):
             ctypes.CDLL(str(library))  # this one, whatever the search path for libraries says
-        for module in (EMISSION, f"{PACKAGE}.object_file", *map(module_of, catalogue.names())):
+        for module in (self.emission, f"{PACKAGE}.object_file"):
             import_module(module)
+
+    def modules(self, desc: OpDesc) -> tuple[str, ...]:
+        """Return the modules of which the sources are; the runtime library has those alone that emit it."""
+        return (self.emission,) if desc.family == "runtime" else super().modules(desc)
 
     @staticmethod
     def define(desc: OpDesc, level: Level) -> HalidePipeline:
@@ -127,7 +99,8 @@ class HalideCompiler:
         from opbuild.backend.halide.target import spelled
 
         with _compiling(desc), tempfile.TemporaryDirectory(prefix="opbuild-") as folder:
-            return compile_debug(desc, symbol, spelled(level), options, module=_module(desc), folder=Path(folder))
+            module = HalideCompiler.module(desc)
+            return compile_debug(desc, symbol, spelled(level), options, module=module, folder=Path(folder))
 
 
 class HalidePipeline:
@@ -151,8 +124,11 @@ class HalidePipeline:
 
         self._desc, own = desc, spelled(level)
         with _compiling(desc):
-            is_runtime = desc.family == "runtime"
-            self._made = RuntimePipeline(own) if is_runtime else OperatorPipeline(desc, own, (_module(desc),) * 2)
+            self._made = (
+                RuntimePipeline(own)
+                if desc.family == "runtime"
+                else OperatorPipeline(desc, own, (HalideCompiler.module(desc),) * 2)
+            )
             self.digest = self._made.digest()
         self.symbol = ""
 
@@ -177,20 +153,6 @@ def _compiling(desc: OpDesc) -> Iterator[None]:
         raise
     except (hl.HalideError, RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
         raise CompileError(f"halide cannot compile {desc.op_type} (family {desc.family}): {error}") from error
-
-
-def _module(desc: OpDesc) -> str:
-    """Return the module that defines and schedules a descriptor's family."""
-    from opbuild.families import catalogue
-
-    if desc.family not in catalogue.names():
-        raise CompileError(f"{desc.op_type}: there is no kernel family {desc.family!r}")
-    return module_of(desc.family)
-
-
-def module_of(family: str) -> str:
-    """Return the name of the module that defines and schedules a family."""
-    return f"opbuild.families.{family}.halide"
 
 
 def _installed() -> tuple[Path, ...]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from opbuild.backend.family_compiler import FamilyCompiler
 from opbuild.backend.triton.cubin import KIND, parameter_places
 from opbuild.backend.triton.kernel import ADDRESS, EXTENT, STRIDE, TritonKernel
 from opbuild.backend.triton.types import POINTED
@@ -27,7 +28,6 @@ from opbuild.text.canonical import canonical_json
 
 if TYPE_CHECKING:
     from opbuild.kernel.artifact import Artifact
-    from opbuild.platform.imports import Modules
     from opbuild.target.level import Target
 
 PACKAGE = "opbuild.backend.triton"
@@ -44,19 +44,16 @@ STATED = {"TRITON_DISABLE_LINE_INFO": "1"}
 DECIDING = re.compile(r"TRITON_|PTXAS_OPTIONS|MLIR_|LLVM_|NVPTX_|AMDGCN_|DISABLE_|ALLOW_|USE_IR_LOC")
 """What other variables begin with that Triton reads: they are not there while it compiles."""
 
-UNDECIDING = frozenset({"opbuild.errors", "opbuild.platform.digest", "opbuild.text.plural"})
-"""Modules that decide no byte of a binary although what compiles imports them."""
 
-
-class TritonCompiler:
+class TritonCompiler(FamilyCompiler):
     """Compiles descriptors with Triton."""
 
     import_string = f"{PACKAGE}.compiler:TritonCompiler"
     name = "triton"
-
-    def __init__(self) -> None:
-        self._modules: Modules | None = None
-        self._is_loaded = False
+    emission = f"{PACKAGE}.compiler"
+    undeciding = frozenset(
+        {"opbuild.backend.family_compiler", "opbuild.errors", "opbuild.platform.digest", "opbuild.text.plural"}
+    )
 
     @staticmethod
     def version() -> str:
@@ -75,35 +72,14 @@ class TritonCompiler:
         """Return the files whose bytes are part of every key: the library, ptxas, libdevice, and Python sources."""
         return _installed()
 
-    @staticmethod
-    def new_modules() -> Modules:
-        """Return the sources as they are now, without those that decide nothing."""
-        from opbuild.platform.imports import Modules  # a network that is built starts without it
-
-        return Modules(without=UNDECIDING)
-
-    def sources_digest(self, desc: OpDesc) -> str:
-        """Return the digest of every source file that defines how ``desc`` is compiled; see ``Compiler``."""
-        modules = (f"{PACKAGE}.compiler", _module(desc))
-        self._modules = self._modules or self.new_modules()
-        if not self._is_loaded:
-            return self._modules.digest(modules)
-        with suppress(OSError):  # files come and go just now
-            digest = self._modules.digest(modules)
-            if self._modules.unchanged(modules):
-                return digest
-        return "edited"
-
     def prepare(self) -> None:
-        """Import Triton and all families, so that forked children start ready."""
-        self._modules, self._is_loaded = self.new_modules(), True  # first, to see whether sources are edited meanwhile
-        from opbuild.families import catalogue
-
+        """Import everything that a compile needs, so that forked children start ready."""
         with _settings():
-            _triton()
-            for family in catalogue.names():
-                if _has_kernels(family):
-                    import_module(module_of(family))
+            super().prepare()
+
+    def load(self) -> None:
+        """Import Triton."""
+        _triton()
 
     @staticmethod
     def define(desc: OpDesc, target: Target) -> TritonPipeline:
@@ -144,7 +120,7 @@ class TritonPipeline:
     def __init__(self, desc: OpDesc, target: Target) -> None:
         self._desc, self._target = desc, target
         with _compiling(desc):
-            self._kernel: TritonKernel = import_module(_module(desc)).define(desc)
+            self._kernel: TritonKernel = import_module(TritonCompiler.module(desc)).define(desc)
             text = _without_names(self._made("kernel", "ttir")["ttir"])
         decided = {
             "ir": text, "options": {**OPTIONS, **_own_options(self._kernel)}, "target": target.name,
@@ -280,24 +256,6 @@ def _triton() -> Any:
         if error.name != "triton":
             raise
         raise lacking("triton") from error
-
-
-def _module(desc: OpDesc) -> str:
-    """Return the module that defines a descriptor's family."""
-    from opbuild.families import catalogue
-
-    if desc.family not in catalogue.names() or not _has_kernels(desc.family):
-        raise CompileError(f"{desc.op_type}: the family {desc.family!r} has no kernel in Triton")
-    return module_of(desc.family)
-
-
-def _has_kernels(family: str) -> bool:
-    return find_spec(module_of(family)) is not None
-
-
-def module_of(family: str) -> str:
-    """Return the name of the module that defines a family's kernels."""
-    return f"opbuild.families.{family}.triton"
 
 
 _DECIDING_FOLDERS = ("", "compiler", "language", "language/extra", "language/extra/cuda", "runtime", "backends/nvidia")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from opbuild.backend.halide import driver
-from opbuild.backend.halide.driver import EMISSION, UNDECIDING, HalideCompiler, module_of
+from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.builder.client import server_environment
 from opbuild.families import catalogue
 from opbuild.kernel.opdesc import OpDesc, runtime_desc
@@ -33,7 +33,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = HALIDE.parents[1]
     copy = tmp_path / "opbuild"
     shutil.copytree(root, copy, ignore=shutil.ignore_patterns("__pycache__", "packs"))
-    monkeypatch.setattr(driver.HalideCompiler, "new_modules", lambda _: Modules(SourceFiles(copy), UNDECIDING))
+    monkeypatch.setattr(driver.HalideCompiler, "new_modules", lambda self: Modules(SourceFiles(copy), self.undeciding))
     return copy / "backend" / "halide"
 
 
@@ -130,7 +130,7 @@ def parsed_closure(package: Path, family: str) -> set[Path]:
     """Return the files of the copied package that a family's modules import, by their syntax trees."""
     root = package.parents[1]
     seen: set[Path] = set()
-    waiting = [module_of(family)]
+    waiting = [HalideCompiler.module_of(family)]
     while waiting:
         path = root.joinpath(*waiting.pop().split(".")[1:]).with_suffix(".py")
         if path in seen or not path.is_file():
@@ -235,8 +235,8 @@ def test_everything_that_is_loaded_to_compile_is_in_the_digest() -> None:
     )
     sources = Modules()
     for family, loaded in json.loads(ran.stdout).items():
-        inside = sources.closure((EMISSION, module_of(family)))
-        outside = set(loaded) - set(inside) - UNDECIDING
+        inside = sources.closure((HalideCompiler.emission, HalideCompiler.module_of(family)))
+        outside = set(loaded) - set(inside) - HalideCompiler.undeciding
         assert outside == {"opbuild", "opbuild.version"}, family
 
 
@@ -245,7 +245,7 @@ def test_nothing_is_imported_where_the_digest_does_not_look() -> None:
     sources = Modules()
     paths: dict[str, str] = {}
     for family in FAMILIES:
-        closure = sources.closure((EMISSION, module_of(family)))
+        closure = sources.closure((HalideCompiler.emission, HalideCompiler.module_of(family)))
         paths |= {name: found.path for name, found in closure.items()}
     found = set()
     for name, path in paths.items():
