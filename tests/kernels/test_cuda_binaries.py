@@ -177,6 +177,16 @@ def test_a_kernel_that_is_written_in_another_way_is_the_same_pipeline(edited: An
     assert pipeline_of(served()).digest != wanted
 
 
+def test_names_in_loops_that_are_equal_or_differ_are_the_same_pipeline(edited: Any) -> None:
+    """A name ends with its loop, so the next one may use it again."""
+    loop = "    for {0} in range(n0):\n        tl.store(p2, {0} * 2.0)\n"
+    digests = set()
+    for names in (("one", "other"), ("one", "one")):
+        edited(lambda text, names=names: text + "".join(map(loop.format, names)))
+        digests.add(pipeline_of(served()).digest)
+    assert len(digests) == 1
+
+
 def test_what_decides_a_binary_decides_the_digest() -> None:
     """The tile, an operand's type, a stride that is known, the expression."""
     desc = served()

@@ -121,7 +121,7 @@ class TritonPipeline:
         self._desc, self._target = desc, target
         with _compiling(desc):
             self._kernel: TritonKernel = import_module(TritonCompiler.module(desc)).define(desc)
-            text = _without_names(self._made("kernel", "ttir")["ttir"])
+            text = self._made("kernel", "ttir")["last"].str_nodebug()  # without lines and names of variables
         decided = {
             "ir": text, "options": {**OPTIONS, **_own_options(self._kernel)}, "target": target.name,
             "arguments": _arguments(self._kernel), "grid": _grid(self._kernel),
@@ -150,10 +150,10 @@ class TritonPipeline:
         """Return the texts of the stages, and the binary last."""
         with _compiling(self._desc):
             made = self._made(symbol, "cubin")
-        return {name: each for name, each in made.items() if name != "metadata"}
+        return {name: each for name, each in made.items() if name not in ("metadata", "last")}
 
     def _made(self, symbol: str, last: str) -> dict[str, Any]:
-        """Return the results of the stages up to one, and the metadata that they wrote."""
+        """Return the texts of the stages up to one, its own result as ``last``, and the metadata that they wrote."""
         triton = _triton()
         from triton._C.libtriton import ir
         from triton.backends.compiler import GPUTarget
@@ -176,7 +176,7 @@ class TritonPipeline:
             made[name] = module if isinstance(module, bytes) else str(module)
             if name == last:
                 break
-        return made
+        return {**made, "last": module}
 
     def _signature(self) -> tuple[dict[str, str], dict[str, Any], dict[tuple[int], Any]]:
         """Return types of parameters, values of those that are constants, and what is known of the others."""
@@ -205,16 +205,6 @@ def _arguments(kernel: TritonKernel) -> list[list[Any]]:
 
 def _grid(kernel: TritonKernel) -> list[list[list[int]]]:
     return [[list(tiles) for tiles in axis] for axis in kernel.grid]
-
-
-_LOCATIONS = re.compile(r" ?loc\((?:[^()\"]|\"[^\"]*\")*\)|^#loc.*\n", re.MULTILINE)
-_NAMES = re.compile(r"%[\w$.-]+")
-
-
-def _without_names(text: str) -> str:
-    """Return Triton's IR without what names of variables and lines of sources decide."""
-    numbers: dict[str, str] = {}
-    return _NAMES.sub(lambda found: numbers.setdefault(found[0], f"%{len(numbers)}"), _LOCATIONS.sub("", text))
 
 
 @contextmanager
