@@ -29,6 +29,21 @@ class Argument(NamedTuple):
     dim: int = 0
 
 
+def addresses(*names: str) -> dict[str, Argument]:
+    """Return the addresses of operands, which are numbered in this order."""
+    return {name: Argument(ADDRESS, number) for number, name in enumerate(names)}
+
+
+def extents(operand: int, **dims: int) -> dict[str, Argument]:
+    """Return the extents of an operand's dimensions."""
+    return {name: Argument(EXTENT, operand, dim) for name, dim in dims.items()}
+
+
+def strides(name: str, operand: int, **dims: int) -> dict[str, Argument]:
+    """Return the strides of an operand's dimensions, ``<name>_<dimension>``."""
+    return {f"{name}_{of}": Argument(STRIDE, operand, dim) for of, dim in dims.items()}
+
+
 class Tiles(NamedTuple):
     """A number of tiles: the extent of a dimension divided by that of a tile, rounded up."""
 

@@ -1,17 +1,31 @@
-"""Rows in kernels of Triton: where they begin, vectors of 16 bytes, sums whose order is fixed."""
+"""Rows in kernels of Triton: what such a kernel is given, where rows begin, vectors of 16 bytes, roundings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import triton
 import triton.language as tl
 
-from opbuild.backend.triton.kernel import STRIDE, Argument
+from opbuild.backend.triton.kernel import STRIDE, Argument, Tiles, TritonKernel
 from opbuild.kernel.opdesc import FREE, OpDesc
 
 VECTOR_BYTES = tl.constexpr(16)
+
+
+def row_kernel(
+    function: Any,
+    desc: OpDesc,
+    parameters: Mapping[str, Argument],
+    grid: Sequence[Tiles],
+    constants: Mapping[str, Any],
+    warps: int = 4,
+) -> TritonKernel:
+    """Return a kernel of rows: the strides that its descriptor states are compiled in, as the extents of its tile."""
+    given, known = split_known(desc, parameters)
+    tile = {name.upper(): int(extent) for name, extent in desc.variant.items()}
+    return TritonKernel(function, given, [grid], {**known, **tile, **constants}, warps=warps)
 
 
 def split_known(desc: OpDesc, parameters: Mapping[str, Argument]) -> tuple[dict[str, Argument], dict[str, Any]]:
@@ -38,6 +52,13 @@ def first_row(program, rows, ROWS: tl.constexpr):
     """Return a program's first row, and its plane."""
     tiles = tl.cdiv(rows, ROWS)
     return (program % tiles).to(tl.int64) * ROWS, (program // tiles).to(tl.int64)
+
+
+@triton.jit
+def own_rows(program, rows, ROWS: tl.constexpr):
+    """Return a program's rows, as a column, and its plane."""
+    row, plane = first_row(program, rows, ROWS)
+    return row + tl.arange(0, ROWS)[:, None], plane
 
 
 @triton.jit

@@ -7,8 +7,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from opbuild.backend.triton.kernel import ADDRESS, EXTENT, STRIDE, Argument, Tiles, TritonKernel
-from opbuild.backend.triton.rows import first_row, split_known
+from opbuild.backend.triton.kernel import Tiles, TritonKernel, addresses, extents, strides
+from opbuild.backend.triton.rows import own_rows, row_kernel
 from opbuild.kernel.opdesc import OpDesc
 
 
@@ -16,25 +16,19 @@ def define(desc: OpDesc) -> TritonKernel:
     """Return the kernel of a descriptor."""
     axis, row = (0, 1) if desc.attrs["layout"] == "inner" else (1, 0)
     parameters = {
-        "x": Argument(ADDRESS, 0),
-        "out": Argument(ADDRESS, 1),
-        "rows": Argument(EXTENT, 0, row),
-        "columns": Argument(EXTENT, 0, axis),
-        **{f"x_{of}": Argument(STRIDE, 0, dim) for of, dim in (("row", row), ("at", axis), ("plane", 2))},
-        **{f"out_{of}": Argument(STRIDE, 1, dim) for of, dim in (("row", 0), ("plane", 1))},
+        **addresses("x", "out"),
+        **extents(0, rows=row, columns=axis),
+        **strides("x", 0, row=row, at=axis, plane=2),
+        **strides("out", 1, row=0, plane=1),
     }
-    given, known = split_known(desc, parameters)
-    rows, dtype = int(desc.variant["rows"]), desc.inputs[0].dtype
+    dtype = desc.inputs[0].dtype
     constants: dict[str, Any] = {
-        **known,
-        "ROWS": rows,
-        "BLOCK": int(desc.variant["block"]),
         "KEY": tl.int64 if dtype.endswith("64") else tl.int32,
         "MOST": 2 ** (63 if dtype.endswith("64") else 31) - 1,
         "LEAST": bool(desc.attrs["least"]),
         "LAST": bool(desc.attrs["last"]),
     }
-    return TritonKernel(arg_reduce, given, [[Tiles(1, 0, rows), Tiles(1, 1)]], constants)
+    return row_kernel(arg_reduce, desc, parameters, [Tiles(1, 0, desc.variant["rows"]), Tiles(1, 1)], constants)
 
 
 @triton.jit
@@ -44,8 +38,7 @@ def arg_reduce(
     LEAST: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
     """Write the places of the best elements of ``ROWS`` rows."""
-    first, plane = first_row(tl.program_id(0), rows, ROWS)
-    row = first + tl.arange(0, ROWS)[:, None]
+    row, plane = own_rows(tl.program_id(0), rows, ROWS)
     x += plane * x_plane + row * x_row
     at = tl.arange(0, BLOCK)[None, :]
     # Lanes that have seen nothing lose against all others: a row has an element.

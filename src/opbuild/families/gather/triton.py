@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from opbuild.backend.triton.kernel import ADDRESS, EXTENT, STRIDE, Argument, Tiles, TritonKernel
+from opbuild.backend.triton.kernel import EXTENT, STRIDE, Argument, Tiles, TritonKernel, addresses, extents, strides
 from opbuild.backend.triton.rows import has_vectors, in_vectors, split_known
 from opbuild.backend.triton.source import jit_function
 from opbuild.kernel.opdesc import OpDesc
@@ -32,16 +32,13 @@ def _rows(desc: OpDesc) -> TritonKernel:
     has_many = desc.attrs["kind"] == "nd"
     axes = len(desc.inputs[0].dims) - 2
     parameters = {
-        **{name: Argument(ADDRESS, number) for number, name in enumerate(("x", "index", "out"))},
-        "columns": Argument(EXTENT, 2, 0),
-        "rows": Argument(EXTENT, 2, 1),
+        **addresses("x", "index", "out"),
+        **extents(2, columns=0, rows=1),
         **{f"extent{axis}": Argument(EXTENT, 0, 1 + axis) for axis in range(axes)},
         **{f"x{axis}": Argument(STRIDE, 0, 1 + axis) for axis in range(axes)},
-        "x_at": Argument(STRIDE, 0, 0),
-        "x_plane": Argument(STRIDE, 0, 1 + axes),
-        **{f"index_{of}": Argument(STRIDE, 1, dim) for dim, of in enumerate(("axis", "row", "plane")) if has_many},
-        **({} if has_many else {"index_row": Argument(STRIDE, 1, 0)}),
-        **{f"out_{of}": Argument(STRIDE, 2, dim) for dim, of in enumerate(("at", "row", "plane"))},
+        **strides("x", 0, at=0, plane=1 + axes),
+        **(strides("index", 1, axis=0, row=1, plane=2) if has_many else strides("index", 1, row=0)),
+        **strides("out", 2, at=0, row=1, plane=2),
     }
     body = [
         "first, row, plane = tile(tl.program_id(0), columns, rows, ROWS, BLOCK)",
@@ -64,7 +61,7 @@ def _elements(desc: OpDesc) -> TritonKernel:
     """Return a kernel that copies elements, each of which has an index, in tiles of the two innermost dimensions."""
     rank, axis = len(desc.outputs[0].dims), int(desc.attrs["axis"])
     parameters = {
-        **{name: Argument(ADDRESS, number) for number, name in enumerate(("x", "index", "out"))},
+        **addresses("x", "index", "out"),
         **{f"extent{dim}": Argument(EXTENT, 2, dim) for dim in range(rank)},
         "indexed": Argument(EXTENT, 0, axis),
         **{

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from opbuild.backend.triton.kernel import ADDRESS, EXTENT, STRIDE, Argument, Tiles, TritonKernel
-from opbuild.backend.triton.rows import computed_in, has_vectors, in_vectors, root, rounded, split_known
+from opbuild.backend.triton.rows import computed_in, has_vectors, in_vectors, root, rounded, row_kernel
 from opbuild.kernel.opdesc import OpDesc
 
 _OF = ("at", "next", "row", "plane")
@@ -29,16 +29,13 @@ def define(desc: OpDesc) -> TritonKernel:
             for dim, of in enumerate(_OF)
         },
     }
-    given, known = split_known(desc, parameters)
     constants: dict[str, Any] = {
-        **known,
-        "BLOCK": int(desc.variant["block"]),
         "KIND": computed_in(desc),
         "CENTERED": bool(desc.attrs["centered"]),
         "BIAS": has_bias,
         "ROUNDS": str(desc.attrs.get("rounds", "")),
     }
-    return TritonKernel(layer_norm, given, [[Tiles(output, 2), Tiles(output, 3)]], constants, warps=8)
+    return row_kernel(layer_norm, desc, parameters, [Tiles(output, 2), Tiles(output, 3)], constants, warps=8)
 
 
 @triton.jit

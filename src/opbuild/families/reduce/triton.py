@@ -9,8 +9,8 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from opbuild.backend.triton.kernel import ADDRESS, EXTENT, STRIDE, Argument, Tiles, TritonKernel
-from opbuild.backend.triton.rows import computed_in, first_row, has_vectors, in_vectors, root, split_known
+from opbuild.backend.triton.kernel import Tiles, TritonKernel, addresses, extents, strides
+from opbuild.backend.triton.rows import computed_in, first_row, has_vectors, in_vectors, root, row_kernel
 from opbuild.kernel.opdesc import OpDesc
 
 _INNER = {"first": (0, None), "second": (1, None), "row": (2, 0), "near": (3, 1)}
@@ -24,25 +24,19 @@ def define(desc: OpDesc) -> TritonKernel:
     places = _INNER if is_inner else _OUTER
     kept = {name: out for name, (_, out) in places.items() if out is not None}
     parameters = {
-        "x": Argument(ADDRESS, 0),
-        "out": Argument(ADDRESS, 1),
-        **{f"{name}_extent": Argument(EXTENT, 0, dim) for name, (dim, _) in places.items() if name != "far"},
-        **{f"x_{name}": Argument(STRIDE, 0, dim) for name, (dim, _) in places.items()},
-        **{f"out_{name}": Argument(STRIDE, 1, dim) for name, dim in kept.items()},
+        **addresses("x", "out"),
+        **extents(0, **{f"{name}_extent": dim for name, (dim, _) in places.items() if name != "far"}),
+        **strides("x", 0, **{name: dim for name, (dim, _) in places.items()}),
+        **strides("out", 1, **kept),
     }
-    given, known = split_known(desc, parameters)
-    rows, block = int(desc.variant["rows"]), int(desc.variant["block"])
     constants: dict[str, Any] = {
         **({"x_far": 0, "out_far": 0} if is_inner else {}),
-        **known,
-        "ROWS": rows,
-        "BLOCK": block,
         "KIND": _kind(desc),
         "REDUCTION": desc.attrs["reduction"],
         "NEUTRAL": _neutral(desc),
     }
-    grid = [[Tiles(1, dim, rows if name == "row" else 1) for name, dim in kept.items()]]
-    return TritonKernel(reduce, given, grid, constants)
+    grid = [Tiles(1, dim, desc.variant["rows"] if name == "row" else 1) for name, dim in kept.items()]
+    return row_kernel(reduce, desc, parameters, grid, constants)
 
 
 def _kind(desc: OpDesc) -> Any:

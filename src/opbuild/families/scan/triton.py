@@ -7,34 +7,25 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from opbuild.backend.triton.kernel import ADDRESS, EXTENT, STRIDE, Argument, Tiles, TritonKernel
-from opbuild.backend.triton.rows import computed_in, first_row, split_known
+from opbuild.backend.triton.kernel import Tiles, TritonKernel, addresses, extents, strides
+from opbuild.backend.triton.rows import computed_in, own_rows, row_kernel
 from opbuild.kernel.opdesc import OpDesc
 
 
 def define(desc: OpDesc) -> TritonKernel:
     """Return the kernel of a descriptor."""
     parameters = {
-        "x": Argument(ADDRESS, 0),
-        "out": Argument(ADDRESS, 1),
-        "rows": Argument(EXTENT, 0, 0),
-        "columns": Argument(EXTENT, 0, 1),
-        **{
-            f"{name}_{of}": Argument(STRIDE, number, dim)
-            for number, name in enumerate(("x", "out"))
-            for dim, of in enumerate(("row", "at", "plane"))
-        },
+        **addresses("x", "out"),
+        **extents(0, rows=0, columns=1),
+        **strides("x", 0, row=0, at=1, plane=2),
+        **strides("out", 1, row=0, at=1, plane=2),
     }
-    given, known = split_known(desc, parameters)
-    rows, dtype = int(desc.variant["rows"]), desc.inputs[0].dtype
+    dtype = desc.inputs[0].dtype
     constants: dict[str, Any] = {
-        **known,
-        "ROWS": rows,
-        "BLOCK": int(desc.variant["block"]),
         "KIND": computed_in(desc) if "float" in dtype else getattr(tl, dtype),
         **{name.upper(): bool(desc.attrs[name]) for name in ("product", "exclusive", "reverse")},
     }
-    return TritonKernel(scan, given, [[Tiles(1, 0, rows), Tiles(1, 2)]], constants)
+    return row_kernel(scan, desc, parameters, [Tiles(1, 0, desc.variant["rows"]), Tiles(1, 2)], constants)
 
 
 @triton.jit
@@ -44,8 +35,7 @@ def scan(
     PRODUCT: tl.constexpr, EXCLUSIVE: tl.constexpr, REVERSE: tl.constexpr,
 ):  # fmt: skip
     """Combine the elements of ``ROWS`` rows up to each."""
-    first, plane = first_row(tl.program_id(0), rows, ROWS)
-    row = first + tl.arange(0, ROWS)[:, None]
+    row, plane = own_rows(tl.program_id(0), rows, ROWS)
     x += plane * x_plane + row * x_row
     out += plane * out_plane + row * out_row
     at = tl.arange(0, BLOCK)[None, :]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from opbuild.backend.triton.kernel import ADDRESS, EXTENT, STRIDE, Argument, Tiles, TritonKernel
+from opbuild.backend.triton.kernel import EXTENT, STRIDE, Argument, Tiles, TritonKernel, addresses, extents
 from opbuild.backend.triton.rows import split_known
 from opbuild.backend.triton.source import jit_function
 from opbuild.families.cuda import MOST
@@ -32,7 +32,7 @@ def _strides(desc: OpDesc) -> dict[str, Argument]:
 
 
 def _kernel(desc: OpDesc, body: list[str], parameters: dict[str, Argument], grid: list[Tiles]) -> TritonKernel:
-    parameters = {**{name: Argument(ADDRESS, number) for number, name in enumerate(_OPERANDS)}, **parameters}
+    parameters = {**addresses(*_OPERANDS), **parameters}
     given, known = split_known(desc, parameters)
     text = f"def scatter({', '.join(parameters)}, ROWS: tl.constexpr, BLOCK: tl.constexpr, REDUCTION: tl.constexpr):\n"
     function = jit_function(
@@ -51,8 +51,7 @@ def _rows(desc: OpDesc) -> TritonKernel:
     """Return a kernel of rows, each of which has an index for each of several axes."""
     axes, columns = len(desc.outputs[0].dims) - 1, int(desc.variant["columns"])
     parameters = {
-        "columns": Argument(EXTENT, 1, 0),
-        "count": Argument(EXTENT, 1, 1),
+        **extents(1, columns=0, count=1),
         **{f"extent{axis}": Argument(EXTENT, 2, 1 + axis) for axis in range(axes)},
         **_strides(desc),
     }

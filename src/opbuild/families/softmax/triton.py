@@ -7,15 +7,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from opbuild.backend.triton.kernel import ADDRESS, EXTENT, STRIDE, Argument, Tiles, TritonKernel
-from opbuild.backend.triton.rows import (
-    computed_in,
-    first_row,
-    has_vectors,
-    in_vectors,
-    rounded,
-    split_known,
-)
+from opbuild.backend.triton.kernel import Tiles, TritonKernel, addresses, extents, strides
+from opbuild.backend.triton.rows import computed_in, first_row, has_vectors, in_vectors, rounded, row_kernel
 from opbuild.kernel.opdesc import OpDesc
 
 LEAST = tl.constexpr(-float.fromhex("0x1.fffffep127"))
@@ -27,29 +20,19 @@ def define(desc: OpDesc) -> TritonKernel:
     """Return the kernel of a descriptor."""
     axis, row = (0, 1) if desc.attrs["axis"] == "inner" else (1, 0)
     parameters = {
-        "x": Argument(ADDRESS, 0),
-        "out": Argument(ADDRESS, 1),
-        "rows": Argument(EXTENT, 0, row),
-        "columns": Argument(EXTENT, 0, axis),
-        **{
-            f"{name}_{of}": Argument(STRIDE, operand, dim)
-            for operand, name in enumerate(("x", "out"))
-            for of, dim in (("row", row), ("at", axis), ("plane", 2))
-        },
+        **addresses("x", "out"),
+        **extents(0, rows=row, columns=axis),
+        **strides("x", 0, row=row, at=axis, plane=2),
+        **strides("out", 1, row=row, at=axis, plane=2),
     }
-    given, known = split_known(desc, parameters)
-    rows, block = int(desc.variant["rows"]), int(desc.variant["block"])
     constants: dict[str, Any] = {
-        **known,
-        "ROWS": rows,
-        "BLOCK": block,
         "KIND": computed_in(desc),
         "LOG": bool(desc.attrs["log"]),
         "ZEROS": str(desc.attrs.get("zeros", "")),
         "ROUNDS": str(desc.attrs.get("rounds", "")),
     }
-    grid = [[Tiles(1, row, rows), Tiles(1, 2)]]
-    return TritonKernel(softmax, given, grid, constants, warps=8 if axis == 0 else 4)
+    grid = [Tiles(1, row, desc.variant["rows"]), Tiles(1, 2)]
+    return row_kernel(softmax, desc, parameters, grid, constants, warps=8 if axis == 0 else 4)
 
 
 @triton.jit
@@ -95,12 +78,11 @@ def _once(
     x, out, inside, columns, x_at, out_at, BLOCK: tl.constexpr,
     KIND: tl.constexpr, LOG: tl.constexpr, ZEROS: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
-    at = tl.arange(0, BLOCK)[None, :]
-    shown = _load(x, at, inside & (at < columns), x_at, KIND, ZEROS)
+    at, here, shown = _block(x, 0, inside, columns, x_at, BLOCK, KIND, ZEROS)
     top = _top(shown, ZEROS)
     power = _power(shown - top, ZEROS)
     factor = _factor(tl.sum(power, 1)[:, None], LOG, ZEROS)
-    _store(out, at, inside & (at < columns), out_at, shown - top, power, factor, LOG, ROUNDS)
+    _store(out, at, here, out_at, shown - top, power, factor, LOG, ROUNDS)
 
 
 @triton.jit
@@ -108,29 +90,31 @@ def _in_blocks(
     x, out, inside, columns, x_at, out_at, BLOCK: tl.constexpr,
     KIND: tl.constexpr, LOG: tl.constexpr, ZEROS: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
-    at = tl.arange(0, BLOCK)[None, :]
-    largest = _load(x, at, inside & (at < columns), x_at, KIND, ZEROS)
+    _, _, largest = _block(x, 0, inside, columns, x_at, BLOCK, KIND, ZEROS)
     for start in range(BLOCK, columns, BLOCK):
-        largest = tl.maximum(largest, _load(x, start + at, inside & (start + at < columns), x_at, KIND, ZEROS))
+        _, _, shown = _block(x, start, inside, columns, x_at, BLOCK, KIND, ZEROS)
+        largest = tl.maximum(largest, shown)
     top = _top(largest, ZEROS)
-    total = _power(_load(x, at, inside & (at < columns), x_at, KIND, ZEROS) - top, ZEROS)
+    _, _, shown = _block(x, 0, inside, columns, x_at, BLOCK, KIND, ZEROS)
+    total = _power(shown - top, ZEROS)
     for start in range(BLOCK, columns, BLOCK):
-        shown = _load(x, start + at, inside & (start + at < columns), x_at, KIND, ZEROS)
+        _, _, shown = _block(x, start, inside, columns, x_at, BLOCK, KIND, ZEROS)
         total += _power(shown - top, ZEROS)
     factor = _factor(tl.sum(total, 1)[:, None], LOG, ZEROS)
     for start in range(0, columns, BLOCK):
-        here = inside & (start + at < columns)
-        shifted = _load(x, start + at, here, x_at, KIND, ZEROS) - top
-        _store(out, start + at, here, out_at, shifted, _power(shifted, ZEROS), factor, LOG, ROUNDS)
+        at, here, shown = _block(x, start, inside, columns, x_at, BLOCK, KIND, ZEROS)
+        _store(out, at, here, out_at, shown - top, _power(shown - top, ZEROS), factor, LOG, ROUNDS)
 
 
 @triton.jit
-def _load(x, at, inside, step, KIND: tl.constexpr, ZEROS: tl.constexpr):
-    """Return elements; +inf instead of NaN, which hides all others, if NaN is to be 0."""
-    values = tl.load(x + at.to(tl.int64) * step, mask=inside, other=float("-inf")).to(KIND)
-    if ZEROS == "nan":
+def _block(x, start, inside, columns, x_at, BLOCK: tl.constexpr, KIND: tl.constexpr, ZEROS: tl.constexpr):
+    """Return places of rows, whether they are inside, and their elements: +inf instead of NaN that is to be 0."""
+    at = start + tl.arange(0, BLOCK)[None, :]
+    here = inside & (at < columns)
+    values = tl.load(x + at.to(tl.int64) * x_at, mask=here, other=float("-inf")).to(KIND)
+    if ZEROS == "nan":  # it hides all others
         values = tl.where(values != values, float("inf"), values)
-    return values
+    return at, here, values
 
 
 @triton.jit
