@@ -49,13 +49,18 @@ def natural(value: Any, what: str, least: int) -> int:
     return value
 
 
-def allowed(is_allowed: Callable[[Any], bool], hint: str) -> Callable[[Any, str], Any]:
-    """Return a check that a value is allowed, as ``positive`` does; its error says which values are."""
+def allowed(is_allowed: Callable[..., Any], hint: str, says: str = "{what} is {0}",
+            error: type[Exception] = ArgumentValueError) -> Callable[..., Any]:  # fmt: skip
+    """Return a check that a value is allowed, or several together, as ``positive`` does.
 
-    def check(value: Any, what: str) -> Any:
-        if not is_allowed(value):
-            raise ArgumentValueError(f"{what} is {value}", hint)
-        return value
+    Its error ``says`` which they are (``{0}``, ``{1}``), of ``what`` and of which ``owner``.
+    """
+
+    def check(*given: Any) -> Any:
+        *values, what = given
+        if not is_allowed(*values):
+            raise error(says.format(*values, what=what, owner=what.rpartition(" ")[2]), hint)
+        return values[0]
 
     return check
 

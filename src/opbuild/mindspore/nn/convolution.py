@@ -27,6 +27,7 @@ class _Conv(Cell):
               "group has_bias weight_init bias_init format=data_format")  # fmt: skip
     rank = 2
     transposed = False
+    output_padding: Any = 0
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
                  pad_mode: str = "same", padding: Padding = 0,
@@ -60,6 +61,10 @@ class _Conv(Cell):
         if has_bias:
             self.bias_init = Uniform(1 / math.sqrt(max(fans(shape)[0], 1))) if bias_init is None else bias_init
             self.bias = Parameter(initializer(self.bias_init, (out_channels,), dtype), name="bias")
+        more = self.output_padding
+        self.output_padding = (more,) * self.rank if isinstance(more, int) else tuple(more)
+        if any(self.output_padding) and self.pad_mode != "pad":
+            raise ArgumentValueError(f"output_padding of {name} is {more}", "use pad_mode='pad'")
 
     def _channels(self) -> tuple[int, int]:
         """Return the first extents of the weight."""
@@ -68,19 +73,17 @@ class _Conv(Cell):
         return self.out_channels, self.in_channels // self.group
 
     def construct(self, x: Tensor) -> Tensor:
-        """Return the convolution of a tensor of shape (N, in_channels, ...)."""
+        """Return the convolution, or transposed one, of a tensor of shape (N, in_channels, ...)."""
         weight = reshaped(self.weight, (*self._channels(), *self.kernel_size)) if self.rank == 1 else self.weight
         window = (self.bias, self.stride, self.pad_mode, self.padding)
-        if self.transposed:
-            return pooling.conv_transpose(x, weight, *window, 0, self.dilation, self.group, self.rank)
-        return pooling.conv(x, weight, *window, self.dilation, self.group, self.rank)
-
-    def _take_output_padding(self, output_padding: Any) -> None:
-        given = (output_padding,) * self.rank if isinstance(output_padding, int) else tuple(output_padding)
-        if any(given) and self.pad_mode != "pad":
-            name = type(self).__name__
-            raise ArgumentValueError(f"output_padding of {name} is {output_padding}", "use pad_mode='pad'")
-        self.output_padding = given
+        if not self.transposed:
+            return pooling.conv(x, weight, *window, self.dilation, self.group, self.rank)
+        inside = self.output_padding if self.rank == 3 else 0
+        result = pooling.conv_transpose(x, weight, *window, inside, self.dilation, self.group, self.rank)
+        if self.rank != 2:
+            return result
+        rows, columns = self.output_padding  # MindSpore adds these as zeros after the bias
+        return ops.pad(result, (0, columns, 0, rows))
 
 
 class Conv2d(_Conv):
@@ -94,76 +97,6 @@ class Conv2d(_Conv):
         dilation: An integer, or (height, width).
         weight_init: Initial weight of shape (out_channels, in_channels / group, height, width).
     """
-
-
-class Conv3d(_Conv):
-    """A convolution over three spatial axes. Arguments as ``Conv2d``."""
-
-    rank = 3
-
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-                 pad_mode: str = "same", padding: Padding = 0,
-                 dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
-                 bias_init: Any = None, data_format: str = "NCDHW", dtype: Any = float32) -> None:  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
-                         weight_init, bias_init, data_format, dtype)  # fmt: skip
-
-
-class _Conv1d(_Conv):
-    rank = 1
-
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-                 pad_mode: str = "same", padding: Padding = 0,
-                 dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
-                 bias_init: Any = None, dtype: Any = float32) -> None:  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
-                         weight_init, bias_init, dtype=dtype)  # fmt: skip
-
-
-class Conv2dTranspose(_Conv):
-    """A transposed convolution over two spatial axes. Arguments as ``Conv2d``.
-
-    ``output_padding`` adds rows and columns at the end, with ``pad_mode`` ``pad`` only.
-    """
-
-    transposed = True
-
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-                 pad_mode: str = "same", padding: Padding = 0,
-                 output_padding: Any = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False,
-                 weight_init: Any = None, bias_init: Any = None, dtype: Any = float32) -> None:  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
-                         weight_init, bias_init, dtype=dtype)  # fmt: skip
-        self._take_output_padding(output_padding)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the transposed convolution of a tensor of shape (N, in_channels, height, width)."""
-        # MindSpore adds these rows and columns as zeros after the bias.
-        rows, columns = self.output_padding
-        return ops.pad(super().construct(x), (0, columns, 0, rows))
-
-
-class Conv3dTranspose(_Conv):
-    """A transposed convolution over three spatial axes. Arguments as ``Conv2d``.
-
-    ``output_padding`` makes the output longer at the end, with ``pad_mode`` ``pad`` only.
-    """
-
-    rank = 3
-    transposed = True
-
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-                 pad_mode: str = "same", padding: Padding = 0, dilation: Any = 1, group: int = 1,
-                 output_padding: Any = 0, has_bias: bool = False, weight_init: Any = None, bias_init: Any = None,
-                 data_format: str = "NCDHW", dtype: Any = float32) -> None:  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
-                         weight_init, bias_init, data_format, dtype)  # fmt: skip
-        self._take_output_padding(output_padding)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the transposed convolution of a tensor of shape (N, in_channels, depth, height, width)."""
-        return pooling.conv_transpose(x, self.weight, self.bias, self.stride, self.pad_mode, self.padding,
-                              self.output_padding, self.dilation, self.group, 3)  # fmt: skip
 
 
 class _Pool(Cell):
@@ -193,8 +126,10 @@ class _Pool(Cell):
 
 class _MaxPool(_Pool):
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-                 dilation: Any = 1, return_indices: bool = False, ceil_mode: bool = False) -> None:  # fmt: skip
+                 dilation: Any = 1, return_indices: bool = False, ceil_mode: bool = False,
+                 data_format: str = "NCHW") -> None:  # fmt: skip
         super().__init__()
+        pooling.only_nchw(data_format)
         self._prepare(kernel_size, stride, pad_mode, padding, ceil_mode)
         if return_indices and self.pad_mode != "pad":
             raise ArgumentValueError(
@@ -225,18 +160,13 @@ class MaxPool2d(_MaxPool):
         ceil_mode: Whether a window may end beyond the padded input; only with ``pad_mode`` ``pad``.
     """
 
-    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-                 dilation: Any = 1, return_indices: bool = False, ceil_mode: bool = False,
-                 data_format: str = "NCHW") -> None:  # fmt: skip
-        pooling.only_nchw(data_format)
-        super().__init__(kernel_size, stride, pad_mode, padding, dilation, return_indices, ceil_mode)
-
 
 class _AvgPool(_Pool):
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-                 ceil_mode: bool = False, count_include_pad: bool = True,
-                 divisor_override: int | None = None) -> None:  # fmt: skip
+                 ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+                 data_format: str = "NCHW") -> None:  # fmt: skip
         super().__init__()
+        pooling.only_nchw(data_format)
         self._prepare(kernel_size, stride, pad_mode, padding, ceil_mode)
         self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
 
@@ -244,16 +174,6 @@ class _AvgPool(_Pool):
         """Return the pooled tensor, of shape (N, C, ...) or (C, ...)."""
         return pooling.averaged(x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode,
                         self.count_include_pad, self.divisor_override, self.rank)  # fmt: skip
-
-
-class AvgPool1d(_AvgPool):
-    """The mean under a window of one axis. Arguments as ``AvgPool2d``'s, without ``divisor_override``."""
-
-    rank = 1
-
-    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-                 ceil_mode: bool = False, count_include_pad: bool = True) -> None:  # fmt: skip
-        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad)
 
 
 class AvgPool2d(_AvgPool):
@@ -265,12 +185,6 @@ class AvgPool2d(_AvgPool):
         count_include_pad: Whether padding counts in the mean; only with ``pad_mode`` ``pad``.
         divisor_override: Divide by this instead of the window's size; only with ``pad_mode`` ``pad``.
     """
-
-    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-                 ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-                 data_format: str = "NCHW") -> None:  # fmt: skip
-        pooling.only_nchw(data_format)
-        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 _MEANS = "Means over windows chosen so that the output has ``output_size``; None keeps a dimension."
@@ -473,15 +387,36 @@ AdaptiveAvgPool2d = layer(ops.adaptive_avg_pool2d, _MEANS, output_size=...)
 AdaptiveAvgPool3d = layer(pooling.adaptive_avg_pool3d, _MEANS, output_size=...)
 AdaptiveMaxPool2d = layer(ops.adaptive_max_pool2d, _GREATEST, output_size=..., return_indices=False)
 AdaptiveMaxPool3d = layer(pooling.adaptive_max_pool3d, _GREATEST, output_size=..., return_indices=False)
-Conv1d = derived(_Conv1d, "A convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``.")
+_CONV = (
+    "in_channels out_channels kernel_size stride pad_mode padding{} dilation group{} has_bias weight_init bias_init{}"
+)
+Conv1d = derived(_Conv, "A convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``.",
+    _CONV.format("", "", " dtype"), rank=1)  # fmt: skip
+Conv3d = derived(_Conv, "A convolution over three spatial axes. Arguments as ``Conv2d``.",
+    _CONV.format("", "", " data_format dtype"), rank=3, data_format="NCDHW")  # fmt: skip
 Conv1dTranspose = derived(
-    _Conv1d, "A transposed convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``.",
-    transposed=True,
-)  # fmt: skip
-MaxPool1d = derived(_MaxPool, "The greatest element under a window of one axis. Arguments as ``MaxPool2d``'s.", rank=1)
+    _Conv, "A transposed convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``.",
+    _CONV.format("", "", " dtype"), rank=1, transposed=True)  # fmt: skip
+Conv2dTranspose = derived(
+    _Conv, "A transposed convolution over two spatial axes. Arguments as ``Conv2d``.\n\n"
+    "``output_padding`` adds rows and columns at the end, with ``pad_mode`` ``pad`` only.\n",
+    _CONV.format(" output_padding", "", " dtype"), transposed=True, output_padding=0)  # fmt: skip
+Conv3dTranspose = derived(
+    _Conv, "A transposed convolution over three spatial axes. Arguments as ``Conv2d``.\n\n"
+    "``output_padding`` makes the output longer at the end, with ``pad_mode`` ``pad`` only.\n",
+    _CONV.format("", " output_padding", " data_format dtype"), rank=3, transposed=True, output_padding=0,
+    data_format="NCDHW")  # fmt: skip
+_MAXIMUM, _MEAN = (f"kernel_size stride pad_mode padding {more}" for more in (
+    "dilation return_indices ceil_mode", "ceil_mode count_include_pad"))  # fmt: skip
+MaxPool1d = derived(_MaxPool, "The greatest element under a window of one axis. Arguments as ``MaxPool2d``'s.",
+    _MAXIMUM, rank=1)  # fmt: skip
 MaxPool3d = derived(_MaxPool, "The greatest element under a window of three axes. Arguments as ``MaxPool2d``'s.",
-                    rank=3)  # fmt: skip
-AvgPool3d = derived(_AvgPool, "The mean under a window of three axes. Arguments as ``AvgPool2d``'s.", rank=3)
+    _MAXIMUM, rank=3)  # fmt: skip
+AvgPool1d = derived(
+    _AvgPool, "The mean under a window of one axis. Arguments as ``AvgPool2d``'s, without ``divisor_override``.",
+    _MEAN, rank=1)  # fmt: skip
+AvgPool3d = derived(_AvgPool, "The mean under a window of three axes. Arguments as ``AvgPool2d``'s.",
+    f"{_MEAN} divisor_override", rank=3)  # fmt: skip
 InstanceNorm1d = derived(_InstanceNorm, "Instance normalization of shape (N, C, L).", ranks=(3,))
 InstanceNorm2d = derived(_InstanceNorm, "Instance normalization of shape (N, C, H, W).", ranks=(4,))
 InstanceNorm3d = derived(_InstanceNorm, "Instance normalization of shape (N, C, D, H, W).", ranks=(5,))

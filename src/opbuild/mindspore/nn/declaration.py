@@ -10,7 +10,7 @@ from inspect import Parameter, signature
 from typing import Any, TypeVar
 
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import Attributes, keyword_only
+from opbuild.mindspore.arguments import Attributes, defaults_of, keyword_only
 from opbuild.mindspore.nn.cell import Cell
 
 __all__: list[str] = []
@@ -84,12 +84,30 @@ def cell(base: type[Cell] = Cell, checks: Checks | None = None,
     return declare
 
 
-def derived(base: type[Layer], doc: str, **members: Any) -> type[Layer]:
-    """Return a class that differs from its base in its name, the text of ``help``, and attributes of the class."""
+def derived(base: type[Layer], doc: str, takes: str = "", **members: Any) -> type[Layer]:
+    """Return a class that differs from its base in its name, the text of ``help``, and attributes of the class.
+
+    It may differ in what its constructor ``takes``, too, in order: with the defaults that ``members`` or the base's
+    constructor has. What the base's does not take is an attribute before that runs.
+    """
     made = type(base.__name__, (base,), {"__doc__": doc, **members})
+    known = signature(base.__init__).parameters
+    taken = Attributes("", {
+        key: members[key] if key in members else defaults_of(base.__init__, key)[key] for key in takes.split()
+    })  # fmt: skip
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
+        given = taken.bind(args, kwargs)
+        for key in given.keys() - known.keys():
+            setattr(self, key, given.pop(key))
+        base.__init__(self, **given)
+
+    if takes:
+        __init__.__signature__ = taken.method  # type: ignore[attr-defined]
+        made.__init__ = __init__  # type: ignore[misc]
 
     def call(name: str) -> None:
-        made.__name__ = made.__qualname__ = name
+        made.__name__ = made.__qualname__ = taken.owner = name
 
     return names.row(made, call)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -69,25 +70,18 @@ LRN = layer(ops.lrn, "Elements divided by the squares of neighbouring channels: 
             depth_radius=5, bias=1.0, alpha=1.0, beta=0.5, norm_region="ACROSS_CHANNELS")  # fmt: skip
 
 
-def _rises(low: float, high: float, what: str) -> None:
-    if low > high:
-        raise ArgumentValueError(f"RReLU from {low} to {high}", "lower must not be above upper")
-
-
-def _widens(low: float, high: float, what: str) -> None:
-    if low >= high:
-        raise ArgumentValueError(f"Hardtanh from {low} to {high}", "the first must be below the second")
-
-
 RReLU = layer(ops.rrelu, "``x`` where it is not negative, elsewhere times slopes that each call draws anew.", "x",
-              checks={"lower upper": _rises}, lower=1 / 8, upper=1 / 3)  # fmt: skip
+              checks={"lower upper": allowed(operator.le, "lower must not be above upper", "{owner} from {0} to {1}")},
+              lower=1 / 8, upper=1 / 3)  # fmt: skip
 PReLU = layer(
     lambda self, x: arithmetic.prelu(x, self.w),
     "``x`` where it is positive, ``w * x`` elsewhere, with one ``w`` for all channels or one for each.",
     made={"w": lambda self: Parameter(initializer(self.w, (self.channel,)), name="a")}, channel=1, w=0.25,
 )  # fmt: skip
 Hardtanh = layer(arithmetic.hardtanh, "Elements limited to ``min_val`` and ``max_val``.", "x",
-                 checks={"min_val max_val": _widens}, min_val=-1.0, max_val=1.0)  # fmt: skip
+                 checks={"min_val max_val": allowed(
+                     operator.lt, "the first must be below the second", "{owner} from {0} to {1}")},
+                 min_val=-1.0, max_val=1.0)  # fmt: skip
 
 _BY_NAME: dict[str, type[Cell]] = {
     "softmax": Softmax, "logsoftmax": LogSoftmax, "relu": ReLU, "relu6": ReLU6, "silu": SiLU, "tanh": Tanh,
@@ -192,12 +186,8 @@ def MatMul(x1: Tensor, x2: Tensor, *, transpose_x1: bool = False, transpose_x2: 
     return ops.matmul(x1, x2)
 
 
-def _a_tuple(value: Any, what: str) -> None:
-    if not isinstance(value, (tuple, list)):
-        raise ArgumentTypeError(f"{what} is {value!r}", "give a tuple")
-
-
-@cell(checks={"unflattened_size": _a_tuple})
+@cell(checks={"unflattened_size": allowed(
+    lambda value: isinstance(value, (tuple, list)), "give a tuple", "{what} is {0!r}", ArgumentTypeError)})  # fmt: skip
 def Unflatten(input_x: Tensor, *, axis: int, unflattened_size: Any) -> Tensor:
     """An axis as several, whose extents are ``unflattened_size``."""
     place = axis_in(axis, input_x.ndim, "Unflatten")
@@ -300,9 +290,7 @@ def _along(images: Tensor, axis: int) -> Tensor:
     return ops.pad(ops.sub(later, earlier), (0, 0, 0, 1) if axis == 2 else (0, 1))
 
 
-def _of_plane(given: Any, what: str) -> None:
-    if len(given) != 4 or given[0] != 1 or given[3] != 1:
-        raise ArgumentValueError(f"{what} is {given}", "give [1, rows, columns, 1]")
+_of_plane = allowed(lambda given: len(given) == 4 and given[0] == given[3] == 1, "give [1, rows, columns, 1]")
 
 
 @cell(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from opbuild.mindspore import names, ops
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
+from opbuild.mindspore.arguments import ArgumentTypeError, allowed, one_of
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import cell, layer
@@ -39,11 +39,6 @@ class LossBase(Cell):
 def RMSELoss(self: Any, logits: Tensor, label: Tensor) -> Any:
     """The root of the mean square of the difference."""
     return ops.sqrt(self.get_loss(ops.square(ops.sub(logits, label))))
-
-
-def _no_parameter(weight: Any, pos_weight: Any, what: str) -> None:
-    if isinstance(weight, Parameter) or isinstance(pos_weight, Parameter):
-        raise ArgumentTypeError("BCEWithLogitsLoss was given a Parameter as a weight", "give a Tensor")
 
 
 @cell(LossBase)
@@ -109,12 +104,9 @@ def MultiClassDiceLoss(self: Any, logits: Any, label: Any, *, weights: Tensor | 
     return total / label.shape[1]
 
 
-def _by_class(weight: Any, what: str) -> None:
-    if weight is not None and weight.ndim != 1:
-        raise ArgumentValueError(f"{what} has the shape {weight.shape}", "give one for each class")
-
-
-@cell(LossBase, checks={"weight": _by_class})
+@cell(LossBase, checks={"weight": allowed(
+    lambda weight: weight is None or weight.ndim == 1, "give one for each class", "{what} has the shape {0.shape}",
+)})  # fmt: skip
 def FocalLoss(self: Any, logits: Tensor, labels: Tensor, *, weight: Tensor | None = None, gamma: float = 2.0,
               reduction: str = "mean") -> Any:  # fmt: skip
     """The cross entropy, less for samples that are well classified."""
@@ -172,8 +164,10 @@ MSELoss = layer(lambda self, logits, labels: self.get_loss(ops.square(ops.sub(lo
 MAELoss = layer(lambda self, logits, label: self.get_loss(ops.abs(ops.sub(logits, label))), "The absolute difference.",
                 base=LossBase, reduction="mean")  # fmt: skip
 BCEWithLogitsLoss = layer(loss.binary_cross_entropy_with_logits, "The cross entropy of logits and labels.",
-                          base=LossBase, checks={"weight pos_weight": _no_parameter}, reduction="mean", weight=None,
-                          pos_weight=None)  # fmt: skip
+                          base=LossBase, checks={"weight pos_weight": allowed(
+                              lambda *given: not any(isinstance(each, Parameter) for each in given), "give a Tensor",
+                              "{owner} was given a Parameter as a weight", ArgumentTypeError)},
+                          reduction="mean", weight=None, pos_weight=None)  # fmt: skip
 MarginRankingLoss = layer(loss.margin_ranking_loss, "How much two inputs are in the wrong order.", base=LossBase,
                           margin=0.0, reduction="mean")  # fmt: skip
 HingeEmbeddingLoss = layer(loss.hinge_embedding_loss,

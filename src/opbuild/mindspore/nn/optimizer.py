@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.mindspore import names, ops
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, allowed
 from opbuild.mindspore.dtype import float32, int32
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
@@ -26,35 +26,9 @@ class LearningRateSchedule(Cell):
     """A learning rate that follows from the number of steps before; subclasses have ``construct(global_step)``."""
 
 
-def _wrong(what: str, *given: float) -> ArgumentValueError:
-    owner = what.rpartition(" ")[2]
-    return ArgumentValueError(f"{owner} was given {', '.join(map(str, given))}", "give numbers above 0")
-
-
-def _decays(rate: float, factor: float, steps: int, what: str) -> None:
-    if rate <= 0 or factor <= 0 or steps < 1:
-        raise _wrong(what, rate, factor, steps)
-
-
-def _falls(rate: float, end: float, steps: int, power: float, what: str) -> None:
-    if rate <= 0 or end < 0 or steps < 1 or power <= 0:
-        raise _wrong(what, rate, end, steps, power)
-
-
-def _warms(rate: float, steps: int, what: str) -> None:
-    if rate <= 0 or steps < 1:
-        raise _wrong(what, rate, steps)
-
-
-def _waves(low: float, high: float, steps: int, what: str) -> None:
-    if low < 0 or low >= high or steps < 1:
-        raise ArgumentValueError(f"CosineDecayLR was given {low}, {high}, {steps}",
-                                 "give 0 <= min_lr < max_lr, and at least one step")  # fmt: skip
-
-
-_DECAY: dict[str, Any] = {
-    "base": LearningRateSchedule, "checks": {"learning_rate decay_rate decay_steps": _decays},
-}  # fmt: skip
+_HINT, _SAYS = "give numbers above 0", "{owner} was given {0}, {1}, {2}"
+_DECAY: dict[str, Any] = {"base": LearningRateSchedule, "checks": {"learning_rate decay_rate decay_steps": allowed(
+    lambda rate, factor, steps: rate > 0 and factor > 0 and steps >= 1, _HINT, _SAYS)}}  # fmt: skip
 
 
 def _passed(global_step: Tensor, decay_steps: int, is_stair: bool) -> Tensor:
@@ -88,7 +62,9 @@ def InverseDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: flo
     return ops.div(Tensor(float(learning_rate)), grown)
 
 
-@cell(LearningRateSchedule, {"min_lr max_lr decay_steps": _waves})
+@cell(LearningRateSchedule, {"min_lr max_lr decay_steps": allowed(
+    lambda low, high, steps: 0 <= low < high and steps >= 1, "give 0 <= min_lr < max_lr, and at least one step",
+    _SAYS)})  # fmt: skip
 def CosineDecayLR(global_step: Tensor, *, min_lr: float, max_lr: float, decay_steps: int) -> Tensor:
     """From ``max_lr`` to ``min_lr`` along half a wave of a cosine."""
     passed = ops.minimum(cast(global_step, "float32"), float(decay_steps))
@@ -96,7 +72,9 @@ def CosineDecayLR(global_step: Tensor, *, min_lr: float, max_lr: float, decay_st
     return ops.add(ops.mul(wave, 0.5 * (max_lr - min_lr)), float(min_lr))
 
 
-@cell(LearningRateSchedule, {"learning_rate end_learning_rate decay_steps power": _falls})
+@cell(LearningRateSchedule, {"learning_rate end_learning_rate decay_steps power": allowed(
+    lambda rate, end, steps, power: rate > 0 and end >= 0 and steps >= 1 and power > 0, _HINT,
+    _SAYS + ", {3}")})  # fmt: skip
 def PolynomialDecayLR(global_step: Tensor, *, learning_rate: float, end_learning_rate: float, decay_steps: int,
                       power: float, update_decay_steps: bool = False) -> Tensor:  # fmt: skip
     """From ``learning_rate`` to ``end_learning_rate`` by a power of the steps that are left.
@@ -110,7 +88,8 @@ def PolynomialDecayLR(global_step: Tensor, *, learning_rate: float, end_learning
     return ops.add(ops.mul(ops.pow(left, float(power)), float(learning_rate) - end), end)
 
 
-@cell(LearningRateSchedule, {"learning_rate warmup_steps": _warms})
+@cell(LearningRateSchedule, {"learning_rate warmup_steps": allowed(
+    lambda rate, steps: rate > 0 and steps >= 1, _HINT, "{owner} was given {0}, {1}")})  # fmt: skip
 def WarmUpLR(global_step: Tensor, *, learning_rate: float, warmup_steps: int) -> Tensor:
     """From 0 to ``learning_rate`` in equal steps, which stays."""
     steps = float(warmup_steps)

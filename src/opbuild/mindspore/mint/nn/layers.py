@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.mindspore import names, ops
-from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, defaults_of, positive
+from opbuild.mindspore.arguments import ArgumentValueError, defaults_of, of_rank, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Normal, Uniform, initializer
 from opbuild.mindspore.mint.nn.functional import FUNCTIONS
@@ -117,6 +117,7 @@ class _Conv(Cell):
 
     rank = 2
     transposed = False
+    output_padding: Any = 0
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
                  dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
@@ -139,27 +140,13 @@ class _Conv(Cell):
         self.bias = _parameter(Uniform(bound), (out_channels,), dtype, "bias") if bias else None
 
     def construct(self, input: Tensor) -> Tensor:
-        """Return the convolution of a tensor with or without a batch axis."""
+        """Return the convolution, or transposed one, of a tensor with or without a batch axis."""
+        if self.transposed:
+            stride, padding, dilation, groups = self.arguments
+            more = self.output_padding
+            return conv_transpose2d(input, self.weight, self.bias, stride, padding, more, groups, dilation)
         result: Tensor = FUNCTIONS[f"conv{self.rank}d"](input, self.weight, self.bias, *self.arguments)
         return result
-
-
-class ConvTranspose2d(_Conv):
-    """A transposed convolution over two spatial axes."""
-
-    transposed = True
-
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-                 output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
-                 padding_mode: str = "zeros", dtype: Any = None) -> None:  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
-                         padding_mode, dtype)  # fmt: skip
-        self.output_padding = output_padding
-
-    def construct(self, input: Tensor) -> Tensor:
-        """Return the transposed convolution."""
-        stride, padding, dilation, groups = self.arguments
-        return conv_transpose2d(input, self.weight, self.bias, stride, padding, self.output_padding, groups, dilation)
 
 
 class _BatchNorm(Cell):
@@ -173,10 +160,7 @@ class _BatchNorm(Cell):
         super().__init__()
         shape = (positive(num_features, f"num_features of {type(self).__name__}"),)
         if not track_running_stats:
-            raise ArgumentValueError(
-                f"{type(self).__name__} was given track_running_stats=False",
-                "leave it out",
-            )
+            raise ArgumentValueError(f"{type(self).__name__} was given track_running_stats=False", "leave it out")
         self.eps, self.momentum = eps, momentum
         self.weight = _parameter("ones", shape, dtype, "weight") if affine else None
         self.bias = _parameter("zeros", shape, dtype, "bias") if affine else None
@@ -186,9 +170,7 @@ class _BatchNorm(Cell):
 
     def construct(self, input: Tensor) -> Tensor:
         """Return the normalized tensor."""
-        name = type(self).__name__
-        if input.ndim not in self.ranks:
-            raise TensorShapeError(f"{name} of shape {input.shape}", f"it needs {self.ranks} dimensions")
+        of_rank(input, self.ranks, type(self).__name__)
         scale = Tensor.of(np.ones(self.running_mean.shape, np.float32)) if self.weight is None else self.weight
         shift = Tensor.of(np.zeros(self.running_mean.shape, np.float32)) if self.bias is None else self.bias
         return self._normalized(
@@ -196,17 +178,8 @@ class _BatchNorm(Cell):
         )
 
 
-class SyncBatchNorm(_BatchNorm):
-    """Batch normalization; in training on several ranks all of them are one batch."""
-
-    ranks = (2, 3, 4, 5)
-    _normalized = staticmethod(batch_norm_of_ranks)
-
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
-                 track_running_stats: bool = True, process_group: str | None = None,
-                 dtype: Any = None) -> None:  # fmt: skip
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
-        self.process_group = process_group
+def _of_shape(self: Any, start: str, name: str) -> Parameter:
+    return _parameter(start, self.normalized_shape, self.dtype, name)
 
 
 def _of_channels(start: str, name: str) -> Callable[[Any], Parameter]:
@@ -221,20 +194,15 @@ def GroupNorm(self: Any, input: Tensor, *, num_groups: int, num_channels: int, e
     return group_norm(input, num_groups, self.weight, self.bias, eps)
 
 
-class LayerNorm(Cell):
+@cell(made={
+    "normalized_shape": lambda self: tuple(np.atleast_1d(self.normalized_shape).tolist()),
+    "weight": lambda self: _of_shape(self, "ones", "weight") if self.elementwise_affine else None,
+    "bias": lambda self: _of_shape(self, "zeros", "bias") if self.elementwise_affine and self.bias else None,
+})  # fmt: skip
+def LayerNorm(self: Any, input: Tensor, *, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
+              bias: bool = True, dtype: Any = None) -> Tensor:  # fmt: skip
     """Normalization over the last axes, whose extents are ``normalized_shape``."""
-
-    def __init__(self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
-                 dtype: Any = None) -> None:  # fmt: skip
-        super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.normalized_shape, self.eps = shape, eps
-        self.weight = _parameter("ones", shape, dtype, "weight") if elementwise_affine else None
-        self.bias = _parameter("zeros", shape, dtype, "bias") if elementwise_affine and bias else None
-
-    def construct(self, input: Tensor) -> Tensor:
-        """Return the normalized tensor."""
-        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+    return layer_norm(input, normalized_shape, self.weight, bias, eps)
 
 
 @cell(made={"weight": lambda self: _parameter(float(self.init), (self.num_parameters,), self.dtype, "weight")})
@@ -265,26 +233,25 @@ class Embedding(Cell):
         return result
 
 
-class Dropout(_Dropout):
-    """Nothing, when a network runs; in training it would zero elements with probability ``p``."""
-
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__(p=p)
-
-
-class Dropout2d(_Dropout2d):  # type: ignore[misc,valid-type]
-    """Nothing, when a network runs; in training it would zero channels with probability ``p``."""
-
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__(p)
-
-
 Conv1d = derived(_Conv, "A convolution over one spatial axis.", rank=1)
 Conv2d = derived(_Conv, "A convolution over two spatial axes.")
 Conv3d = derived(_Conv, "A convolution over three spatial axes.", rank=3)
+ConvTranspose2d = derived(
+    _Conv, "A transposed convolution over two spatial axes.",
+    "in_channels out_channels kernel_size stride padding output_padding groups bias dilation padding_mode dtype",
+    transposed=True, output_padding=0)  # fmt: skip
 BatchNorm1d = derived(_BatchNorm, "Batch normalization of shape (N, C) or (N, C, L).", ranks=(2, 3))
 BatchNorm2d = derived(_BatchNorm, "Batch normalization of shape (N, C, H, W).", ranks=(4,))
 BatchNorm3d = derived(_BatchNorm, "Batch normalization of shape (N, C, D, H, W).", ranks=(5,))
+SyncBatchNorm = derived(
+    _BatchNorm, "Batch normalization; in training on several ranks all of them are one batch.",
+    "num_features eps momentum affine track_running_stats process_group dtype", ranks=(2, 3, 4, 5),
+    process_group=None, _normalized=staticmethod(batch_norm_of_ranks))  # fmt: skip
+Dropout = derived(_Dropout, "Nothing, when a network runs; in training it would zero elements with probability ``p``.",
+    "p inplace", p=0.5, inplace=False)  # fmt: skip
+Dropout2d = derived(
+    _Dropout2d, "Nothing, when a network runs; in training it would zero channels with probability ``p``.",
+    "p inplace", inplace=False)  # fmt: skip
 
 globals().update(LAYERS)
 names.call_rows(vars(), __name__)
