@@ -42,7 +42,7 @@ class DiedError(Exception):
 
 
 def contents(number: int, nbytes: int) -> Array:
-    """Return what a weight packs to."""
+    """Return the packed bytes of a weight."""
     return np.random.default_rng(number).integers(0, 256, nbytes, np.uint8)
 
 

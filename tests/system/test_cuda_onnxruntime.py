@@ -59,7 +59,7 @@ def session(folder: Path, *providers: str) -> Any:
 
 
 def wanted(folder: Path) -> Any:
-    """Return what the processor computes."""
+    """Return the processor's results."""
     return session(folder, CPU).run(None, {"x": X})[0]
 
 

@@ -275,7 +275,7 @@ class OrtValue:
 
     def tensor_size_in_bytes(self) -> int:
         """Return the bytes of the elements."""
-        return self._tensor().nbytes
+        return int(self._tensor().nbytes)
 
     def has_value(self) -> bool:
         """Return whether there is a value."""

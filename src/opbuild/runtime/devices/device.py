@@ -140,8 +140,10 @@ class DeviceMemory(Protocol):
         nbytes: Its size.
     """
 
-    address: int
-    nbytes: int
+    @property
+    def address(self) -> int: ...  # noqa: D102  above
+    @property
+    def nbytes(self) -> int: ...  # noqa: D102  above
 
 
 class Device(Protocol):
