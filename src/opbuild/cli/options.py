@@ -349,8 +349,8 @@ def sizes_option(older: str = "") -> Callable[[F], F]:
 def levels_option(older: str = "") -> Callable[[F], F]:
     """Return the option for several levels."""
     return value_option(
-        "--target targets", "LEVEL,LEVEL",
-        "The levels to build for, such as x86-64-v3,x86-64-v4; they need not run here.", usual="host", older=older,
+        "--target targets", "TARGET,TARGET",
+        "The levels and classes of devices to build for, such as x86-64-v3,cuda; they need not be here.", usual="host", older=older,
         callback=lambda context, option, text: None if text is None else [each.strip() for each in text.split(",")],
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ DOCUMENTS = [
     ROOT / "README.md",
     *sorted(path for folder in ("docs", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.md")),
 ]
-VALUES = {"SHAPES": "x:1,2", "LEVEL": "x86-64-v3", "LEVEL,LEVEL": "x86-64-v3", "N": "3", "FILE.json": "f.json"}
+VALUES = {"SHAPES": "x:1,2", "LEVEL": "x86-64-v3", "TARGET,TARGET": "x86-64-v3", "N": "3", "FILE.json": "f.json"}
 """A value that an option takes, by what ``--help`` calls it."""
 
 

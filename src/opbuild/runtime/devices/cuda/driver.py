@@ -65,7 +65,7 @@ CAPABILITY = (9, 0)
 
 ELSEWHERE = (
     "run it where there is an NVIDIA H100, H200 or GH200, or without target='cuda', on the CPU; "
-    "opbuild.warm(..., targets=['cuda']) builds for a GPU where there is none"
+    "'opbuild warm MODEL --target cuda' builds for a GPU where there is none"
 )
 
 
