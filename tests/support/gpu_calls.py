@@ -82,7 +82,7 @@ class Chain:
     def run(self, x: Array, joined: bool = True) -> Array:
         """Return the last vector, where ``x`` is the first."""
         self.device.write(self.memories[0].address, x)
-        steps = [self.prepared.join(0, self.length)] if joined else self.prepared.steps
+        steps = [self.prepared.join(range(self.length))] if joined else self.prepared.steps
         for function, arguments in steps:
             assert not function(*arguments)
         result = np.empty_like(x)

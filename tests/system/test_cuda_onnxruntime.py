@@ -59,7 +59,7 @@ def session(folder: Path, *providers: str) -> Any:
 
 
 def wanted(folder: Path) -> Any:
-    """Return the processor's results."""
+    """Return the result of the processor."""
     return session(folder, CPU).run(None, {"x": X})[0]
 
 

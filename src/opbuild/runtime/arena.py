@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
 """Evaluates one node on dense arrays, for a version of the operator set; the host backend's face."""
+
+
+NOT_MOVED: Mapping[int, int] = MappingProxyType({})
+"""Where buffers of devices lie that are no arena's: none."""
 
 
 class Calls:
@@ -156,6 +161,8 @@ class Arena:
         self._arrays: list[Array | None] = [None] * len(owner.record.buffers)
         self._given_to_host = calls.given_to_host
         self._pointers: list[tuple[int, int, int]] = []
+        self._moved: Mapping[int, int] = NOT_MOVED
+        self._without: tuple[frozenset[int], Sequence[Step]] = frozenset(), ()
         self.steps = self._steps(owner)
         self.fill(owner, memory, others)
 
@@ -171,6 +178,7 @@ class Arena:
 
             bases = bases_of(bases, record, calls.uploaded, others)
         where = bases[steps.buffer] + start
+        self._where, self._moved, self._without = where, NOT_MOVED, (frozenset(), ())
         for prepared, part in zip(self._prepared, calls.parts, strict=True):
             prepared.fill(where[part.arguments], steps.dims.pairs)
         own = start[calls.pointing].tolist()
@@ -182,6 +190,25 @@ class Arena:
         for index, call in zip(self._host_steps, steps.hosts, strict=True):
             self.steps[index] = self._host_step(call, owner, bases)
         self.joined = self._joined_steps(owner)
+
+    def move(self, owner: ArenaOwner, moved: Mapping[int, int]) -> None:
+        """Have buffers of devices lie at addresses of the caller's; those of the call before lie in the arena again."""
+        if moved == self._moved:
+            return
+        steps, where = owner.record.steps, self._where.copy()
+        for buffer, address in moved.items():
+            rows = np.flatnonzero(steps.buffer == buffer)
+            where[rows] = address + steps.offset[rows] * owner.calls.itemsize[rows]
+        for prepared, part in zip(self._prepared, owner.calls.parts, strict=True):
+            if part.device != CPU:
+                prepared.fill(where[part.arguments], steps.dims.pairs)
+        self._moved = moved
+
+    def joined_without(self, owner: ArenaOwner, left_out: frozenset[int]) -> Sequence[Step]:
+        """Return ``joined`` with some steps left out."""
+        if self._without[0] != left_out:
+            self._without = left_out, self._joined_steps(owner, left_out)
+        return self._without[1]
 
     def attach(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Point the arguments at the caller's arrays."""
@@ -224,13 +251,15 @@ class Arena:
             self._add_checks(steps, owner)
         return steps
 
-    def _joined_steps(self, owner: ArenaOwner) -> list[Step]:
+    def _joined_steps(self, owner: ArenaOwner, left_out: Collection[int] = ()) -> list[Step]:
         calls = owner.calls
         if not calls.devices:
-            return self.steps
+            return (
+                [step for number, step in enumerate(self.steps) if number not in left_out] if left_out else self.steps
+            )
         from opbuild.runtime.devices.several import joined
 
-        return joined(self.steps, calls.parts, self._prepared, owner.record.steps.kernels)
+        return joined(self.steps, calls.parts, self._prepared, owner.record.steps.kernels, left_out)
 
     def _add_checks(self, steps: list[Any], owner: ArenaOwner) -> None:
         """Let kernels that are to be checked check themselves: those of the CPU."""

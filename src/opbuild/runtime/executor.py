@@ -18,7 +18,7 @@ from opbuild.errors import RunError
 from opbuild.graph.types import Array
 from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import NamedTuple
-from opbuild.runtime.arena import Arena, Calls, Evaluate
+from opbuild.runtime.arena import NOT_MOVED, Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Blocks, MemoryBlock
 from opbuild.runtime.changes import change, writeable
 from opbuild.runtime.devices.cpu.library import address_of
@@ -44,6 +44,7 @@ from opbuild.target.level import CPU
 if TYPE_CHECKING:
     from opbuild.graph.breaks import GraphBreak
     from opbuild.runtime.calls import NetworkCall
+    from opbuild.runtime.devices.kept import Kept
     from opbuild.runtime.given import Continued
 
 __all__ = ["Arena", "Evaluate", "Executor"]
@@ -191,9 +192,9 @@ class Executor:
         replaced, first_change = self.calls.replaced, self.calls.first_change
         block = self.blocks.take()
         arena = block.enter(self)
-        left_out = NO_STEPS
+        left_out, moved = NO_STEPS, NOT_MOVED
         if given and first_change is None:
-            outputs, left_out = self._given_outputs(inputs, given)
+            outputs, left_out, moved = self._given_outputs(inputs, given)
         else:
             outputs = self.blocks.outputs.take(self._requests)
         if len(outputs) < len(replaced):
@@ -201,14 +202,10 @@ class Executor:
             fresh = iter(outputs)
             outputs = [next(fresh) if place is None else inputs[place] for place in replaced]
         arena.attach(inputs, outputs)
-        timer = TIMER.get()
-        steps: Sequence[Step] = arena.joined
-        if timer is not None:
-            steps = timer.wrapped(self, self._awaiting_steps(arena.steps))
-        elif left_out or first_change is not None:
-            steps = arena.steps
-        if left_out:
-            steps = [step for number, step in enumerate(steps) if number not in left_out]
+        if self.calls.devices:
+            arena.move(self, moved)
+        is_usual = first_change is None and not left_out and TIMER.get() is None
+        steps: Sequence[Step] = arena.joined if is_usual else self._chosen_steps(arena, left_out)
         calls = steps if first_change is None else steps[:first_change]
         stop = STOPPABLE.get(get_ident()) if STOPPABLE else None
         watched = calls if stop is None else stop.watch(calls)
@@ -227,16 +224,39 @@ class Executor:
         self.blocks.give(block)
         return outputs
 
+    def _chosen_steps(self, arena: Arena, left_out: frozenset[int]) -> Sequence[Step]:
+        """Return the steps of a call that is timed, leaves some out or changes its inputs."""
+        timer = TIMER.get()
+        if timer is not None:
+            timed = timer.wrapped(self, self._awaiting_steps(arena.steps))
+            return [step for number, step in enumerate(timed) if number not in left_out]
+        return arena.joined_without(self, left_out) if self.calls.first_change is None else arena.steps
+
+    @lazy_property
+    def kept(self) -> Mapping[int, Kept]:
+        """The outputs on devices that continue inputs there, by their places."""
+        if not self.calls.devices:
+            return {}
+        from opbuild.runtime.devices.kept import kept_outputs  # as `_continued`
+
+        return kept_outputs(self.record)
+
     def _given_outputs(
         self, inputs: Sequence[Array], given: Sequence[Array | None]
-    ) -> tuple[list[Array], frozenset[int]]:
-        """Return the arrays of the outputs, the caller's where they serve, and the steps that need not run."""
+    ) -> tuple[list[Array], frozenset[int], Mapping[int, int]]:
+        """Return the arrays of the outputs, the caller's where they serve, the steps that need not run, what moves."""
         from opbuild.runtime.given import taken  # most calls give none
 
         own, left_out = taken(self.outputs, given, inputs, self._continued)
+        moved = NOT_MOVED
+        if self.kept:
+            from opbuild.runtime.devices.kept import moves
+
+            moved, more = moves(self.kept, inputs, own)
+            left_out |= more
         requests = [request for request, array in zip(self._requests, own, strict=True) if array is None]
         fresh = iter(self.blocks.outputs.take(requests))
-        return [next(fresh) if array is None else array for array in own], left_out
+        return [next(fresh) if array is None else array for array in own], left_out, moved
 
     def _awaiting_steps(self, steps: Sequence[Step]) -> Sequence[Step]:
         """Return steps that end when they are done, also on devices that return before."""

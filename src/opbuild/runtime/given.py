@@ -47,12 +47,12 @@ def continued(record: Record) -> dict[int, Continued]:
             continue
         reads = np.flatnonzero(steps.buffer == steps.buffer[source])
         is_last = int(reads[-1]) == source and steps.buffer[source] not in on_host
-        if is_last and _is_whole(record, source, others[0]):
+        if is_last and is_whole_copy(record, source, others[0]):
             found[number] = Continued(place, first)
     return found
 
 
-def _is_whole(record: Record, source: int, target: int) -> bool:
+def is_whole_copy(record: Record, source: int, target: int) -> bool:
     """Return whether a copy brings each element of a buffer to the same place of another one."""
     steps, buffers = record.steps, record.buffers
     dims = [steps.dims[int(steps.shape[each])] for each in (source, target)]

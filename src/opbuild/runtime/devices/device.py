@@ -109,10 +109,10 @@ class Prepared(Protocol):
 
 @runtime_checkable
 class JoinableCalls(Prepared, Protocol):
-    """Calls of which those that follow each other can be made at once."""
+    """Calls of which some can be made at once, one after the other."""
 
-    def join(self, first: int, end: int, /) -> Step:
-        """Return the step that makes the calls from one on to before another, the same one each time."""
+    def join(self, numbers: Sequence[int], /) -> Step:
+        """Return the step that makes some calls in their order, the same one each time."""
 
 
 class Module(Protocol):

@@ -14,6 +14,7 @@ from opbuild.platform.locks import lazy_property
 from opbuild.runtime.binding import Runs
 from opbuild.runtime.devices.arrays import DeviceArray, SharingDevice, in_order, overlaps
 from opbuild.runtime.devices.device import Device, open_device
+from opbuild.runtime.devices.kept import Kept, are_one
 from opbuild.runtime.endpoint import as_input, dense, wrong_type
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.network import Network, require_alike
@@ -131,6 +132,7 @@ class DeviceNetwork(Network):
         """Return inputs and given outputs as a call takes them: on the device where only copies read or write them."""
         calls = executor.calls if isinstance(executor, Executor) else None
         copied: Mapping[int, str] = {} if calls is None else calls.copied
+        kept = executor.kept if isinstance(executor, Executor) else {}
         inputs, outputs, everything = [], [], (*arrays, *given)
         for place, (array, dtype) in enumerate(zip(arrays, self._dtypes, strict=True)):
             stays = not isinstance(array, DeviceArray) or copied.get(place) == self._class
@@ -139,7 +141,7 @@ class DeviceNetwork(Network):
             serves = not isinstance(array, DeviceArray) or (
                 copied.get(len(arrays) + place) == self._class
                 and _fits(array, executor, place)
-                and not overlaps(array, everything)
+                and not overlaps(array, _others(everything, array, kept.get(place)))
             )
             outputs.append(array if serves else None)
         return inputs, outputs
@@ -169,6 +171,13 @@ class DeviceNetwork(Network):
         with in_order(device, [array]):
             cast("Device", device).write(array.address, result)
         return array
+
+
+def _others(arrays: Sequence[Any], array: DeviceArray, kept: Kept | None) -> Sequence[Any]:
+    """Return the arrays that an output may not share memory with: not the input that it continues where that lies."""
+    if kept is None or not are_one(arrays[kept.place], array):
+        return arrays
+    return [each for place, each in enumerate(arrays) if place != kept.place]
 
 
 def _fits(array: DeviceArray, executor: Runs, place: int) -> bool:

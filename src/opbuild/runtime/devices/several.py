@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -157,7 +157,11 @@ def copied_places(record: Record) -> dict[int, str]:
 
 
 def joined(
-    steps: Sequence[Step], parts: Sequence[DevicePart], prepared: Sequence[Prepared], kernels: Array
+    steps: Sequence[Step],
+    parts: Sequence[DevicePart],
+    prepared: Sequence[Prepared],
+    kernels: Array,
+    left_out: Collection[int] = (),
 ) -> list[Step]:
     """Return steps of which those on a device that follow each other are one, where it makes them at once.
 
@@ -166,20 +170,24 @@ def joined(
         parts: The calls of kernels on each device.
         prepared: These, made ready.
         kernels: The steps that call kernels.
+        left_out: The steps that are not to be there.
     """
+    kept = [number for number in range(len(steps)) if number not in left_out]
+    place_of = np.full(len(steps), -1)
+    place_of[kept] = range(len(kept))
     runs: dict[int, tuple[int, Step]] = {}
     for own, part in zip(prepared, parts, strict=True):
         if isinstance(own, JoinableCalls):
-            places, first = kernels[np.asarray(part.kernels)], 0
-            for end in (np.flatnonzero(np.diff(places, append=-1) != 1) + 1).tolist():
-                if end - first > 1:
-                    runs[int(places[first])] = end - first, own.join(first, end)
-                first = end
-    found, number = [], 0
-    while number < len(steps):
-        count, step = runs.get(number, (1, steps[number]))
+            places = place_of[kernels[np.asarray(part.kernels)]]
+            calls = np.flatnonzero(places >= 0)
+            for run in np.split(calls, np.flatnonzero(np.diff(places[calls]) != 1) + 1):
+                if len(run) > 1:
+                    runs[int(places[run[0]])] = len(run), own.join(run.tolist())
+    found, place = [], 0
+    while place < len(kept):
+        count, step = runs.get(place, (1, steps[kept[place]]))
         found.append(step)
-        number += count
+        place += count
     return found
 
 

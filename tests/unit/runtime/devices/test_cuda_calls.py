@@ -132,7 +132,7 @@ def test_a_call_with_nothing_to_compute_is_left_out(driver: FakeDriver) -> None:
     chain = Chain(CudaDevice(driver), 3)
     chain.fill(0)
     for _ in range(3):
-        for function, arguments in (chain.prepared.join(0, 3), *chain.prepared.steps):
+        for function, arguments in (chain.prepared.join(range(3)), *chain.prepared.steps):
             function(*arguments)
     chain.device.synchronize()
     assert "cuLaunchKernel" not in driver.called

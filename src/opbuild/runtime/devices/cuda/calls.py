@@ -157,22 +157,21 @@ class Launcher:
             doing=f"kernel {kernel.symbol} cannot be launched",
         )  # fmt: skip
 
-    def names(self, first: int, end: int) -> list[str]:
-        """Return the kernels of calls that follow each other."""
-        return [each.symbol for each in self._kernels[first:end]]
+    def names(self, numbers: Sequence[int]) -> list[str]:
+        """Return the kernels of some calls."""
+        return [self._kernels[number].symbol for number in numbers]
 
 
 class Replay:
-    """Calls that follow each other: launched one by one, and from the second time at the same numbers as a graph.
+    """Calls one after the other: launched one by one, and from the second time at the same numbers as a graph.
 
     Args:
         launcher: Launches them.
-        first: The first one.
-        end: What is behind the last one.
+        calls: Which they are.
     """
 
-    def __init__(self, launcher: Launcher, first: int, end: int) -> None:
-        self._launcher, self._range, self._names = launcher, range(first, end), launcher.names(first, end)
+    def __init__(self, launcher: Launcher, calls: Sequence[int]) -> None:
+        self._launcher, self._calls, self._names = launcher, calls, launcher.names(calls)
         self._graph: _Recording | None = None
         self._is_known = self._is_refused = False
 
@@ -195,7 +194,7 @@ class Replay:
             context.asked.extend(self._names)
             context.call("cuGraphLaunch", self._graph.handle, context.stream, doing="calls cannot be replayed")
             return
-        for number in self._range:
+        for number in self._calls:
             self._launcher.put(number, context.stream)
         self._is_known = True
 
@@ -206,7 +205,7 @@ class Replay:
         """
         with context.is_recorded:
             try:
-                return _Recording(context, self._launcher, self._range)
+                return _Recording(context, self._launcher, self._calls)
             except DriverError as error:
                 if error.is_fatal:
                     raise
@@ -220,7 +219,7 @@ class _Recording:
         handle: The driver's, of what is launched.
     """
 
-    def __init__(self, context: Context, launcher: Launcher, numbers: range) -> None:
+    def __init__(self, context: Context, launcher: Launcher, numbers: Sequence[int]) -> None:
         context.call("cuStreamBeginCapture_v2", context.recording, _RELAXED)
         graph = ctypes.c_void_p()
         recorded = Finalizer(self, partial(context.driver.functions["cuGraphDestroy"], graph))
@@ -252,7 +251,7 @@ class CudaCalls:
     def __init__(self, context: Context, calls: KernelCalls) -> None:
         self._launcher = Launcher(context, calls)
         self.steps: list[Step] = [(self._launcher.launch, (number,)) for number in range(len(calls.called))]
-        self._replays: dict[tuple[int, int], Replay] = {}
+        self._replays: dict[Sequence[int], Replay] = {}
 
     def fill(self, addresses: Array, pairs: Array, /) -> None:
         """Write the numbers of a size.
@@ -264,8 +263,9 @@ class CudaCalls:
             for each in self._replays.values():
                 each.forget()
 
-    def join(self, first: int, end: int, /) -> Step:
-        """Return the step that makes calls that follow each other, the same one each time."""
-        if (first, end) not in self._replays:
-            self._replays[first, end] = Replay(self._launcher, first, end)
-        return self._replays[first, end].run, ()
+    def join(self, numbers: Sequence[int], /) -> Step:
+        """Return the step that makes some calls in their order, the same one each time."""
+        calls = tuple(numbers)
+        if calls not in self._replays:
+            self._replays[calls] = Replay(self._launcher, calls)
+        return self._replays[calls].run, ()

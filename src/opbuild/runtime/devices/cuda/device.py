@@ -14,7 +14,7 @@ import numpy as np
 from opbuild.graph.types import Array
 from opbuild.kernel.artifact import Artifact
 from opbuild.platform.locks import Lock
-from opbuild.platform.records import NamedTuple
+from opbuild.platform.records import dataclass
 from opbuild.runtime.devices.arrays import DeviceArray
 from opbuild.runtime.devices.cuda.arrays import LEGACY, find
 from opbuild.runtime.devices.cuda.calls import CudaCalls
@@ -43,7 +43,8 @@ class CudaMemory:
         context.give_back(self, "cuMemFree_v2", self.address, is_shared=is_shared)
 
 
-class ForeignMemory(NamedTuple):
+@dataclass
+class ForeignMemory:
     """Memory of a GPU that others keep."""
 
     address: int
