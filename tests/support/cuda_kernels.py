@@ -74,10 +74,15 @@ def run(desc: OpDesc, inputs: Sequence[Array], outputs: Sequence[Array]) -> OpDe
     """Run the device's kernel for a CPU's descriptor, interpreted, and return its descriptor."""
     served = CLASS.kernel(desc)
     assert served is not None, "there is no kernel"
+    run_served(served, inputs, outputs)
+    return served
+
+
+def run_served(served: OpDesc, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    """Run the kernel of a device's descriptor, interpreted."""
     dims = [
         [*zip(each.shape[::-1], (s // each.itemsize for s in each.strides[::-1]), strict=True)]
         for each in (*inputs, *outputs)
     ]
     assert served.problem(dims) is None
     interpret(import_module(f"opbuild.families.{served.family}.triton").define(served), [*inputs, *outputs])
-    return served

@@ -192,3 +192,13 @@ def test_a_past_that_is_read_elsewhere_is_not_written_in_place(folder: Path, dri
     np.testing.assert_allclose(found["before"], -past)
     np.testing.assert_allclose(cache.seen(), new[::-1])
     assert not network.runners[0].kept
+
+
+def test_the_keys_of_a_long_cache_are_divided(folder: Path, driver: FakeDriver) -> None:
+    """A token's attention is two calls, one of parts and one that merges them; however many keys there are."""
+    decoder = Decoder(driver, folder, 280)
+    for before in (0, 3, 70, 279):
+        launched = len(driver.launched)
+        decoder.token(before)
+    families = [each.partition("_")[0] for each in driver.launched[launched:]]
+    assert families.count("attention") == 2

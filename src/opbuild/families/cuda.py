@@ -25,6 +25,9 @@ TYPES = frozenset(
 )
 """The types of operands."""
 
+CORES = 132
+"""Multiprocessors, each of which computes a tile at a time, or several small ones."""
+
 MOST = 2**31 - 2**16
 """The greatest extent: indices are int32, also behind the end of the last tile."""
 

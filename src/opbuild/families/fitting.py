@@ -29,6 +29,24 @@ class Place(NamedTuple):
     dims: tuple[tuple[int, int], ...]
 
 
+class Divided(NamedTuple):
+    """A call in two: of parts, and of all that was found of these.
+
+    Attributes:
+        first: What computes the parts.
+        places: Where its operands lie: those of the call that it takes, and what it finds, dense memory of its own.
+        second: What puts that together.
+        parts: Where what was found lies for it.
+        taken: How many operands of the call the first one takes; the second one's others are those behind them.
+    """
+
+    first: OpDesc
+    places: Sequence[Place]
+    second: OpDesc
+    parts: Place
+    taken: int
+
+
 def fitted(desc: OpDesc, places: Sequence[Place], axes: Mapping[str, str]) -> tuple[OpDesc, tuple[str, ...]]:
     """Return a descriptor with all that is sure of a call's operands at every size, and the aligned ones by name.
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
-from opbuild.families.fitting import Place
+from opbuild.families.fitting import Divided, Place
 from opbuild.platform.records import replace
 from opbuild.program import Buffer, Call, KernelCall, Program, View
 from opbuild.target.devices import device_class
@@ -24,7 +23,7 @@ def fit(program: Program, device: str) -> Program:
         if divided is None:
             calls.append(replace(call, desc=own.fit(call.desc, _places(call.views))))
         else:
-            sums = divided.places[2].dims
+            sums = divided.places[-1].dims
             buffers.append(Buffer("temporary", "float32", prod(extent for extent, _ in sums), device=device))
             calls += _in_parts(call, divided, len(buffers) - 1)
     return replace(program, buffers=tuple(buffers), calls=tuple(calls))
@@ -34,10 +33,10 @@ def _places(views: Sequence[View]) -> list[Place]:
     return [Place(view.offset, view.dims) for view in views]
 
 
-def _in_parts(call: KernelCall, divided: Any, buffer: int) -> list[KernelCall]:
-    """Return the products of parts, which are written to a buffer, and their sum."""
-    where = (*(view.buffer for view in call.views[:2]), buffer)
-    products = tuple(View(number, *place) for number, place in zip(where, divided.places, strict=True))
-    total = (View(buffer, *divided.parts), *call.views[2:])
-    desc = device_class(call.desc.device).fit(divided.total, _places(total))
-    return [replace(call, desc=divided.products, views=products), replace(call, desc=desc, views=total)]
+def _in_parts(call: KernelCall, divided: Divided, buffer: int) -> list[KernelCall]:
+    """Return the call of parts, which is written to a buffer, and the one that puts them together."""
+    where = (*(view.buffer for view in call.views[: divided.taken]), buffer)
+    parts = tuple(View(number, *place) for number, place in zip(where, divided.places, strict=True))
+    whole = (View(buffer, *divided.parts), *call.views[divided.taken :])
+    desc = device_class(call.desc.device).fit(divided.second, _places(whole))
+    return [replace(call, desc=divided.first, views=parts), replace(call, desc=desc, views=whole)]

@@ -92,7 +92,7 @@ class DeviceClass(Protocol):
         return desc
 
     def divide(self, desc: Any, places: Any, /) -> Any:
-        """Return the parts of which a call is made up in two (``families.matmul.cuda.Divided``), if that is faster."""
+        """Return the parts of which a call is made up in two (``families.fitting.Divided``), if that is faster."""
         return None
 
     def kernel_cost(self, family: str, /) -> DeviceCost:

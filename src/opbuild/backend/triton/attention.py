@@ -18,6 +18,7 @@ def dispatch(
     size, rows, keys, columns, first, chunk, q_at, q_row, k_key, k_at, v_at, v_key, out_at, out_row,
     ROWS: tl.constexpr, KEYS: tl.constexpr, SCORED: tl.constexpr,
     SHOWS: tl.constexpr, ZEROS: tl.constexpr, ROUNDS: tl.constexpr,
+    part, parts, IS_PART: tl.constexpr,
 ):  # fmt: skip
     """Attend as heads are: in vectors of 16 bytes, and of 16 bits with at most 64 or 128 elements, or any others.
 
@@ -35,28 +36,28 @@ def dispatch(
             _attend(_aligned(q), _aligned(k), _aligned(v), out, others, seen, spans,
                     size_whole, rows, keys, columns_whole, first, 0, 1, q_whole,
                     k_whole, 1, 1, v_whole, out_at, out_row,
-                    ROWS, KEYS, 32, 64, False, SCORED, SHOWS, ZEROS, ROUNDS)  # fmt: skip
+                    ROWS, KEYS, 32, 64, False, SCORED, SHOWS, ZEROS, ROUNDS, part, parts, IS_PART)  # fmt: skip
         else:
             _attend(q, k, v, out, others, seen, spans,
                     size, rows, keys, columns, first, chunk, q_at, q_row,
                     k_key, k_at, v_at, v_key, out_at, out_row,
-                    ROWS, KEYS, 32, 64, False, SCORED, SHOWS, ZEROS, ROUNDS)  # fmt: skip
+                    ROWS, KEYS, 32, 64, False, SCORED, SHOWS, ZEROS, ROUNDS, part, parts, IS_PART)  # fmt: skip
     elif is_whole & (size <= 64) & (columns <= 64):
         _attend(_aligned(q), _aligned(k), _aligned(v), out, others, seen, spans,
                 size_whole, rows, keys, columns_whole, first, 0, 1, q_whole,
                 k_whole, 1, 1, v_whole, out_at, out_row,
-                ROWS, KEYS, 64, 64, True, SCORED, SHOWS, ZEROS, ROUNDS)  # fmt: skip
+                ROWS, KEYS, 64, 64, True, SCORED, SHOWS, ZEROS, ROUNDS, part, parts, IS_PART)  # fmt: skip
     elif is_whole & (size <= 128) & (columns <= 128):
         if chunk == 0:
             _attend(_aligned(q), _aligned(k), _aligned(v), out, others, seen, spans,
                     size_whole, rows, keys, columns_whole, first, 0, 1, q_whole,
                     k_whole, 1, 1, v_whole, out_at, out_row,
-                    ROWS, KEYS, 128, 128, True, SCORED, SHOWS, ZEROS, ROUNDS)  # fmt: skip
+                    ROWS, KEYS, 128, 128, True, SCORED, SHOWS, ZEROS, ROUNDS, part, parts, IS_PART)  # fmt: skip
     else:
         _attend(q, k, v, out, others, seen, spans,
                 size, rows, keys, columns, first, chunk, q_at, q_row,
                 k_key, k_at, v_at, v_key, out_at, out_row,
-                ROWS, KEYS // 2, 32, 64, False, SCORED, SHOWS, ZEROS, ROUNDS)  # fmt: skip
+                ROWS, KEYS // 2, 32, 64, False, SCORED, SHOWS, ZEROS, ROUNDS, part, parts, IS_PART)  # fmt: skip
 
 
 @triton.jit
@@ -72,8 +73,12 @@ def _attend(
     size, rows, keys, columns, first, chunk, q_at, q_row, k_key, k_at, v_at, v_key, out_at, out_row,
     ROWS: tl.constexpr, KEYS: tl.constexpr, CHUNK: tl.constexpr, WIDE: tl.constexpr, IS_WHOLE: tl.constexpr,
     SCORED: tl.constexpr, SHOWS: tl.constexpr, ZEROS: tl.constexpr, ROUNDS: tl.constexpr,
+    part, parts, IS_PART: tl.constexpr,
 ):  # fmt: skip
-    """Compute ``WIDE`` columns of a block of queries; heads have at most ``CHUNK`` elements if ``IS_WHOLE``."""
+    """Compute ``WIDE`` columns of a block of queries; heads have at most ``CHUNK`` elements if ``IS_WHOLE``.
+
+    If ``IS_PART`` it is of one of as many parts of the keys, and what ``merge`` needs of each is written.
+    """
     TWICE: tl.constexpr = ROUNDS != "" and v.dtype.element_ty == tl.float32
     row = tl.minimum(first + tl.arange(0, ROWS), rows - 1)[:, None].to(tl.int64)
     feature = tl.arange(0, CHUNK)[None, :]
@@ -82,6 +87,11 @@ def _attend(
     columns_of = chunk + tl.arange(0, WIDE)[None, :]
     v += columns_of * v_at
     low, high, low_value, high_value, low_all, high_all = spans
+    begin, end = low // KEYS * KEYS, high
+    begin_all, end_all = low_all // KEYS * KEYS, high_all
+    if IS_PART:
+        begin, end = _part_of(begin, end, part, parts, KEYS)
+        begin_all, end_all = _part_of(begin_all, end_all, part, parts, KEYS)
     largest = tl.full((ROWS, 1), LEAST if ZEROS != "" else float("-inf"), tl.float32)
     whole = tl.zeros((ROWS, 1), tl.float32)
     total = tl.zeros((ROWS, WIDE), tl.float32)
@@ -89,7 +99,7 @@ def _attend(
     factor = whole
     for turn in tl.static_range(2 if TWICE else 1):
         MODE: tl.constexpr = "both" if not TWICE else "sums" if turn == 0 else "values"
-        for start in range(low // KEYS * KEYS, high, KEYS):
+        for start in range(begin, end, KEYS):
             at = start + tl.arange(0, KEYS)
             here = (at >= low) & (at < high)
             there = here & (at >= low_value) & (at < high_value)
@@ -99,7 +109,7 @@ def _attend(
             )  # fmt: skip
         if SHOWS:
             # What is hidden shows where it is not finite: as many keys of those that were left out count, too.
-            for start in range(low_all // KEYS * KEYS, high_all, KEYS):
+            for start in range(begin_all, end_all, KEYS):
                 at = start + tl.arange(0, KEYS)
                 here = (at >= low_all) & (at < high_all) & ((at < low) | (at >= high))
                 there = here & (at >= low_value) & (at < high_value)
@@ -110,13 +120,63 @@ def _attend(
                             size, columns, columns_of, q_at, k_key, k_at, v_key,
                             CHUNK, IS_WHOLE, SCORED, ZEROS, ROUNDS, MODE,
                         )  # fmt: skip
-        factor = 1.0 / whole
-        if ZEROS != "":
-            factor = tl.where(whole < NOTHING, 0.0, factor)
-    result = total if TWICE else total * factor
-    inside = (first + tl.arange(0, ROWS)[:, None] < rows) & (columns_of < columns)
-    to = out + row * out_row + columns_of.to(tl.int64) * out_at
-    tl.store(to, rounded(result, ROUNDS).to(out.dtype.element_ty), mask=inside)
+        factor = _inverse(whole, ZEROS)
+    here = first + tl.arange(0, ROWS)[:, None] < rows
+    inside = here & (columns_of < columns)
+    to = out + row * out_row
+    at = to + columns_of.to(tl.int64) * out_at
+    if IS_PART:
+        tl.store(at, total, mask=inside)
+        tl.store(to + columns * out_at, largest, mask=here & (chunk == 0))
+        tl.store(to + (columns + 1) * out_at, whole, mask=here & (chunk == 0))
+    else:
+        result = total if TWICE else total * factor
+        tl.store(at, rounded(result, ROUNDS).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _part_of(begin, end, part, parts, KEYS: tl.constexpr):
+    """Return one of as many parts of a range of keys, in whole tiles from its begin."""
+    step = tl.cdiv(tl.cdiv(tl.maximum(end - begin, 0), KEYS), parts) * KEYS
+    begin = begin + part * step
+    return begin, tl.minimum(end, begin + step)
+
+
+@triton.jit
+def _inverse(whole, ZEROS: tl.constexpr):
+    """Return the factor of sums of values, given the sum of powers: 0 where no weight is seen and that is to be 0."""
+    factor = 1.0 / whole
+    if ZEROS != "":
+        factor = tl.where(whole < NOTHING, 0.0, factor)
+    return factor
+
+
+@triton.jit
+def merge(
+    sums, out, columns, parts, sums_at, sums_part, out_at, chunk,
+    WIDE: tl.constexpr, ZEROS: tl.constexpr, ROUNDS: tl.constexpr,
+):  # fmt: skip
+    """Compute ``WIDE`` columns of one query from what was found of each part of the keys, in their order."""
+    columns_of = chunk + tl.arange(0, WIDE)
+    inside = columns_of < columns
+    largest = tl.full((1,), LEAST if ZEROS != "" else float("-inf"), tl.float32)
+    whole = tl.zeros((1,), tl.float32)
+    total = tl.zeros((WIDE,), tl.float32)
+    one = tl.zeros((1,), tl.int32)
+    for _ in range(parts):
+        greatest = tl.load(sums + columns * sums_at + one)
+        powers = tl.load(sums + (columns + 1) * sums_at + one)
+        values = tl.load(sums + columns_of.to(tl.int64) * sums_at, mask=inside, other=0.0)
+        above = tl.maximum(largest, greatest)
+        base = tl.where(above == float("-inf"), 0.0, above)
+        before = tl.where(largest == above, 1.0, tl.exp(largest - base))
+        after = tl.where(greatest == above, 1.0, tl.exp(greatest - base))
+        whole = whole * before + powers * after
+        total = total * before + values * after
+        largest = above
+        sums += sums_part
+    result = total * _inverse(whole, ZEROS)
+    tl.store(out + columns_of.to(tl.int64) * out_at, rounded(result, ROUNDS).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit

@@ -27,7 +27,15 @@ _BODY = """
     first = program % tl.cdiv(rows, ROWS) * ROWS
     program = program // tl.cdiv(rows, ROWS)
     b0, b1, b2 = (program % batch0).to(tl.int64), (program // batch0 % batch1).to(tl.int64), program // batch0 // batch1
+"""
+_WHOLE = """
     b2 = b2.to(tl.int64)
+    part = 0
+"""
+_PART = """
+    part = b2 // batch2
+    b2 = (b2 % batch2).to(tl.int64)
+    out += part.to(tl.int64) * out_part
 """
 
 _CALL = """
@@ -35,13 +43,30 @@ _CALL = """
     seen, spans = ranges(others, row, keys, ROWS)
     dispatch(q, k, v, out, others, seen, spans,
              size, rows, keys, columns, first, chunk, q_at, q_row, k_key, k_at, v_at, v_key, out_at, out_row,
-             ROWS, KEYS, scored, SHOWS, ZEROS, ROUNDS)
+             ROWS, KEYS, scored, SHOWS, ZEROS, ROUNDS, part, {parts}, {is_part})
+"""
+
+_MERGE = """
+def merged({parameters}, ZEROS: tl.constexpr, ROUNDS: tl.constexpr):
+    chunk = tl.program_id(0) % tl.cdiv(columns, 64) * 64
+    program = tl.program_id(0) // tl.cdiv(columns, 64)
+    row, program = (program % rows).to(tl.int64), program // rows
+    b0, b1, b2 = (program % batch0).to(tl.int64), (program // batch0 % batch1).to(tl.int64), program // batch0 // batch1
+    b2 = b2.to(tl.int64)
+    sums += row * sums_row + b0 * sums_b0 + b1 * sums_b1 + b2 * sums_b2
+    out += row * out_row + b0 * out_b0 + b1 * out_b1 + b2 * out_b2
+    merge(sums, out, columns, parts, sums_at, sums_part, out_at, chunk, 64, ZEROS, ROUNDS)
 """
 
 
 def define(desc: OpDesc) -> TritonKernel:
     """Return the kernel of a descriptor."""
-    count = len(desc.inputs) - 3
+    return _merging(desc) if "merge" in desc.variant else _attending(desc)
+
+
+def _attending(desc: OpDesc) -> TritonKernel:
+    """Return the kernel that attends to all keys, or to parts of them."""
+    count, is_part = len(desc.inputs) - 3, "parts" in desc.variant
     strides = {**_STRIDES, **{f"e{number}": ("key", "row") for number in range(count)}}
     numbers = {"q": 0, "k": 1, "v": 2, **{f"e{number}": 3 + number for number in range(count)}, "out": 3 + count}
     parameters = {
@@ -58,11 +83,17 @@ def define(desc: OpDesc) -> TritonKernel:
             for dim, of in enumerate((*strides[name], *_BATCH))
         },
     }
+    output = numbers["out"]
+    if is_part:
+        own = {"batch2": Argument(EXTENT, 0, 4), "parts": Argument(EXTENT, output, 5)}
+        parameters |= {**own, "out_part": Argument(STRIDE, output, 5)}
     given, known = split_known(desc, parameters)
     flags = ("ROWS", "KEYS", "SHOWS", "ZEROS", "ROUNDS")
     text = f"def attention({', '.join((*parameters, *(f'{flag}: tl.constexpr' for flag in flags)))}):" + _BODY
+    text += _PART if is_part else _WHOLE
     text += "".join(f"    {x} += " + " + ".join(f"{b} * {x}_{b}" for b in _BATCH) + "\n" for x in numbers)
-    text += f"    others = ({''.join(f'e{n}, e{n}_key, e{n}_row, ' for n in range(count))})" + _CALL
+    text += f"    others = ({''.join(f'e{n}, e{n}_key, e{n}_row, ' for n in range(count))})"
+    text += _CALL.format(parts="parts" if is_part else "1", is_part=is_part)
     names = {"dispatch": kernels.dispatch, "ranges": _ranges(desc), "scored": _scored(desc)}
     constants = {
         **known,
@@ -71,11 +102,37 @@ def define(desc: OpDesc) -> TritonKernel:
         "ZEROS": str(desc.attrs.get("zeros", "")),
         "ROUNDS": str(desc.attrs.get("rounds", "")),
     }
-    output = numbers["out"]
-    grid = [[Tiles(output, 0, 64), Tiles(0, 1, int(desc.variant["rows"])), *(Tiles(0, dim) for dim in (2, 3, 4))]]
+    grid = [
+        [
+            Tiles(2 if is_part else output, 0, 64),
+            Tiles(0, 1, int(desc.variant["rows"])),
+            *(Tiles(0, dim) for dim in (2, 3, 4)),
+        ]
+    ]
+    if is_part:
+        grid[0].append(Tiles(output, 5))
     return TritonKernel(
         jit_function(text, "attention", names), given, grid, constants, warps=desc.variant["warps"], stages=2
     )
+
+
+def _merging(desc: OpDesc) -> TritonKernel:
+    """Return the kernel that merges what was found of parts of the keys."""
+    names = ("at", "row", *_BATCH)
+    parameters = {
+        "sums": Argument(ADDRESS, 0),
+        "out": Argument(ADDRESS, 1),
+        **{name: Argument(EXTENT, 1, dim) for dim, name in enumerate(("columns", "rows", "batch0", "batch1"))},
+        "parts": Argument(EXTENT, 0, 5),
+        **{f"sums_{of}": Argument(STRIDE, 0, dim) for dim, of in enumerate((*names, "part"))},
+        **{f"out_{of}": Argument(STRIDE, 1, dim) for dim, of in enumerate(names)},
+    }
+    given, known = split_known(desc, parameters)
+    text = _MERGE.format(parameters=", ".join(parameters))
+    constants = {**known, **{name.upper(): str(desc.attrs.get(name, "")) for name in ("zeros", "rounds")}}
+    grid = [[Tiles(1, 0, 64), *(Tiles(1, dim) for dim in (1, 2, 3, 4))]]
+    function = jit_function(text, "merged", {"merge": kernels.merge})
+    return TritonKernel(function, given, grid, constants, warps=desc.variant["warps"], stages=2)
 
 
 def _may_show(desc: OpDesc) -> bool:

@@ -7,9 +7,9 @@ from math import prod
 from typing import Any
 
 from opbuild.dtypes import itemsize
-from opbuild.families.cuda import MOST, has_code, is_plain, on_device
+from opbuild.families.cuda import CORES, MOST, has_code, is_plain, on_device
 from opbuild.families.family import Variant
-from opbuild.families.fitting import ALIGNED, Place, fitted
+from opbuild.families.fitting import ALIGNED, Divided, Place, fitted
 from opbuild.graph.extents import example_value, is_one, is_open
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import ACC, from_json
@@ -25,9 +25,6 @@ TYPES = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 TURNED = "turned"
 """The format of a right operand whose dimensions are (K, N), not (N, K)."""
-
-CORES = 132
-"""Multiprocessors, each of which computes a tile at a time, or several small ones."""
 
 
 class Tile(NamedTuple):
@@ -48,22 +45,6 @@ class Tile(NamedTuple):
     warps: int
     stages: int
     slower: float
-
-
-class Divided(NamedTuple):
-    """A product in parts.
-
-    Attributes:
-        products: The products of parts.
-        places: Where their operands lie: ``lhs``, ``rhs`` and the sums, dense memory of their own.
-        total: The sum of these.
-        parts: Where the sums lie for it; its other operands are those of the product.
-    """
-
-    products: OpDesc
-    places: Sequence[Place]
-    total: OpDesc
-    parts: Place
 
 
 TILES = {
@@ -156,7 +137,7 @@ def _divided(desc: OpDesc, places: Sequence[Place], number: int) -> Divided:
     products = replace(desc, op_types=("MatMul",), inputs=factors, outputs=(sums,), attrs=attrs)
     added = Operand("lhs", "float32", (Dim(max=MOST), Dim(stride=1, max=MOST), Dim(max=MOST)))
     total = replace(desc, inputs=(added, *others), attrs={**desc.attrs, "rhs": "parts"}, variant=of_tile(SUMMED))
-    return Divided(fit(products, views), views, total, Place(0, ((number, m * n), (n, 1), (m, n))))
+    return Divided(fit(products, views), views, total, Place(0, ((number, m * n), (n, 1), (m, n))), 2)
 
 
 def line(k: int, item: int, *, is_along_k: bool) -> Variant:
