@@ -1,13 +1,13 @@
 """Parts that kernels for NVIDIA's GPUs have in common, as far as descriptors say them; nothing of a compiler is loaded.
 
 A family with such kernels has a file ``cuda.py``: ``serve`` returns the descriptor of the kernel that computes what a
-CPU's computes, on the same operands, or None; ``LAYOUTS`` are the layouts that it takes beside plain ones, ``COST`` is
-the time of a call. Its kernels are in ``triton.py``.
+CPU's computes, on the same operands, or None; ``COST`` is the time of a call, if it does more than move its operands.
+Its kernels are in ``triton.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from opbuild.dtypes import itemsize
 from opbuild.families.family import Variant
@@ -15,7 +15,6 @@ from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.operations.expression import Expression, walk
 from opbuild.operations.table import OPERATIONS
 from opbuild.platform.records import replace
-from opbuild.target.devices import DeviceCost
 
 TARGET = "cuda:sm_90a"
 
@@ -31,10 +30,6 @@ CORES = 132
 MOST = 2**31 - 2**16
 """The greatest extent: indices are int32, also behind the end of the last tile."""
 
-MEMORY = DeviceCost(call=3000.0, byte=1 / 2400)
-"""The cost of a call that moves its operands at four fifths of an H100's rate, and is one of a graph's."""
-
-
 ROW_BYTES = 2048
 """Bytes of a tile's row where elements are adjacent: 16 for each thread of four warps."""
 
@@ -48,6 +43,11 @@ def on_device(desc: OpDesc, variant: Variant) -> OpDesc:
     """Return a CPU's descriptor for the device: any extents, of strides only 0 and 1 of the innermost dimension."""
     inputs, outputs = (tuple(map(_free, side)) for side in (desc.inputs, desc.outputs))
     return replace(desc, inputs=inputs, outputs=outputs, variant=dict(variant), target=TARGET)
+
+
+def of_types(desc: OpDesc, types: Collection[str], variant: Variant) -> OpDesc | None:
+    """Return a CPU's descriptor for the device; None if an operand has none of some types."""
+    return on_device(desc, variant) if all(operand.dtype in types for operand in desc.operands) else None
 
 
 def _free(operand: Operand) -> Operand:

@@ -12,6 +12,9 @@ from opbuild.target.level import Target
 
 NAME, ARCHITECTURE = "cuda", "sm_90a"
 
+MEMORY = DeviceCost(call=3000.0, byte=1 / 2400)
+"""The cost of a call that moves its operands at four fifths of an H100's rate, and is one of a graph's."""
+
 COPY = DeviceCost(call=10_000.0, byte=1 / 25)
 """The cost of a copy between the host's memory and a card's: PCI Express of the fifth generation, half of its rate."""
 
@@ -45,10 +48,8 @@ class CudaClass(DeviceClass):
         return None if family is None else family.serve(desc)
 
     def layouts(self, family: str, /) -> Collection[str] | None:
-        """Return the layouts that the family's kernels take; None if it has no kernels."""
-        found = self._family(family)
-        layouts: Collection[str] | None = None if found is None else found.LAYOUTS
-        return layouts
+        """Return no layout beside plain ones; None if the family has no kernels."""
+        return None if self._family(family) is None else ()
 
     def constant(self, desc: Any, number: int, /) -> ConstantLayout | None:
         """Return the layout that the family states for an input that is a constant."""
@@ -67,9 +68,8 @@ class CudaClass(DeviceClass):
         return parts(desc, places) if parts else None
 
     def kernel_cost(self, family: str, /) -> DeviceCost:
-        """Return the cost that the family states."""
-        found = self._family(family)
-        cost: DeviceCost = DeviceCost() if found is None else found.COST
+        """Return the cost that the family states; else that of moving the operands."""
+        cost: DeviceCost = getattr(self._family(family), "COST", MEMORY)
         return cost
 
     def copy_cost(self) -> DeviceCost:

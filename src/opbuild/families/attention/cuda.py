@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from opbuild.families.cuda import CORES, MOST, has_code, is_plain, on_device
@@ -13,7 +13,6 @@ from opbuild.operations.expression import from_json
 from opbuild.platform.records import replace
 from opbuild.target.devices import DeviceCost
 
-LAYOUTS: Collection[str] = ()
 COST = DeviceCost(call=5000.0, byte=1 / 2400, product=1 / 15_000)
 
 TYPES = {"float16", "bfloat16", "float32"}

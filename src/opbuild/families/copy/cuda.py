@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from opbuild.families.cuda import MEMORY, is_plain, on_device, wide_tile
+from opbuild.families.cuda import is_plain, on_device, wide_tile
 from opbuild.kernel.opdesc import OpDesc
-
-LAYOUTS: Collection[str] = ()
-COST = MEMORY
 
 SQUARE = {"columns": 64, "rows": 64}
 """A tile of what lies in another way than in long rows on both sides: of transpositions above all."""

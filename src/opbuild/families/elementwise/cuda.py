@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from opbuild.families.cuda import MEMORY, has_code, is_plain, on_device, wide_tile
+from opbuild.families.cuda import has_code, is_plain, on_device, wide_tile
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
-
-LAYOUTS: Collection[str] = ()
-COST = MEMORY
 
 SQUARE = {"columns": 32, "rows": 32}
 """A tile of what lies in another way than in long rows of adjacent elements."""

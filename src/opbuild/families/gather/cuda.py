@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from opbuild.families.cuda import MEMORY, is_plain, on_device
+from opbuild.families.cuda import is_plain, on_device
 from opbuild.kernel.opdesc import OpDesc
-
-LAYOUTS: Collection[str] = ()
-COST = MEMORY
 
 LONG, SHORT = {"rows": 1, "columns": 1024}, {"rows": 64, "columns": 16}
 """Tiles of rows whose elements are adjacent, and of short ones or single elements."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from opbuild.families.cuda import MEMORY, on_device
+from opbuild.families.cuda import on_device
 from opbuild.families.fitting import Place, fitted
 from opbuild.families.matmul.cuda import are_served, item_of, line
 from opbuild.graph.extents import example_value
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import replace
-
-LAYOUTS: Collection[str] = ()
-COST = MEMORY
 
 MANY = 1 << 10
 """Products of a row, where nothing is known of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -15,8 +15,6 @@ from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import ACC, from_json
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.target.devices import ConstantLayout, DeviceCost
-
-LAYOUTS: Collection[str] = ()
 
 COST = DeviceCost(call=3000.0, byte=1 / 2400, product=1 / 20_000)
 """20 TFLOP/s of float32: an estimate, as are the times of tiles. Nothing was measured yet."""

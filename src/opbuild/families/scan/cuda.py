@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from opbuild.families.cuda import MEMORY, on_device
+from opbuild.families.cuda import of_types
 from opbuild.kernel.opdesc import OpDesc
-
-LAYOUTS: Collection[str] = ()
-COST = MEMORY
 
 TYPES = {"float16", "bfloat16", "float32", "float64", "int32", "int64", "uint32", "uint64"}
 
 
 def serve(desc: OpDesc) -> OpDesc | None:
     """Return the device's descriptor; None for other types."""
-    if desc.inputs[0].dtype not in TYPES:
-        return None
-    return on_device(desc, {"rows": 1, "block": 1024} if desc.variant["lanes"] == 1 else {"rows": 32, "block": 32})
+    is_inner = desc.variant["lanes"] == 1
+    return of_types(desc, TYPES, {"rows": 1, "block": 1024} if is_inner else {"rows": 32, "block": 32})

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from opbuild.families.cuda import MEMORY, is_plain, on_device
+from opbuild.families.cuda import is_plain, on_device
 from opbuild.kernel.opdesc import OpDesc
-
-LAYOUTS: Collection[str] = ()
-COST = MEMORY
 
 
 def serve(desc: OpDesc) -> OpDesc | None:

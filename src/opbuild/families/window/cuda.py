@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from opbuild.families.cuda import MEMORY, TYPES, on_device
+from opbuild.families.cuda import TYPES, of_types
 from opbuild.families.family import Variant
 from opbuild.families.fitting import Place
 from opbuild.graph.extents import example_value
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import replace
-
-LAYOUTS: Collection[str] = ()
-COST = MEMORY
 
 WIDEST, MOST = 128, 512
 """Outputs of a row that a program computes at most, and outputs of all its rows."""
@@ -20,7 +17,7 @@ WIDEST, MOST = 128, 512
 
 def serve(desc: OpDesc) -> OpDesc | None:
     """Return the device's descriptor; None for other types."""
-    return on_device(desc, _tile(WIDEST, MOST)) if {each.dtype for each in desc.operands} <= TYPES else None
+    return of_types(desc, TYPES, _tile(WIDEST, MOST))
 
 
 def fit(desc: OpDesc, places: Sequence[Place]) -> OpDesc:
