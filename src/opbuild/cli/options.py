@@ -350,7 +350,8 @@ def levels_option(older: str = "") -> Callable[[F], F]:
     """Return the option for several levels."""
     return value_option(
         "--target targets", "TARGET,TARGET",
-        "The levels and classes of devices to build for, such as x86-64-v3,cuda; they need not be here.", usual="host", older=older,
+        "The levels and classes of devices to build for, such as x86-64-v3,cuda; they need not be here.",
+        usual="host", older=older,
         callback=lambda context, option, text: None if text is None else [each.strip() for each in text.split(",")],
     )  # fmt: skip
 
