@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,11 +33,12 @@ class CudaTorch(TorchFunctionMode):
 
     Attributes:
         stream: The handle of torch's current stream; 0 is the default one.
+        copied: Bytes that torch copied over tensors.
     """
 
     def __init__(self, driver: FakeDriver) -> None:
         super().__init__()
-        self.driver, self.stream = driver, 0
+        self.driver, self.stream, self.copied = driver, 0, 0
 
     def tensor(self, contents: torch.Tensor) -> CudaTensor:
         """Return a tensor on the GPU with the contents of one of the CPU's."""
@@ -49,6 +51,12 @@ class CudaTorch(TorchFunctionMode):
         if func is torch.empty and torch.device(options.get("device") or "cpu").type == "cuda":
             del options["device"]
             return self.tensor(torch.empty(*args, **options))
+        if func is torch.Tensor.copy_ and isinstance(args[0], CudaTensor):
+            target, source = args[0].inner, args[1].inner
+            if target.data_ptr() != source.data_ptr():  # torch copies no tensor onto itself
+                self.finish()
+                self.copied += target.copy_(source).nbytes
+            return args[0]
         if func in _GUARDED and isinstance(args[0], CudaTensor):
             self.finish()
             return CudaTensor(self, self._placed(func(args[0].inner, *args[1:], **options)))
@@ -152,13 +160,16 @@ class Compiled:
         fixed: Sequence[torch.Tensor] = (),
         options: Mapping[str, Any] | None = None,
     ) -> None:
+        self._inputs = [f"l_{name}_" for name in signature(module.forward).parameters]
         self._cuda, self._graphs = cuda, list[tuple[Callable[..., Any], list[str]]]()
-        self.weights = {name: each.detach() for name, each in module.named_parameters()}
-        self._names = {
-            "l_self_modules_" + name.rpartition(".")[0].replace(".", "_modules_") + "_parameters_"
-            + name.rpartition(".")[2] + "_": name
-            for name in self.weights
-        }  # fmt: skip
+        states = ("parameters", module.named_parameters()), ("buffers", module.named_buffers())
+        self.weights, self._names = dict[str, Any](), dict[str, str]()
+        for kind, found in states:
+            for name, each in found:
+                self.weights[name] = each.detach()
+                owner, _, leaf = name.rpartition(".")
+                within = "modules_" + owner.replace(".", "_modules_") + "_" if owner else ""
+                self._names[f"l_self_{within}{kind}_{leaf}_"] = name
 
         def back_end(gm: Any, inputs: Sequence[Any]) -> Any:
             names = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
@@ -170,6 +181,8 @@ class Compiled:
             for owner in module.modules():
                 for name, each in owner.named_parameters(recurse=False):
                     owner._parameters[name] = torch.nn.Parameter(_fake(each), requires_grad=False)
+                for name, each in owner.named_buffers(recurse=False):
+                    owner._buffers[name] = _fake(each)
             on_cpu = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype) for each in fixed]
             torch.compile(module, backend=back_end)(*map(_fake, shown), *on_cpu)
         if cuda is not None:
@@ -177,8 +190,9 @@ class Compiled:
 
     def __call__(self, *inputs: Any) -> Any:
         """Return the results of the one graph that Dynamo found."""
-        (run, names), rest = self._graphs[0], iter(inputs)
-        given = [self.weights[self._names[name]] if name in self._names else next(rest) for name in names]
+        run, names = self._graphs[0]
+        known = dict(zip(self._inputs, inputs, strict=True))
+        given = [self.weights[self._names[name]] if name in self._names else known[name] for name in names]
         with torch.no_grad():
             found = run(*given)
         return found[0] if len(found) == 1 else found

@@ -202,3 +202,26 @@ def test_the_keys_of_a_long_cache_are_divided(folder: Path, driver: FakeDriver) 
         decoder.token(before)
     families = [each.partition("_")[0] for each in driver.launched[launched:]]
     assert families.count("attention") == 2
+
+
+def test_an_update_of_memory_that_is_given_twice_is_right(folder: Path, driver: FakeDriver) -> None:
+    """As a caller that asks for the present where the past lies, and gives that array as new rows, too."""
+    ports = [
+        helper.make_tensor_value_info(name, kind, [4, 8])
+        for name, kind in (("past", TensorProto.FLOAT), ("rows", TensorProto.INT64), ("new", TensorProto.FLOAT))
+    ]
+    node = helper.make_node("ScatterElements", ["past", "rows", "new"], ["present"], axis=0)
+    graph = helper.make_graph(
+        [node], "one", ports, [helper.make_tensor_value_info("present", TensorProto.FLOAT, [4, 8])]
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+    network = opbuild.compile(made, cache_path=folder / "cache", target="cuda", wait=True)
+    past, new = (RNG.standard_normal((4, 8)).astype(np.float32) for _ in range(2))
+    rows = np.tile(np.arange(4)[::-1, None], (1, 8))
+    cache, other = (GpuArray(driver, each, new_stream(driver)) for each in (past, new))
+    make = CLASS.open().make
+    for values, wanted in (((cache, rows, other), new[::-1]), ((cache, rows, cache), new)):
+        assert network.call_on_device(values, make, {0: 0}) == [cache]
+        np.testing.assert_allclose(cache.seen(), wanted)
+    (found,) = network.call_on_device((cache, rows, other), make)
+    np.testing.assert_allclose(found, new[::-1])

@@ -216,13 +216,21 @@ def test_what_says_no_is_quoted(folder: Path, driver: FakeDriver) -> None:
         def __dlpack__(self, **_: Any) -> Any:
             raise BufferError("it is donated")
 
+    class Nowhere(DlpackArray):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            raise BufferError("it is on no device")
+
     class Odd(DlpackArray):
         answer: Any = 7
 
         def __dlpack__(self, **_: Any) -> Any:
             return self.answer
 
-    for kind, answer, said in ((Refusing, None, "it is donated"), (Odd, 7, "gave no capsule"), (Odd, used, "gave no")):
+    cases = (
+        (Refusing, None, "it is donated"), (Nowhere, None, "on no device"),
+        (Odd, 7, "gave no capsule"), (Odd, used, "gave no"),
+    )  # fmt: skip
+    for kind, answer, said in cases:
         x = kind(GpuArray(driver, drawn(), 1))
         x.answer = answer
         with pytest.raises(InputError, match=said):

@@ -127,6 +127,32 @@ def test_a_weight_that_changes_on_the_gpu_is_taken_anew(cuda: CudaTorch) -> None
     assert report().graphs[-1].refrozen == 1
 
 
+def test_a_buffer_that_the_graph_changes_is_written_where_it_lies(cuda: CudaTorch) -> None:
+    """As a cache of keys: no copy of it is made, and torch finds it as it is to be."""
+
+    class Cache(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kept", torch.zeros(8, 16))
+
+        def forward(self, x: Any, at: Any) -> Any:
+            self.kept.index_copy_(0, at, x)
+            return self.kept.relu()
+
+    compiled = Compiled(cuda, Cache(), torch.empty(1, 16), torch.empty(1, dtype=torch.int64))
+    wanted = torch.zeros(8, 16)
+    for place in (3, 5, 3, 0):
+        x, at = torch.randn(1, 16), torch.tensor([place])
+        wanted.index_copy_(0, at, x)
+        given, before = (cuda.tensor(x), cuda.tensor(at)), len(cuda.driver.called)
+        found = compiled(*given)
+        copies = cuda.driver.called[before:].count("cuMemcpyDtoDAsync_v2")
+        same(found, wanted.relu())
+        same(compiled.weights["kept"], wanted)
+        assert copies == 2  # the row in, the result out; its place comes by the host, which checks it
+        assert not cuda.copied
+
+
 def test_what_is_on_the_cpu_beside_it_is_left_to_torch(cuda: CudaTorch) -> None:
     """And counted; a number of the CPU's is read from there, as torch does."""
     torch.manual_seed(1)

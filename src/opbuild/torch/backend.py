@@ -18,7 +18,7 @@ from torch._guards import CompileContext, TracingContext
 from opbuild.torch.aot import Storable, is_ahead_of_time, require_host, require_plain, without_own_cache
 from opbuild.torch.artifacts import Recorder
 from opbuild.torch.decompositions import attention_written_out, decompositions, kept_whole
-from opbuild.torch.devices import HOST, settings_for
+from opbuild.torch.devices import settings_for
 from opbuild.torch.flat import Flat, flat_of
 from opbuild.torch.part import Part
 from opbuild.torch.partition import Partitioned
@@ -77,8 +77,7 @@ def _compile(settings: Settings, graph: Graph, role: Role, flat: list[Flat] | No
 
     def compiler(gm: fx.GraphModule, _: Sequence[Any]) -> Any:
         frozen = _frozen_names(gm) if role == "inference" else set[str]()
-        changes = role == "inference" and flat is None and settings.device == HOST.type
-        replaced = _replaced(gm) if changes else {}
+        replaced = _replaced(gm) if role == "inference" and flat is None else {}
         prefix = "opbuild_" if role == "inference" else f"{role}_"
         partitioned = Partitioned(
             gm, frozen, replaced, is_stored=flat is not None, prefix=prefix, device=settings.device

@@ -23,6 +23,7 @@ from opbuild.graph.types import MOST_ELEMENTS, Array
 from opbuild.graph.types import Graph as BoundGraph
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.locks import Lock, lazy_property
+from opbuild.platform.records import replace
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.devices.network import DeviceNetwork
@@ -119,6 +120,9 @@ class Part:
         reopens: bool = False,
         tell: Callable[[Report], None] = lambda _: None,
     ) -> None:
+        # on a device a replacement is the call's affair: the same network computes what is not replaced
+        self._updates = () if settings.device == HOST.type else program.updates
+        program = program if settings.device == HOST.type else replace(program, updates=())
         self._program, self._eager, self._settings, self._graph = program, eager, settings, graph
         self._was_built, self._reopens = was_built, reopens
         self._tell = tell
@@ -197,13 +201,13 @@ class Part:
             else np.empty(size_shape(args[index]), np.uint8)
             for index in program.given
         ]
-        results = self._results(network, arrays)
+        results = self._results(program, network, arrays)
         if network.report is not self._told:
             self._told = network.report
             self._tell(network.report)
         tensors = iter(results)
         sizes = iter(self._output_sizes(program, arrays, args))
-        replaced = dict(program.updates)
+        replaced = dict(program.updates or self._updates)
         found = [
             next(sizes)
             if each.is_size
@@ -212,15 +216,20 @@ class Part:
         ]
         return found[0] if len(found) == 1 else tuple(found)
 
-    def _results(self, network: Network, arrays: Sequence[Any]) -> Sequence[Any]:
+    def _results(self, program: AtenProgram, network: Network, arrays: Sequence[Any]) -> Sequence[Any]:
         """Return a call's results: arrays of the host's, or tensors on the device that computes."""
         if isinstance(network, DeviceNetwork):
-            return network.call_on_device(arrays, self._empty)
+            updates = {
+                program.tensors.index(output): program.given.index(index)
+                for output, index in self._updates
+                if index in program.given
+            }
+            return network.call_on_device(arrays, self._empty, updates)
         results = network(*arrays)
         return results if isinstance(results, tuple) else (results,)
 
     def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> torch.Tensor:
-        return torch.empty(shape, dtype=_TORCH_TYPES[dtype.name], device=self._settings.device)
+        return torch.empty(shape, dtype=_TORCH_TYPES[dtype.name], device=torch.device(self._settings.device, 0))
 
     def _current(self, args: Sequence[Any]) -> tuple[AtenProgram, Network]:
         """Return the program and its network for the weights as they are now."""
@@ -273,7 +282,8 @@ class Part:
 def _tensor_of(array: Array | torch.Tensor, output: Output, replaced: torch.Tensor | None) -> torch.Tensor:
     """Return a result; the tensor itself that it replaces, if it could be replaced in place."""
     if isinstance(array, torch.Tensor):
-        return turned_back(array, output.order)
+        is_same = replaced is not None and array.data_ptr() == replaced.data_ptr()
+        return replaced if replaced is not None and is_same else turned_back(array, output.order)
     if replaced is not None and array.ctypes.data == replaced.data_ptr():
         return replaced
     return to_tensor(array, output.order)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -56,12 +57,16 @@ class DeviceNetwork(Network):
             return self._run_onto(device, arrays, given, device.make)
         return self._run_there(device, self._bound(self._tensor_shapes(arrays)).executor, arrays, given)
 
-    def call_on_device(self, values: Sequence[Any], make: Make) -> list[Any]:
+    def call_on_device(
+        self, values: Sequence[Any], make: Make, updates: Mapping[int, int] = MappingProxyType({})
+    ) -> list[Any]:
         """Run the network, its outputs on the device.
 
         Args:
             values: A value for each input, in order.
             make: Makes the object of each output, which the device finds and which is the result.
+            updates: Outputs that may be written where inputs lie, by their places; each is where it continues that
+                input, and then that is the result.
 
         Raises:
             RunError: If the device has no memory that others see; and as a call does.
@@ -69,7 +74,17 @@ class DeviceNetwork(Network):
         device = self._sharing
         if device is None:
             raise RunError(f"arrays on {self._class} cannot be shared", "leave the outputs on the host")
-        return self._run_onto(device, self._found_inputs(values), (), make)
+        arrays = self._found_inputs(values)
+        given: Sequence[Any] = ()
+        if updates:
+            executor = self._bound(self._tensor_shapes(arrays)).executor
+            kept = executor.kept if isinstance(executor, Executor) else {}
+            given = [_updated(arrays, kept.get(place), updates.get(place)) for place in range(len(self._outputs))]
+        results = self._run_onto(device, arrays, given, make)
+        for place, target in enumerate(given):  # one that shares memory with another input comes by the host
+            if target is not None and results[place] is not target:
+                results[place] = self._copied(self._outputs[place], results[place], target)
+        return [each.owner if isinstance(each, DeviceArray) else each for each in results]
 
     def _run_onto(self, device: SharingDevice, arrays: Sequence[Any], given: Sequence[Any], make: Make) -> list[Any]:
         """Return outputs, those that are not given in what is made for them."""
@@ -171,6 +186,14 @@ class DeviceNetwork(Network):
         with in_order(device, [array]):
             cast("Device", device).write(array.address, result)
         return array
+
+
+def _updated(arrays: Sequence[Any], kept: Kept | None, place: int | None) -> DeviceArray | None:
+    """Return the input that an output is written over; None if it cannot be."""
+    if kept is None or kept.place != place:
+        return None
+    array = arrays[kept.place]
+    return array if are_one(array, array) else None
 
 
 def _others(arrays: Sequence[Any], array: DeviceArray, kept: Kept | None) -> Sequence[Any]:

@@ -55,7 +55,10 @@ def _is_on(value: Any, card: int) -> bool:
     """Return whether an object says by DLPack that it is on the GPU; what is on another one is refused."""
     if not hasattr(value, "__dlpack_device__"):
         return False
-    kind, number = value.__dlpack_device__()
+    try:
+        kind, number = value.__dlpack_device__()
+    except Exception as error:  # whatever the other library raises
+        raise ValueError(str(error)) from error
     if kind not in (CUDA, _MANAGED):
         return False
     if number != card:
