@@ -67,6 +67,8 @@ def save(
 
 
 def _saved(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> Saved:
+    if any(each.is_cuda for each in (*model.parameters(), *model.buffers())):
+        raise unsupported("a module on a GPU")
     try:
         with torch.no_grad():
             exported = export(model, args, kwargs, dynamic_shapes=dynamic_shapes)

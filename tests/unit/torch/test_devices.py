@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import fx
 from torch._subclasses import FakeTensorMode
 
-from opbuild.errors import TargetError
+from opbuild.errors import TargetError, UnsupportedOperatorError
 from opbuild.runtime.devices.cuda.device import CudaDevice
 from opbuild.target.cuda import CLASS
 from opbuild.torch.backend import opbuild
+from opbuild.torch.saving import save
 
 
 @pytest.mark.parametrize("device", ["cuda:1", "xpu"])
@@ -32,6 +35,15 @@ def test_a_tensor_on_a_gpu_is_refused_where_no_driver_is(monkeypatch: pytest.Mon
     with pytest.raises(TargetError, match=r"computes nothing on the GPU .* there is no NVIDIA driver here") as caught:
         opbuild(fx.symbolic_trace(torch.nn.ReLU()), given)
     assert "move the model" in (caught.value.hint or "")
+
+
+def test_a_module_on_a_gpu_is_not_saved(tmp_path: Path) -> None:
+    """What is saved says nothing of devices."""
+    with FakeTensorMode():
+        module = torch.nn.ReLU()
+        module.register_buffer("scale", torch.empty(2, device="cuda"))
+    with pytest.raises(UnsupportedOperatorError, match="a module on a GPU"):
+        save(tmp_path / "module", module, (torch.empty(2),))
 
 
 def test_a_graph_on_another_device_may_be_left_to_torch() -> None:
