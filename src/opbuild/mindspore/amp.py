@@ -9,6 +9,7 @@ import numpy as np
 from opbuild.mindspore import names, nn, ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.dtype import float16, float32, int32, to_type
+from opbuild.mindspore.execution import nested
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.optimizer import Optimizer
 from opbuild.mindspore.nn.training import all_finite, changed_scale
@@ -115,11 +116,11 @@ class StaticLossScaler(LossScaler):
 
     def scale(self, inputs: Any) -> Any:
         """Return a tensor or several, multiplied by the scale."""
-        return _each(inputs, lambda value: ops.mul(value, self.scale_value))
+        return nested(inputs, lambda value: ops.mul(value, self.scale_value))
 
     def unscale(self, inputs: Any) -> Any:
         """Return a tensor or several, divided by the scale."""
-        return _each(inputs, lambda value: ops.div(value, self.scale_value))
+        return nested(inputs, lambda value: ops.div(value, self.scale_value))
 
     def adjust(self, grads_finite: Any) -> bool:
         """Return False: the scale stays."""
@@ -245,9 +246,3 @@ def build_train_network(network: Cell, optimizer: Optimizer, loss_fn: Any = None
     if update is None:
         return nn.TrainOneStepCell(network, optimizer, manager.get_loss_scale()).set_train()
     return nn.TrainOneStepWithLossScaleCell(network, optimizer, update).set_train()
-
-
-def _each(inputs: Any, function: Any) -> Any:
-    if isinstance(inputs, Tensor):
-        return function(inputs)
-    return type(inputs)(function(value) for value in inputs)

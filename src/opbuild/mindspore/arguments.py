@@ -133,11 +133,7 @@ class Attributes:
         return Signature([own, *self.signature.parameters.values()])
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all attributes by name.
-
-        Raises:
-            ArgumentTypeError: If these arguments do not fit.
-        """
+        """Return all attributes by name; an ``ArgumentTypeError`` says which arguments do not fit."""
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:

@@ -72,11 +72,7 @@ class Record:
     pieces: tuple[memoryview, ...]
 
     def content(self) -> Content:
-        """Return the values.
-
-        Raises:
-            CheckpointError: If type, shape and bytes do not fit together.
-        """
+        """Return the values; a ``CheckpointError`` says if type, shape and bytes do not fit together."""
         size = sum(map(len, self.pieces))
         if self.label == _TEXT:
             return self._text()

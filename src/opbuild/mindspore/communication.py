@@ -30,11 +30,7 @@ class GlobalComm:
 
 
 def check_group(group: str) -> None:
-    """Check that a group is that of all ranks.
-
-    Raises:
-        ArgumentTypeError, ArgumentValueError: If it is another one.
-    """
+    """Refuse a group that is not that of all ranks."""
     if not isinstance(group, str):
         raise ArgumentTypeError(f"group is {group!r}", "give the name of a group")
     if group not in _WORLD_GROUPS:

@@ -91,11 +91,7 @@ _PYTHON: dict[object, Type] = {builtins.bool: bool_, builtins.int: int64, builti
 
 
 def to_type(value: object) -> Type:
-    """Return the element type that a ``Type``, a numpy dtype or class, a Python type or a numpy name stands for.
-
-    Raises:
-        ArgumentTypeError: If there is no such element type.
-    """
+    """Return the element type of a ``Type``, a numpy dtype or class, a Python type or a numpy name, else refuse it."""
     if isinstance(value, Kind):
         value = f"{value.name}32"
     if isinstance(value, type) and value in _PYTHON:

@@ -152,11 +152,7 @@ def _key(operand: Operand) -> Hashable:
 
 
 def promote(first: str, second: str) -> str:
-    """Return the type that two tensors are converted to.
-
-    Raises:
-        TensorTypeError: For uint16, uint32 and uint64 with any other type but bool, as in MindSpore.
-    """
+    """Return the type that two tensors are converted to; as in MindSpore wide unsigned ones go with bool alone."""
     if second in (first, "bool"):
         return first
     if first == "bool":
@@ -186,11 +182,7 @@ def with_number(dtype: str, number: bool | int | float) -> str:
 
 
 def operands(first: Any, second: Any, name: str) -> tuple[str, Any, Any]:
-    """Return the common type of two operands and both as tensors or numbers, at least one of them a tensor.
-
-    Raises:
-        ArgumentTypeError: If an operand is neither a tensor, a number nor an array.
-    """
+    """Return the common type of two operands and both as tensors or numbers, at least one of them a tensor."""
     first, second = _operand(first, name), _operand(second, name)
     if isinstance(first, Tensor) and isinstance(second, Tensor):
         return promote(first.type.dtype, second.type.dtype), first, second
@@ -238,12 +230,18 @@ def in_floats(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def computed(first: Any, *args: Any, **kwargs: Any) -> Any:
         array, rest, named = _arrays((first, args, kwargs), function.__name__)
-        array = floats(array)
+        array = np.asarray(array)
+        array = array if is_float(array.dtype.name) else array.astype(np.float32)
         wide = [item.astype(np.float64) if isinstance(item, np.ndarray) and is_float(item.dtype.name) else item
                 for item in rest]  # fmt: skip
         with np.errstate(all="ignore"), _mapped(function.__name__):
             result = function(array.astype(np.float64), *wide, **named)
-        return tensors(_narrowed(result, array.dtype))
+
+        def narrowed(part: Any) -> Any:
+            found = np.asarray(part)
+            return found.astype(array.dtype) if found.dtype == np.float64 else found
+
+        return tensors(nested(result, narrowed))
 
     return computed
 
@@ -259,40 +257,43 @@ def _mapped(name: str) -> Iterator[None]:
         raise ArgumentValueError(f"{name} cannot take these arguments{location()}: {error}") from None
 
 
-def floats(array: Any) -> Array:
-    """Return an array of floats; integers become float32."""
-    array = np.asarray(array)
-    return np.asarray(array if is_float(array.dtype.name) else array.astype(np.float32))
+def array_of(value: Any) -> Any:
+    """Return the data of a tensor; anything else as it is."""
+    return value.asnumpy() if isinstance(value, Tensor) else value
 
 
 def tensors(result: Any) -> Any:
     """Return arrays as tensors, also in tuples and lists."""
-    if isinstance(result, (np.ndarray, np.generic)):
-        array = np.asarray(result)
+
+    def tensor(value: Any) -> Any:
+        if not isinstance(value, (np.ndarray, np.generic)):
+            return value
+        array = np.asarray(value)
         return Tensor.of(np.ascontiguousarray(array).reshape(array.shape))
-    if isinstance(result, (tuple, list)):
-        return type(result)(tensors(item) for item in result)
-    return result
 
-
-def _narrowed(result: Any, dtype: Any) -> Any:
-    if isinstance(result, tuple):
-        return tuple(_narrowed(item, dtype) for item in result)
-    array = np.asarray(result)
-    return array.astype(dtype) if array.dtype == np.float64 else array
+    return nested(result, tensor)
 
 
 def _arrays(value: Any, name: str) -> Any:
-    if isinstance(value, Tensor):
-        if value.symbol is not None:
+    def array(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor) and leaf.symbol is not None:
             raise InvalidModelError(
                 f"construct calls {name} on a traced tensor{location()}: it is computed from data, by no operator",
                 "call it outside of construct and give its result as an argument, "
                 "or use set_context(mode=PYNATIVE_MODE)",
             )
-        return value.asnumpy()
-    if isinstance(value, dict):
-        return {key: _arrays(item, name) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(_arrays(item, name) for item in value)
-    return value
+        return array_of(leaf)
+
+    return nested(value, array)
+
+
+def nested(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """Return a nest of tuples, lists and dictionaries with what a function makes of all that is in it."""
+    if isinstance(value, Mapping):
+        return {key: nested(item, leaf) for key, item in value.items()}
+    if isinstance(value, tuple):
+        items = [nested(item, leaf) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, list):
+        return [nested(item, leaf) for item in value]
+    return leaf(value)

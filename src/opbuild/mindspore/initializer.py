@@ -125,19 +125,16 @@ Zero = _declared("Zeros.", lambda self, shape: 0)
 One = _declared("Ones.", lambda self, shape: 1)
 Constant = _declared("One number, or an array.", lambda self, shape: self.value, value=...)
 Uniform = _declared("Uniform from ``-scale`` to ``scale``.", lambda self, shape: _uniform(self.scale, shape),
-                    scale=0.07)  # fmt: skip
+    scale=0.07)  # fmt: skip
 Normal = _declared("Normal with standard deviation ``sigma``.",
-                   lambda self, shape: generator().normal(self.mean, self.sigma, shape),
-                   sigma=0.01, mean=0.0)  # fmt: skip
+    lambda self, shape: generator().normal(self.mean, self.sigma, shape), sigma=0.01, mean=0.0)  # fmt: skip
 TruncatedNormal = _declared("Normal, drawn again outside ``a`` to ``b`` standard deviations.", _truncated, sigma=0.01,
-                            mean=0.0, a=-2.0, b=2.0)  # fmt: skip
+    mean=0.0, a=-2.0, b=2.0)  # fmt: skip
 XavierUniform = _declared("Uniform, scaled by the numbers of inputs and outputs.",
-                          lambda self, shape: _uniform(self.gain * math.sqrt(6.0 / sum(fans(shape))), shape),
-                          gain=1)  # fmt: skip
-XavierNormal = _declared(
-    "Normal, scaled by the numbers of inputs and outputs.",
-    lambda self, shape: generator().normal(0.0, self.gain * math.sqrt(2.0 / sum(fans(shape))), shape), gain=1,
-)  # fmt: skip
+    lambda self, shape: _uniform(self.gain * math.sqrt(6.0 / sum(fans(shape))), shape), gain=1)  # fmt: skip
+XavierNormal = _declared("Normal, scaled by the numbers of inputs and outputs.",
+    lambda self, shape:
+        generator().normal(0.0, self.gain * math.sqrt(2.0 / sum(fans(shape))), shape), gain=1)  # fmt: skip
 HeNormal = _declared("Normal, scaled by the number of inputs (or outputs) for the activation that follows.",
                      lambda self, shape: generator().normal(0.0, _he_deviation(self, shape), shape), negative_slope=0,
                      mode="fan_in", nonlinearity="leaky_relu")  # fmt: skip
@@ -145,12 +142,12 @@ HeUniform = _declared("Uniform, with the deviation of ``HeNormal``.",
                       lambda self, shape: _uniform(math.sqrt(3.0) * _he_deviation(self, shape), shape), HeNormal,
                       negative_slope=0, mode="fan_in", nonlinearity="leaky_relu")  # fmt: skip
 Identity = _declared("Ones on the diagonal of a matrix, zeros elsewhere.",
-                     lambda self, shape: np.eye(*_matrix(self, shape)))  # fmt: skip
+    lambda self, shape: np.eye(*_matrix(self, shape)))  # fmt: skip
 Dirac = _declared("Convolution weights that give the channels back as they are, in each group.", _dirac, groups=1)
 Orthogonal = _declared("A matrix (the first axis by all others) with orthogonal rows or columns, times ``gain``.",
-                       _orthogonal, gain=1.0)  # fmt: skip
+    _orthogonal, gain=1.0)  # fmt: skip
 Sparse = _declared("A matrix of normal numbers with a share of zeros in each column.", _sparse, sparsity=...,
-                   sigma=0.01)  # fmt: skip
+    sigma=0.01)  # fmt: skip
 
 
 class VarianceScaling(Initializer):
@@ -188,11 +185,7 @@ _BY_NAME: dict[str, type[Initializer]] = {
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the numbers of inputs and of outputs of a weight of shape (O, I, ...).
-
-    Raises:
-        ArgumentValueError: If the shape has fewer than two dimensions.
-    """
+    """Return the numbers of inputs and of outputs of a weight of shape (O, I, ...)."""
     if len(shape) < 2:
         raise ArgumentValueError(
             f"a weight of shape {shape} has no inputs and outputs", "it needs at least 2 dimensions"

@@ -200,11 +200,6 @@ def gather(self: Tensor, input_indices: Any, axis: Any, batch_dims: int = 0) -> 
     return ops.gather(self, input_indices, axis, batch_dims)
 
 
-def searchsorted(self: Tensor, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
-    """Return the place where each value would be inserted so that the tensor stays in order."""
-    return arranging.searchsorted(self, v, side=side, sorter=sorter, out_int32=True)  # type: ignore[no-any-return]
-
-
 def trace(self: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Tensor:
     """Return the sum along a diagonal."""
     result: Tensor = ops.sum(ops.diagonal(self, offset, axis1, axis2), -1)
@@ -217,26 +212,14 @@ def uniform(self: Tensor, from_: Any = 0.0, to: Any = 1.0, generator: Any = None
     return drawn("uniform", lambda random: random.uniform(low, high, self.shape), self.dtype)
 
 
-def _drawn(self: Tensor, distribution: str, *parameters: float, name: str = "") -> Tensor:
-    return drawn(
-        name or distribution, lambda random: getattr(random, distribution)(*parameters, self.shape), self.dtype
-    )
-
-
-def cauchy(self: Tensor, median: float = 0.0, sigma: float = 1.0) -> Tensor:
-    """Return numbers drawn from a Cauchy distribution, in the shape and type of the tensor."""
-    return drawn("cauchy", lambda random: random.standard_cauchy(self.shape) * sigma + median, self.dtype)
+def _drawn(self: Tensor, distribution: str, *parameters: float) -> Tensor:
+    return drawn(distribution, lambda random: getattr(random, distribution)(*parameters, self.shape), self.dtype)
 
 
 def random_integers(self: Tensor, from_: int = 0, to: int | None = None, *, generator: Any = None) -> Tensor:
     """Return whole numbers drawn evenly from ``from_`` to below ``to``, in the shape and type of the tensor."""
     high = to if to is not None else 2**24 if self.is_floating_point() else int(np.iinfo(self.type.dtype).max)
     return drawn("random", lambda random: random.integers(from_, high, self.shape), self.dtype)
-
-
-def bernoulli(self: Tensor, *, generator: Any = None) -> Tensor:
-    """Return 1 with the probability that each element is, and 0 otherwise."""
-    return drawn("bernoulli", lambda random: random.random(self.shape) < self.asnumpy(), self.dtype)
 
 
 @on_data
@@ -305,12 +288,6 @@ def squeeze(self: Tensor, axis: Any = None) -> Tensor:
     return ops.squeeze(self, axes) if axes else self
 
 
-def unique(self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
-           dim: int | None = None) -> Any:  # fmt: skip
-    """Return the different elements in order (or slices along ``dim``), their places and how often they appear."""
-    return _unique(self, return_inverse, return_counts, dim)
-
-
 @on_data
 def _unique(array: Any, return_inverse: bool, return_counts: bool, dim: int | None) -> Any:
     found = np.unique(array, return_index=True, return_inverse=True, return_counts=True, axis=dim)
@@ -327,77 +304,76 @@ def device(self: Tensor) -> str:
     return "CPU"
 
 
-index_copy = formula(
-    "the tensor with the slices along ``dim`` that ``index`` names replaced",
-    lambda self, dim, index, tensor: arranging.along(self, dim, index, tensor, "none", "index_copy"),
-)  # fmt: skip
+index_copy = formula("the tensor with the slices along ``dim`` that ``index`` names replaced",
+    lambda self, dim, index, tensor: arranging.along(self, dim, index, tensor, "none", "index_copy"))  # fmt: skip
 bernoulli_of = formula("1 with probability ``p`` and 0 otherwise, in the shape and type of the tensor",
-                       lambda self, p=0.5, *, generator=None: ops.bernoulli(self, p))  # fmt: skip
+    lambda self, p=0.5, *, generator=None: ops.bernoulli(self, p))  # fmt: skip
 new_zeros = formula("zeros of a shape, in the tensor's element type by default",
-                    lambda self, *size, dtype=None: ops.zeros(shape_of(size), dtype or self.dtype))  # fmt: skip
+    lambda self, *size, dtype=None: ops.zeros(shape_of(size), dtype or self.dtype))  # fmt: skip
 new_ones = formula("ones of a shape, in the tensor's element type by default",
-                   lambda self, *size, dtype=None: ops.ones(shape_of(size), dtype or self.dtype))  # fmt: skip
-new_full = formula(
-    "one number in every element of a shape, in the tensor's element type by default",
-    lambda self, size, fill_value, *, dtype=None: ops.full(size, fill_value, dtype=dtype or self.dtype),
-)  # fmt: skip
+    lambda self, *size, dtype=None: ops.ones(shape_of(size), dtype or self.dtype))  # fmt: skip
+new_full = formula("one number in every element of a shape, in the tensor's element type by default",
+    lambda self, size, fill_value, *, dtype=None: ops.full(size, fill_value, dtype=dtype or self.dtype))  # fmt: skip
 new_empty = formula("a tensor of a shape, of zeros, in the tensor's element type by default",
-                    lambda self, *size, dtype=None, device=None: new_zeros(self, *size, dtype=dtype))  # fmt: skip
+    lambda self, *size, dtype=None, device=None: new_zeros(self, *size, dtype=dtype))  # fmt: skip
 fill = formula("one number in the shape and type of the tensor",
-               lambda self, value: ops.full_like(self, 0 if value is None else value))  # fmt: skip
-fill_diagonal = formula(
-    "the tensor with a number on its diagonal",
-    lambda self, fill_value, wrap=False: ops.FillDiagonal(float(fill_value), wrap)(self),
-)  # fmt: skip
+    lambda self, value: ops.full_like(self, 0 if value is None else value))  # fmt: skip
+fill_diagonal = formula("the tensor with a number on its diagonal",
+    lambda self, fill_value, wrap=False: ops.FillDiagonal(float(fill_value), wrap)(self))  # fmt: skip
 clone = formula("a copy", lambda self: self.copy())
 init_data = formula("the tensor: an initializer's numbers are drawn at once",
-                    lambda self, slice_index=None, shape=None, opt_shard_group=None: self)  # fmt: skip
+    lambda self, slice_index=None, shape=None, opt_shard_group=None: self)  # fmt: skip
 value = formula("the tensor", lambda self: self)
 is_signed = formula("whether the element type has a sign", lambda self: self.type.dtype.startswith(("int", "float")))
 get_bytes = formula("the data as bytes", lambda self: self.asnumpy().tobytes())
 storage_offset = formula("0: tensors are dense", lambda self: 0)
 qr = formula("an orthogonal and an upper triangular factor",
-             lambda self, some=True: matrices.qr(self, "reduced" if some else "complete"))  # fmt: skip
+    lambda self, some=True: matrices.qr(self, "reduced" if some else "complete"))  # fmt: skip
 permute = formula("the tensor with its axes in an order", lambda self, *dims: ops.transpose(self, shape_of(dims)))
 turned = formula("matrices transposed; vectors as they are", lambda self: ops.adjoint(self) if self.ndim > 1 else self)
-add = formula(
-    "``self + alpha * other``",
-    lambda self, other, *, alpha=1: ops.add(self, other if alpha == 1 else ops.mul(other, alpha)),
-)  # fmt: skip
-copy_from = formula(
-    "the elements of another tensor in the shape and type of the tensor",
-    lambda self, src, non_blocking=False: ops.broadcast_to(ops.cast(src, self.dtype), self.shape),
-)  # fmt: skip
+add = formula("``self + alpha * other``",
+    lambda self, other, *, alpha=1: ops.add(self, other if alpha == 1 else ops.mul(other, alpha)))  # fmt: skip
+copy_from = formula("the elements of another tensor in the shape and type of the tensor",
+    lambda self, src, non_blocking=False: ops.broadcast_to(ops.cast(src, self.dtype), self.shape))  # fmt: skip
 normal = formula("numbers drawn from a normal distribution, in the shape and type of the tensor",
-                 lambda self, mean=0, std=1, *, generator=None: _drawn(self, "normal", mean, std))  # fmt: skip
+    lambda self, mean=0, std=1, *, generator=None: _drawn(self, "normal", mean, std))  # fmt: skip
 log_normal = formula("numbers drawn from a log-normal distribution, in the shape and type of the tensor",
                      lambda self, mean=1.0, std=2.0: drawn(
                          "log_normal", lambda random: random.lognormal(mean, std, self.shape), self.dtype))  # fmt: skip
 exponential = formula("numbers drawn from an exponential distribution, in the shape and type of the tensor",
-                      lambda self, lambd=1, *, generator=None: _drawn(self, "exponential", 1 / lambd))  # fmt: skip
+    lambda self, lambd=1, *, generator=None: _drawn(self, "exponential", 1 / lambd))  # fmt: skip
 allclose = formula(
     "whether all elements are close to those of another tensor",
     lambda self, other, rtol=1e-05, atol=1e-08, equal_nan=False: bool(
-        ops.all(ops.isclose(self, other, rtol, atol, equal_nan))),
-)  # fmt: skip
+        ops.all(ops.isclose(self, other, rtol, atol, equal_nan))))  # fmt: skip
 reshape = formula("the elements in another shape, given as integers or as a tuple",
-                  lambda self, *shape: ops.reshape(self, _variadic(shape[0], shape[1:]) if shape else ()))  # fmt: skip
+    lambda self, *shape: ops.reshape(self, shape_of(shape)))  # fmt: skip
 expand = formula("the tensor repeated to a shape",
-                 lambda self, *size: ops.broadcast_to(self, _variadic(size[0], size[1:])))  # fmt: skip
+    lambda self, *size: ops.broadcast_to(self, shape_of(size)))  # fmt: skip
 astype = formula("the tensor in another element type", lambda self, dtype, copy=True: ops.cast(self, to_type(dtype)))
-flatten = formula(
-    "the tensor with the axes from ``start_dim`` to ``end_dim`` as one: a vector by default",
-    lambda self, order="C", *, start_dim=0, end_dim=-1: ops.flatten(self, order, start_dim=start_dim, end_dim=end_dim),
-)  # fmt: skip
-take = formula(
-    "the elements or slices along ``axis`` that ``indices`` names",
-    lambda self, indices, axis=None: ops.take(self, indices) if axis is None else ops.gather(self, indices, axis),
-)  # fmt: skip
+flatten = formula("the tensor with the axes from ``start_dim`` to ``end_dim`` as one: a vector by default",
+    lambda self, order="C", *, start_dim=0, end_dim=-1:
+        ops.flatten(self, order, start_dim=start_dim, end_dim=end_dim))  # fmt: skip
+take = formula("the elements or slices along ``axis`` that ``indices`` names",
+    lambda self, indices, axis=None:
+        ops.take(self, indices) if axis is None else ops.gather(self, indices, axis))  # fmt: skip
 where = formula("elements of the tensor where ``condition`` is true and of ``y`` elsewhere",
-                lambda self, condition, y: ops.where(condition, self, y))  # fmt: skip
+    lambda self, condition, y: ops.where(condition, self, y))  # fmt: skip
 view_as = formula("the elements in the shape of ``other``", lambda self, other: ops.reshape(self, other.shape))
 expand_as = formula("the tensor repeated to the shape of ``other``",
-                    lambda self, other: ops.broadcast_to(self, other.shape))  # fmt: skip
+    lambda self, other: ops.broadcast_to(self, other.shape))  # fmt: skip
+searchsorted = formula("the place where each value would be inserted so that the tensor stays in order",
+    lambda self, v, side="left", sorter=None:
+        arranging.searchsorted(self, v, side=side, sorter=sorter, out_int32=True))  # fmt: skip
+cauchy = formula("numbers drawn from a Cauchy distribution, in the shape and type of the tensor",
+    lambda self, median=0.0, sigma=1.0:
+        drawn("cauchy", lambda random: random.standard_cauchy(self.shape) * sigma + median, self.dtype))  # fmt: skip
+bernoulli = formula("1 with the probability that each element is, and 0 otherwise",
+    lambda self, *, generator=None:
+        drawn("bernoulli", lambda random: random.random(self.shape) < self.asnumpy(), self.dtype))  # fmt: skip
+unique = formula("the different elements in order (or slices along ``dim``), their places and how often they appear",
+    lambda self, sorted=True, return_inverse=False, return_counts=False, dim=None:
+        _unique(self, return_inverse, return_counts, dim))  # fmt: skip
 
 names.call_rows(vars(), __name__)
 
@@ -487,10 +463,6 @@ def _comparable(other: Any) -> bool:
     return other is not None and not isinstance(other, (str, type))
 
 
-def _variadic(first: Any, rest: tuple[Any, ...]) -> tuple[int, ...]:
-    return ints((first, *rest) if rest else first, "the argument")
-
-
 def _reduction(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return the method of a reduction: the axis may be called ``axis`` or ``dim``, and ``keepdims`` three ways."""
 
@@ -521,7 +493,7 @@ def repeat(self: Tensor, *repeats: Any, axis: int | None = None) -> Tensor:
     """Return the tensor repeated along its axes, one number for each; with ``axis=`` each slice along it."""
     if axis is not None:
         return ops.repeat_interleave(self, repeats[0], axis)
-    counts = _variadic(repeats[0], repeats[1:])
+    counts = shape_of(repeats)
     if len(counts) < self.ndim:
         raise ArgumentValueError(
             f"repeat of {self.ndim} axes by {counts}", "give a number for each axis, or use repeat_interleave"

@@ -26,7 +26,7 @@ from opbuild.graph.passes.weight_layout import weights_in_blocks
 from opbuild.graph.types import Graph
 from opbuild.mindspore import execution
 from opbuild.mindspore.arguments import ArgumentTypeError
-from opbuild.mindspore.execution import Call, new_trace, symbol_of
+from opbuild.mindspore.execution import Call, nested, new_trace, symbol_of
 from opbuild.mindspore.parameter import Drawn, Parameter, States, StatesNeededError, active, data_of, in_use
 from opbuild.mindspore.tensor import Tensor
 from opbuild.platform.locks import Lock, RLock
@@ -265,34 +265,22 @@ def _in_blocks(graph: Graph, inputs: Sequence[Parameter | Drawn], first: int) ->
 
 def _split(value: Any, leaves: list[Tensor]) -> Any:
     """Return the nest with a ``_Place`` for each tensor, which is appended to ``leaves``."""
-    if isinstance(value, Tensor):
-        leaves.append(value)
-        return _Place(len(leaves) - 1)
-    if isinstance(value, Mapping):
-        return {key: _split(item, leaves) for key, item in value.items()}
-    if isinstance(value, tuple):
-        items = [_split(item, leaves) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if isinstance(value, list):
-        return [_split(item, leaves) for item in value]
-    if isinstance(value, np.ndarray):
-        raise ArgumentTypeError(
-            f"a numpy array where a network takes or gives tensors{location()}", "wrap it in Tensor()"
-        )
-    return value
+
+    def place(item: Any) -> Any:
+        if isinstance(item, Tensor):
+            leaves.append(item)
+            return _Place(len(leaves) - 1)
+        if isinstance(item, np.ndarray):
+            raise ArgumentTypeError(
+                f"a numpy array where a network takes or gives tensors{location()}", "wrap it in Tensor()"
+            )
+        return item
+
+    return nested(value, place)
 
 
 def _fill(nest: Any, tensors: Sequence[Tensor]) -> Any:
-    if isinstance(nest, _Place):
-        return tensors[nest.index]
-    if isinstance(nest, dict):
-        return {key: _fill(item, tensors) for key, item in nest.items()}
-    if isinstance(nest, tuple):
-        items = [_fill(item, tensors) for item in nest]
-        return type(nest)(*items) if hasattr(nest, "_fields") else tuple(items)
-    if isinstance(nest, list):
-        return [_fill(item, tensors) for item in nest]
-    return nest
+    return nested(nest, lambda item: tensors[item.index] if isinstance(item, _Place) else item)
 
 
 def _signature(nest: Any) -> Hashable:

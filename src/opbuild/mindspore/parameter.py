@@ -262,30 +262,18 @@ class States:
         return self._read[id(parameter)][1]
 
     def write(self, parameter: Parameter, symbol: Symbol) -> None:
-        """Assign to a parameter.
-
-        Raises:
-            StatesNeededError: If parameters are constants.
-        """
+        """Assign to a parameter; constants are refused."""
         self.need()
         self.read(parameter)
         self._written[id(parameter)] = parameter, symbol
 
     def draw(self, drawn: Drawn) -> Symbol:
-        """Return a value that is drawn before each call.
-
-        Raises:
-            StatesNeededError: If parameters are constants: such a network gets nothing but its arguments.
-        """
+        """Return a value that is drawn before each call; a network of constants gets nothing but its arguments."""
         self.need()
         return self._input(drawn)
 
     def need(self) -> None:
-        """Refuse to go on with constants.
-
-        Raises:
-            StatesNeededError: If parameters are constants.
-        """
+        """Refuse to go on with constants, by a ``StatesNeededError``."""
         if self.constants is not None:
             raise StatesNeededError
 
@@ -303,11 +291,7 @@ def current_states() -> States | None:
 
 
 def need_states() -> States:
-    """Return the states of the present trace.
-
-    Raises:
-        StatesNeededError: If parameters are constants in it.
-    """
+    """Return the states of the present trace; a ``StatesNeededError`` says that parameters are constants in it."""
     found = _CURRENT.get()
     if found is None:
         raise StatesNeededError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import Any
 
 import numpy as np
@@ -79,11 +79,7 @@ def exchanged(row: Sequence[Any], places: Sequence[int], values: Sequence[Any]) 
 
 
 def fits(what: str, values: Sequence[Any], outputs: Sequence[str]) -> None:
-    """Refuse values that are not one for each column.
-
-    Raises:
-        ArgumentValueError: If they are not.
-    """
+    """Refuse values that are not one for each column."""
     if len(values) != len(outputs):
         raise ArgumentValueError(
             f"{what} gave {len(values)} values for the columns {list(outputs)}", "say output_columns"
@@ -91,11 +87,7 @@ def fits(what: str, values: Sequence[Any], outputs: Sequence[str]) -> None:
 
 
 def stacked(name: str, values: Iterable[Any]) -> Array:
-    """Return the rows of a column as one array.
-
-    Raises:
-        ArgumentValueError: If their shapes differ.
-    """
+    """Return the rows of a column, which must have one shape, as one array."""
     arrays = [to_array(value) for value in values]
     shapes = {array.shape for array in arrays}
     if len(shapes) > 1:
@@ -312,7 +304,9 @@ class Dataset:
     def concat(self, datasets: Any) -> Dataset:
         """Return the rows of several data sets, one after the other."""
         parts = [self, *(datasets if isinstance(datasets, (list, tuple)) else [datasets])]
-        return _Joined(parts)
+        if any(part._columns != self._columns for part in parts):
+            raise ArgumentValueError(f"concat of columns {[part._columns for part in parts]}", "they must be equal")
+        return _Several(parts, self._columns, chain.from_iterable, sum)
 
     __add__ = concat
 
@@ -384,16 +378,26 @@ def zip(datasets: tuple[Dataset, ...]) -> Dataset:
     Raises:
         ArgumentValueError: If two have a column of one name.
     """
-    return _Zipped(datasets)
+    columns = [name for part in datasets for name in part._columns]
+    if len(set(columns)) < len(columns):
+        raise ArgumentValueError(f"zip of columns {columns}", "rename those of equal names")
+    return _Several(datasets, columns, lambda every: map(_side_by_side, builtins.zip(*every, strict=False)), min)
+
+
+def _side_by_side(rows: Sequence[Row]) -> Row:
+    return tuple(chain.from_iterable(rows))
 
 
 class _Derived(Dataset):
     """Rows that a function makes of another data set's; ``size`` gives their number, None: they are counted."""
 
     def __init__(
-        self, source: Dataset, change: Callable[[Iterator[Row], Epoch], Iterator[Row]],
-        size: Callable[[int], int] | None, columns: Sequence[str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        source: Dataset,
+        change: Callable[[Iterator[Row], Epoch], Iterator[Row]],
+        size: Callable[[int], int] | None,
+        columns: Sequence[str] | None = None,
+    ) -> None:
         super().__init__(source._columns if columns is None else columns)
         self._source, self._change, self._size = source, change, size
 
@@ -484,39 +488,24 @@ class _Repeated(_Derived):
             done += 1
 
 
-class _Zipped(Dataset):
-    """Columns of several data sets side by side."""
+class _Several(Dataset):
+    """Rows that a function makes of those of several data sets; ``size`` makes their number of those of all."""
 
-    def __init__(self, parts: Sequence[Dataset]) -> None:
-        columns = [name for part in parts for name in part._columns]
-        if len(set(columns)) < len(columns):
-            raise ArgumentValueError(f"zip of columns {columns}", "rename those of equal names")
+    def __init__(
+        self,
+        parts: Sequence[Dataset],
+        columns: Sequence[str],
+        change: Callable[[Iterator[Any]], Iterator[Row]],
+        size: Callable[[Iterator[int]], int],
+    ) -> None:
         super().__init__(columns)
-        self._parts = parts
+        self._parts, self._change, self._size = parts, change, size
 
     def rows(self, epoch: Epoch) -> Iterator[Row]:
-        for rows in builtins.zip(*(part.rows(epoch) for part in self._parts), strict=False):
-            yield tuple(value for row in rows for value in row)
+        return self._change(part.rows(epoch) for part in self._parts)
 
     def get_dataset_size(self) -> int:
-        return min(part.get_dataset_size() for part in self._parts)
-
-
-class _Joined(Dataset):
-    """Rows of several data sets, one after the other."""
-
-    def __init__(self, parts: Sequence[Dataset]) -> None:
-        if any(part._columns != parts[0]._columns for part in parts):
-            raise ArgumentValueError(f"concat of columns {[part._columns for part in parts]}", "they must be equal")
-        super().__init__(parts[0]._columns)
-        self._parts = parts
-
-    def rows(self, epoch: Epoch) -> Iterator[Row]:
-        for part in self._parts:
-            yield from part.rows(epoch)
-
-    def get_dataset_size(self) -> int:
-        return sum(part.get_dataset_size() for part in self._parts)
+        return self._size(part.get_dataset_size() for part in self._parts)
 
 
 def _named(source: Dataset, places: Sequence[int], outputs: Sequence[str]) -> list[str]:

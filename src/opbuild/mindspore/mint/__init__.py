@@ -13,10 +13,10 @@ import numpy as np
 
 from opbuild.mindspore import names, ops
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.methods import add, clone, fill_diagonal, index_add, scatter_add, unique
+from opbuild.mindspore.methods import add, allclose, clone, fill_diagonal, index_add, scatter_add, unique
 from opbuild.mindspore.mint.nn.functional import conv2d
 from opbuild.mindspore.ops import arranging, matrices
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.declaration import formula, name_table, spelled
 from opbuild.mindspore.ops.random import drawn
 from opbuild.mindspore.tensor import Tensor
 
@@ -60,27 +60,6 @@ def _extreme(of_all: Callable[..., Any], of_two: Callable[..., Any], along: Call
     return extreme
 
 
-def _median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Return the middle element of all, or along ``dim`` with its index."""
-    return ops.median(ops.ravel(input), 0)[0] if dim is None else ops.median(input, dim, keepdim)
-
-
-def _sort(input: Any, *, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
-    """Return the elements in order along ``dim`` and the indices (int64) that they had."""
-    return _with_int64(ops.sort(input, dim, descending))
-
-
-def _topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """Return the ``k`` greatest (or smallest) elements along ``dim`` and their indices (int64)."""
-    return _with_int64(ops.topk(input, k, dim, largest, sorted))
-
-
-def _normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, generator: Any = None) -> Tensor:
-    """Return numbers drawn from normal distributions."""
-    shape = () if size is None else tuple(size)
-    return ops.normal(shape, mean, std)
-
-
 def _drawn(function: Callable[..., Any]) -> Callable[..., Any]:
     def random(*size: Any, generator: Any = None, dtype: Any = None, device: Any = None) -> Any:
         return function(*size, dtype=dtype)
@@ -101,36 +80,10 @@ def _randint_like(input: Any, *bounds: Any, dtype: Any = None, device: Any = Non
     return drawn("randint_like", lambda random: random.integers(low, high, input.shape), dtype or input.dtype)
 
 
-def _empty(*size: Any, dtype: Any = None, device: Any = None, pin_memory: bool = False) -> Tensor:
-    """Return a tensor of a shape; its elements are zeros."""
-    return ops.zeros(size[0] if len(size) == 1 else size, dtype)
-
-
-def _diag(input: Any, diagonal: int = 0) -> Tensor:
-    """Return a matrix with a vector on a diagonal, or a diagonal of a matrix."""
-    return ops.diag_embed(input, diagonal) if input.ndim == 1 else ops.diagonal(input, diagonal)
-
-
-def _squeeze(input: Any, dim: Any = None) -> Any:
-    """Return the tensor without axes of extent 1."""
-    return input.squeeze(dim)
-
-
-def _count_nonzero(input: Any, dim: Any = None) -> Tensor:
-    """Return the number of elements over ``dim`` that are not zero (int64)."""
-    return ops.count_nonzero(input, () if dim is None else dim, dtype=to_type("int64"))
-
-
 def _conv_tbc(input: Any, weight: Any, bias: Any, pad: int = 0) -> Tensor:
     """Return a convolution over time of a tensor (time, batch, channels) by a weight (time, in, out)."""
     moved = ops.conv1d(ops.permute(input, (1, 2, 0)), ops.permute(weight, (2, 1, 0)), None, 1, "pad", pad)
     return ops.add(ops.permute(moved, (2, 0, 1)), bias)
-
-
-def _norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Return the norm of order ``p`` over ``dim``, of all elements if it is None."""
-    order = 2 if p in ("fro", None) else p
-    return matrices.vector_norm(input, order, dim, keepdim, dtype=dtype)
 
 
 _OWN: dict[str, Callable[..., Any]] = {
@@ -139,22 +92,25 @@ _OWN: dict[str, Callable[..., Any]] = {
     "addcmul": lambda input, tensor1, tensor2, *, value=1: ops.addcmul(input, tensor1, tensor2, value),
     "addr_": lambda input, vec1, vec2, beta=1, alpha=1: arranging.replaced(
         input, matrices.addr(input, vec1, vec2, beta=beta, alpha=alpha), "addr_"),
-    "allclose": lambda input, other, rtol=1e-05, atol=1e-08, equal_nan=False: bool(
-        ops.all(ops.isclose(input, other, rtol, atol, equal_nan))),
+    "allclose": spelled(allclose, input="self"),
     "amax": lambda input, dim=(), keepdim=False: ops.amax(input, dim, keepdim),
     "amin": lambda input, dim=(), keepdim=False: ops.amin(input, dim, keepdim),
     "argmin": lambda input, dim=None, keepdim=False: ops.cast(ops.argmin(input, dim, keepdim), to_type("int64")),
-    "argsort": lambda input, dim=-1, descending=False, stable=False: _sort(input, dim=dim, descending=descending)[1],
+    "argsort": lambda input, dim=-1, descending=False, stable=False: _with_int64(
+        ops.sort(input, dim, descending))[1],
     "baddbmm": lambda input, batch1, batch2, *, beta=1, alpha=1: ops.baddbmm(input, batch1, batch2, beta, alpha),
     "bernoulli": lambda input, *, generator=None: input.bernoulli(),
     "cat": spelled(ops.concat, dim="axis"), "clone": clone,
     "conv2d": conv2d,
     "conv_tbc": _conv_tbc,
-    "count_nonzero": _count_nonzero,
+    "count_nonzero": formula("the number of elements over ``dim`` that are not zero (int64)",
+        lambda input, dim=None: ops.count_nonzero(input, () if dim is None else dim, dtype=to_type("int64"))),
     "cummin": lambda input, dim: _with_int64(ops.cummin(input, dim)),
-    "diag": _diag,
+    "diag": formula("a matrix with a vector on a diagonal, or a diagonal of a matrix",
+        lambda input, diagonal=0: (ops.diag_embed if input.ndim == 1 else ops.diagonal)(input, diagonal)),
     "dist": lambda input, other, p=2: matrices.dist(input, other, p),
-    "empty": _empty,
+    "empty": formula("a tensor of a shape; its elements are zeros",
+        lambda *size, dtype=None, device=None, pin_memory=False: ops.zeros(size[0] if len(size) == 1 else size, dtype)),
     "empty_like": lambda input, *, dtype=None, device=None, pin_memory=False: ops.zeros_like(input, dtype=dtype),
     "equal": lambda input, other: input.shape == other.shape and bool(ops.all(ops.equal(input, other))),
     "fill_diagonal": fill_diagonal,
@@ -166,13 +122,18 @@ _OWN: dict[str, Callable[..., Any]] = {
     "linspace": lambda start, end, steps, *, dtype=None: _typed(ops.linspace(start, end, steps), dtype),
     "max": _extreme(ops.amax, ops.maximum, ops.max),
     "mean": _reduced(ops.mean),
-    "median": _median,
+    "median": formula("the middle element of all, or along ``dim`` with its index",
+        lambda input, dim=None, keepdim=False:
+            ops.median(ops.ravel(input), 0)[0] if dim is None else ops.median(input, dim, keepdim)),
     "meshgrid": lambda *tensors, indexing=None: ops.meshgrid(*tensors, indexing=indexing or "ij"),
     "min": _extreme(ops.amin, ops.minimum, ops.min),
     "multinomial": lambda input, num_samples, replacement=False, *, generator=None: ops.cast(
         ops.multinomial(input, num_samples, replacement), to_type("int64")),
-    "norm": _norm,
-    "normal": _normal,
+    "norm": formula("the norm of order ``p`` over ``dim``, of all elements if it is None",
+        lambda input, p="fro", dim=None, keepdim=False, *, dtype=None: matrices.vector_norm(
+            input, 2 if p in ("fro", None) else p, dim, keepdim, dtype=dtype)),
+    "normal": formula("numbers drawn from normal distributions", lambda mean=0.0, std=1.0, size=None, generator=None:
+        ops.normal(() if size is None else tuple(size), mean, std)),
     "prod": _reduced(ops.prod),
     "rand": _drawn(ops.rand),
     "rand_like": lambda input, *, dtype=None, device=None: ops.rand_like(input, dtype=dtype),
@@ -186,12 +147,14 @@ _OWN: dict[str, Callable[..., Any]] = {
     "scatter_add": scatter_add,
     "select": lambda input, dim, index: input.select(dim, index),
     "softmax": lambda input, dim, *, dtype=None: ops.softmax(input, dim, dtype=dtype),
-    "sort": _sort,
-    "squeeze": _squeeze,
+    "sort": formula("the elements in order along ``dim`` and the indices (int64) that they had",
+        lambda input, *, dim=-1, descending=False, stable=False: _with_int64(ops.sort(input, dim, descending))),
+    "squeeze": formula("the tensor without axes of extent 1", lambda input, dim=None: input.squeeze(dim)),
     "std": _spread(ops.std),
     "std_mean": _spread(ops.std_mean),
     "sub": lambda input, other, *, alpha=1: ops.subtract(input, other, alpha=alpha),
-    "topk": _topk,
+    "topk": formula("the ``k`` greatest (or smallest) elements along ``dim`` and their indices (int64)",
+        lambda input, k, dim=-1, largest=True, sorted=True: _with_int64(ops.topk(input, k, dim, largest, sorted))),
     "triangular_solve": matrices.triangular_solve,
     "unique": unique,
     "var": _spread(ops.var),
@@ -201,9 +164,7 @@ _OWN: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-_BY_DIM = """
-    all any chunk concat cummax cumsum diff index_select narrow scatter split stack
-"""
+_BY_DIM = "all any chunk concat cummax cumsum diff index_select narrow scatter split stack"
 """Functions that differ from those of ``ops`` in what they call the axis and whether it stays."""
 
 
@@ -217,20 +178,12 @@ def _with_int64(pair: Any) -> Any:
     return pair[0], ops.cast(pair[1], to_type("int64"))
 
 
-def _made() -> dict[str, Callable[..., Any]]:
-    for name, function in _OWN.items():
-        if "<lambda>" in function.__qualname__:
-            function.__name__ = function.__qualname__ = name
-            function.__doc__ = f"Return ``{name}`` as ``ops`` computes it."
-    return {
-        **{name: getattr(ops, name) for name in _SAME.split()},
-        **{name: _with_dim(name) for name in _BY_DIM.split()},
-        **_OWN,
-    }
-
-
-_FUNCTIONS = _made()
-names.call_rows(_FUNCTIONS, __name__)
+_FUNCTIONS = {
+    **{name: getattr(ops, name) for name in _SAME.split()},
+    **{name: _with_dim(name) for name in _BY_DIM.split()},
+    **_OWN,
+}  # fmt: skip
+name_table(_FUNCTIONS, __name__, "Return ``{}`` as ``ops`` computes it.")
 globals().update(_FUNCTIONS)
 __getattr__ = names.getter(__name__, lazy=("linalg", "nn", "special"))
 __all__ = [*_FUNCTIONS]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from opbuild.mindspore import names, ops
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of, positive
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, allowed, one_of, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, initializer
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.convolution import BatchNorm1d, BatchNorm2d, Conv2d
 from opbuild.mindspore.nn.declaration import cell as declared
-from opbuild.mindspore.nn.declaration import derived, layer
+from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.nn.layers import ClipByNorm, LeakyReLU, get_activation
 from opbuild.mindspore.ops.declaration import Primitive
 from opbuild.mindspore.ops.reduction import product
@@ -336,17 +336,6 @@ class _ChannelDropout(Cell):
     """In training whole channels are zeroed with probability ``p``; else nothing happens."""
 
     _shown = "p"
-    _dropout: Callable[..., Tensor]
-
-    def __init__(self, p: float = 0.5) -> None:
-        super().__init__()
-        if not 0 <= p <= 1:
-            raise ArgumentValueError(f"p of {type(self).__name__} is {p}", "give a number from 0 to 1")
-        self.p = p
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return ``x``, in training with zeros."""
-        return self._dropout(x, self.p, self.training)
 
 
 class Conv2dBnAct(Cell):
@@ -416,11 +405,13 @@ def _activation(name: Any, alpha: float) -> Any:
     return get_activation(name) if isinstance(name, str) else name
 
 
-Dropout1d = derived(_ChannelDropout, "Dropout of channels of shape (N, C, L).", _dropout=staticmethod(ops.dropout1d))
-Dropout2d = derived(_ChannelDropout, "Dropout of channels of shape (N, C, H, W).", _dropout=staticmethod(ops.dropout2d))
-Dropout3d = derived(
-    _ChannelDropout, "Dropout of channels of shape (N, C, D, H, W).", _dropout=staticmethod(ops.dropout3d)
-)
+Dropout1d, Dropout2d, Dropout3d = (
+    layer(lambda self, x, dropout=dropout: dropout(x, self.p, self.training),
+          f"Dropout of channels of shape {shape}.", "x", _ChannelDropout,
+          {"p": allowed(lambda p: 0 <= p <= 1, "give a number from 0 to 1")}, p=0.5)
+    for dropout, shape in ((ops.dropout1d, "(N, C, L)"), (ops.dropout2d, "(N, C, H, W)"),
+                           (ops.dropout3d, "(N, C, D, H, W)"))
+)  # fmt: skip
 Flatten = layer(ops.flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1)
 
 names.export(vars())

@@ -15,7 +15,7 @@ from opbuild.frontend.cell import current
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.context import is_graph_mode
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.execution import cast
+from opbuild.mindspore.execution import cast, nested
 from opbuild.mindspore.networks import Networks
 from opbuild.mindspore.ops.control import with_own_gradient
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
@@ -62,15 +62,12 @@ def _cast_parameters(cell: Any, dtype: str) -> Iterator[None]:
 
 def _cast(value: Any, dtype: str) -> Any:
     """Return a nest with its float tensors in another type; parameters are cast where a cell owns them."""
-    if isinstance(value, Tensor) and not isinstance(value, Parameter):
-        return cast(value, dtype) if is_float(value.type.dtype) else value
-    if isinstance(value, tuple) and not hasattr(value, "_fields"):
-        return tuple(_cast(item, dtype) for item in value)
-    if isinstance(value, list):
-        return [_cast(item, dtype) for item in value]
-    if isinstance(value, dict):
-        return {key: _cast(item, dtype) for key, item in value.items()}
-    return value
+
+    def leaf(item: Any) -> Any:
+        is_given = isinstance(item, Tensor) and not isinstance(item, Parameter)
+        return cast(item, dtype) if is_given and is_float(item.type.dtype) else item
+
+    return nested(value, leaf)
 
 
 class Cell:

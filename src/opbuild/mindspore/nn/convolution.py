@@ -105,7 +105,11 @@ class _Pool(Cell):
     rank = 2
     dilation: Any = 1
 
-    def _prepare(self, kernel_size: Any, stride: Any, pad_mode: str, padding: Padding, ceil_mode: bool) -> None:
+    def __init__(
+        self, kernel_size: Any, stride: Any, pad_mode: str, padding: Padding, ceil_mode: bool, data_format: str
+    ) -> None:
+        super().__init__()
+        pooling.only_nchw(data_format)
         name = type(self).__name__
         pooling.per_axis(kernel_size, self.rank, f"kernel_size of {name}")
         pooling.per_axis(stride, self.rank, f"stride of {name}")
@@ -128,9 +132,7 @@ class _MaxPool(_Pool):
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
                  dilation: Any = 1, return_indices: bool = False, ceil_mode: bool = False,
                  data_format: str = "NCHW") -> None:  # fmt: skip
-        super().__init__()
-        pooling.only_nchw(data_format)
-        self._prepare(kernel_size, stride, pad_mode, padding, ceil_mode)
+        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, data_format)
         if return_indices and self.pad_mode != "pad":
             raise ArgumentValueError(
                 f"{type(self).__name__} with return_indices and pad_mode={self.pad_mode!r}", "use pad_mode='pad'"
@@ -139,12 +141,17 @@ class _MaxPool(_Pool):
 
     def construct(self, x: Tensor) -> Any:
         """Return the pooled tensor, of shape (N, C, ...) or (C, ...), and with ``return_indices`` the places."""
-        if self.return_indices:
-            return pooling.with_indices(
-                x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.rank
-            )
-        return pooling.pool("MaxPool", x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode,
-                            self.rank, dilation=self.dilation)  # fmt: skip
+        return pooling.max_pool(
+            x,
+            self.kernel_size,
+            self.stride,
+            self.pad_mode,
+            self.padding,
+            self.dilation,
+            self.ceil_mode,
+            self.return_indices,
+            self.rank,
+        )
 
 
 class MaxPool2d(_MaxPool):
@@ -165,9 +172,7 @@ class _AvgPool(_Pool):
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
                  ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
                  data_format: str = "NCHW") -> None:  # fmt: skip
-        super().__init__()
-        pooling.only_nchw(data_format)
-        self._prepare(kernel_size, stride, pad_mode, padding, ceil_mode)
+        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, data_format)
         self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
 
     def construct(self, x: Tensor) -> Tensor:
@@ -412,8 +417,8 @@ MaxPool1d = derived(_MaxPool, "The greatest element under a window of one axis. 
     _MAXIMUM, rank=1)  # fmt: skip
 MaxPool3d = derived(_MaxPool, "The greatest element under a window of three axes. Arguments as ``MaxPool2d``'s.",
     _MAXIMUM, rank=3)  # fmt: skip
-AvgPool1d = derived(
-    _AvgPool, "The mean under a window of one axis. Arguments as ``AvgPool2d``'s, without ``divisor_override``.",
+AvgPool1d = derived(_AvgPool,
+    "The mean under a window of one axis. Arguments as ``AvgPool2d``'s, without ``divisor_override``.",
     _MEAN, rank=1)  # fmt: skip
 AvgPool3d = derived(_AvgPool, "The mean under a window of three axes. Arguments as ``AvgPool2d``'s.",
     f"{_MEAN} divisor_override", rank=3)  # fmt: skip
@@ -429,11 +434,9 @@ LPPool1d, LPPool2d = (
 AdaptiveAvgPool1d = layer(pooling.adaptive_avg_pool1d,
                           "Means over windows of the last axis, chosen so that the output has ``output_size``.",
                           checks={"output_size": positive}, output_size=...)  # fmt: skip
-AdaptiveMaxPool1d = layer(
-    pooling.adaptive_max_pool1d,
+AdaptiveMaxPool1d = layer(pooling.adaptive_max_pool1d,
     "The greatest elements of windows of the last axis, chosen so that the output has ``output_size``.", "x",
-    checks={"output_size": positive}, output_size=...,
-)  # fmt: skip
+    checks={"output_size": positive}, output_size=...)  # fmt: skip
 MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
     layer(getattr(pooling, f"max_unpool{rank}d"), _UNPOOL.format(axes),
           kernel_size=..., stride=None, padding=0)

@@ -42,7 +42,7 @@ def Softmax2d(x: Any) -> Tensor:
 ReLU = layer(arithmetic.relu, "``max(x, 0)``.", "x")
 ReLU6 = layer(arithmetic.relu6, "``min(max(x, 0), 6)``.")
 GELU = layer(lambda x, *, approximate=True: arithmetic.gelu(x, "tanh" if approximate else "none"),
-             "GELU; ``approximate`` takes tanh instead of erf, and is the default.")  # fmt: skip
+    "GELU; ``approximate`` takes tanh instead of erf, and is the default.")  # fmt: skip
 FastGelu = layer(arithmetic.fast_gelu, "``x * sigmoid(1.702 * x)``.")
 Sigmoid = layer(arithmetic.sigmoid, "``1 / (1 + exp(-x))``.", "input_x")
 Tanh = layer(arithmetic.tanh, "The hyperbolic tangent.", "x")
@@ -61,27 +61,24 @@ LogSigmoid = layer(arithmetic.logsigmoid, "``log(sigmoid(x))``.", "input_x")
 Tanhshrink = layer(arithmetic.tanhshrink, "``x - tanh(x)``.", "x")
 SoftShrink = layer(arithmetic.softshrink, "Elements moved by ``lambd`` towards 0.", "input_x", lambd=0.5)
 HShrink = layer(arithmetic.hardshrink, "Elements whose absolute value is above ``lambd``, and 0 elsewhere.", "input_x",
-                lambd=0.5)  # fmt: skip
+    lambd=0.5)  # fmt: skip
 Softmin = layer(arithmetic.softmin, "Softmax of the negative along ``axis``.", "x", axis=-1)
 Threshold = layer(lambda input_x, *, threshold, value: arithmetic.threshold(input_x, threshold, value),
-                  "Elements above ``threshold``, and ``value`` elsewhere.")  # fmt: skip
+    "Elements above ``threshold``, and ``value`` elsewhere.")  # fmt: skip
 GLU = layer(arithmetic.glu, "The first half along ``axis`` times the sigmoid of the second.", axis=-1)
 LRN = layer(ops.lrn, "Elements divided by the squares of neighbouring channels: ``ops.lrn``.", "input_x",
-            depth_radius=5, bias=1.0, alpha=1.0, beta=0.5, norm_region="ACROSS_CHANNELS")  # fmt: skip
+    depth_radius=5, bias=1.0, alpha=1.0, beta=0.5, norm_region="ACROSS_CHANNELS")  # fmt: skip
 
 
 RReLU = layer(ops.rrelu, "``x`` where it is not negative, elsewhere times slopes that each call draws anew.", "x",
               checks={"lower upper": allowed(operator.le, "lower must not be above upper", "{owner} from {0} to {1}")},
               lower=1 / 8, upper=1 / 3)  # fmt: skip
-PReLU = layer(
-    lambda self, x: arithmetic.prelu(x, self.w),
+PReLU = layer(lambda self, x: arithmetic.prelu(x, self.w),
     "``x`` where it is positive, ``w * x`` elsewhere, with one ``w`` for all channels or one for each.",
-    made={"w": lambda self: Parameter(initializer(self.w, (self.channel,)), name="a")}, channel=1, w=0.25,
-)  # fmt: skip
+    made={"w": lambda self: Parameter(initializer(self.w, (self.channel,)), name="a")}, channel=1, w=0.25)  # fmt: skip
 Hardtanh = layer(arithmetic.hardtanh, "Elements limited to ``min_val`` and ``max_val``.", "x",
-                 checks={"min_val max_val": allowed(
-                     operator.lt, "the first must be below the second", "{owner} from {0} to {1}")},
-                 min_val=-1.0, max_val=1.0)  # fmt: skip
+    checks={"min_val max_val": allowed(operator.lt, "the first must be below the second", "{owner} from {0} to {1}")},
+    min_val=-1.0, max_val=1.0)  # fmt: skip
 
 _BY_NAME: dict[str, type[Cell]] = {
     "softmax": Softmax, "logsoftmax": LogSoftmax, "relu": ReLU, "relu6": ReLU6, "silu": SiLU, "tanh": Tanh,
@@ -144,13 +141,6 @@ def ClipByNorm(x: Tensor, clip_norm: Any, *, axis: Any = None) -> Tensor:
     """A tensor scaled down so that its Euclidean norm over ``axis`` is ``clip_norm`` at most."""
     norm = ops.sqrt(ops.sum(ops.square(x), axis, True))
     return ops.div(ops.mul(x, clip_norm), ops.maximum(norm, clip_norm))
-
-
-@cell()
-def OneHot(indices: Tensor, *, axis: int = -1, depth: int = 1, on_value: float = 1.0, off_value: float = 0.0,
-           dtype: Any = float32) -> Tensor:  # fmt: skip
-    """``off_value``, and ``on_value`` at each index."""
-    return cast(ops.one_hot(indices, depth, float(on_value), float(off_value), axis), to_type(dtype).name)
 
 
 @cell()
@@ -373,37 +363,36 @@ ReflectionPad3d = derived(_Padding, "The reflection at the edge around the last 
 ReplicationPad1d = derived(_Padding, "The edge around the last axis.", axes=1, mode="replicate")
 ReplicationPad2d = derived(_Padding, "The edge around the last two axes.", axes=2, mode="replicate")
 ReplicationPad3d = derived(_Padding, "The edge around the last three axes.", axes=3, mode="replicate")
-Upsample = layer(
-    ops.interpolate, "A tensor resized to ``size`` or by ``scale_factor``: ``ops.interpolate``.", "x", size=None,
-    scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
-)  # fmt: skip
+Upsample = layer(ops.interpolate, "A tensor resized to ``size`` or by ``scale_factor``: ``ops.interpolate``.", "x",
+    size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None)  # fmt: skip
 PixelShuffle = layer(images.pixel_shuffle, "A tensor of shape (..., C * r**2, H, W) as (..., C, H * r, W * r).",
-                     checks={"upscale_factor": positive}, upscale_factor=...)  # fmt: skip
+    checks={"upscale_factor": positive}, upscale_factor=...)  # fmt: skip
 PixelUnshuffle = layer(images.pixel_unshuffle, "A tensor of shape (..., C, H * r, W * r) as (..., C * r**2, H, W).",
-                       checks={"downscale_factor": positive}, downscale_factor=...)  # fmt: skip
+    checks={"downscale_factor": positive}, downscale_factor=...)  # fmt: skip
 ChannelShuffle = layer(images.channel_shuffle, "Channels in the order of their places in ``groups``.",
-                       checks={"groups": positive}, groups=...)  # fmt: skip
+    checks={"groups": positive}, groups=...)  # fmt: skip
 Norm = layer(lambda x, *, axis=(), keep_dims=False: ops.sqrt(ops.sum(ops.square(x), axis, keep_dims)),
-             "The Euclidean norm over ``axis``.")  # fmt: skip
+    "The Euclidean norm over ``axis``.")  # fmt: skip
+OneHot = layer(lambda indices, *, axis=-1, depth=1, on_value=1.0, off_value=0.0, dtype=float32:
+        cast(ops.one_hot(indices, depth, float(on_value), float(off_value), axis), to_type(dtype).name),
+    "``off_value``, and ``on_value`` at each index.")  # fmt: skip
 Roll = layer(lambda input_x, *, shift, axis: ops.roll(input_x, shift, axis),
-             "Elements moved around by ``shift`` along ``axis``.")  # fmt: skip
+    "Elements moved around by ``shift`` along ``axis``.")  # fmt: skip
 Tril = layer(lambda x, k=0: ops.tril(x, k), "The matrix with 0 above a diagonal.")
 Triu = layer(lambda x, k=0: ops.triu(x, k), "The matrix with 0 below a diagonal.")
 ReduceLogSumExp = layer(lambda x, *, axis, keep_dims=False: ops.logsumexp(x, axis, keep_dims),
-                        "The logarithm of the sum of exponentials over ``axis``.")  # fmt: skip
-L1Regularizer = layer(
-    lambda weights, *, scale: ops.mul(ops.sum(emit("Abs", weights)), scale),
+    "The logarithm of the sum of exponentials over ``axis``.")  # fmt: skip
+L1Regularizer = layer(lambda weights, *, scale: ops.mul(ops.sum(emit("Abs", weights)), scale),
     "``scale`` times the sum of the absolute values.",
-    checks={"scale": allowed(lambda scale: 0 < scale < math.inf, "give a number above 0")},
-)  # fmt: skip
+    checks={"scale": allowed(lambda scale: 0 < scale < math.inf, "give a number above 0")})  # fmt: skip
 LBeta = layer(lambda x, y: ops.sub(ops.add(ops.lgamma(x), ops.lgamma(y)), ops.lgamma(ops.add(x, y))),
-              "The logarithm of the beta function.")  # fmt: skip
+    "The logarithm of the beta function.")  # fmt: skip
 LGamma = layer(ops.lgamma, "The logarithm of the absolute value of the gamma function.", "x")
 DiGamma = layer(ops.digamma, "The derivative of the logarithm of the gamma function.", "x")
 IGamma = layer(ops.igamma, "The lower regularized incomplete gamma function.", "a x")
 MatDet = layer(ops.det, "The determinant of symmetric, positive definite matrices.", "x")
 MatInverse = layer(ops.inverse, "The inverse of symmetric, positive definite matrices.", "x")
 ImageGradients = layer(lambda images: (_along(images, 2), _along(images, 3)),
-                       "Differences to the next row and to the next column; 0 in the last.")  # fmt: skip
+    "Differences to the next row and to the next column; 0 in the last.")  # fmt: skip
 
 names.export(vars())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from opbuild.mindspore import names, ops
@@ -36,12 +37,6 @@ class LossBase(Cell):
 
 
 @cell(LossBase)
-def RMSELoss(self: Any, logits: Tensor, label: Tensor) -> Any:
-    """The root of the mean square of the difference."""
-    return ops.sqrt(self.get_loss(ops.square(ops.sub(logits, label))))
-
-
-@cell(LossBase)
 def SoftmaxCrossEntropyWithLogits(self: Any, logits: Tensor, labels: Tensor, *, sparse: bool = False,
                                   reduction: str = "none") -> Any:  # fmt: skip
     """The cross entropy of rows of logits and probabilities, or classes if ``sparse``."""
@@ -66,16 +61,12 @@ class GaussianNLLLoss(LossBase):
 def PoissonNLLLoss(self: Any, input: Tensor, target: Tensor, *, log_input: bool = True, full: bool = False,
                    eps: float = 1e-08, reduction: str = "mean") -> Any:  # fmt: skip
     """The negative log-likelihood under Poisson distributions."""
-    losses = (
-        ops.sub(ops.exp(input), ops.mul(target, input))
-        if log_input
-        else ops.sub(input, ops.mul(target, ops.log(ops.add(input, eps))))
-    )
+    rate, log = (ops.exp(input), input) if log_input else (input, ops.log(ops.add(input, eps)))
+    losses = ops.sub(rate, ops.mul(target, log))
     if full:
         safe = ops.where(ops.greater(target, 1), target, 1.0)
-        stirling = ops.add(
-            ops.sub(ops.mul(safe, ops.log(safe)), safe), ops.mul(ops.log(ops.mul(safe, 2 * 3.141592653589793)), 0.5)
-        )
+        most = ops.sub(ops.mul(safe, ops.log(safe)), safe)
+        stirling = ops.add(most, ops.mul(ops.log(ops.mul(safe, 2 * math.pi)), 0.5))
         losses = ops.add(losses, ops.where(ops.greater(target, 1), stirling, 0.0))
     return self.get_loss(losses)
 
@@ -124,9 +115,15 @@ def FocalLoss(self: Any, logits: Tensor, labels: Tensor, *, weight: Tensor | Non
 
 @cell(LossBase, made={"distance_function": lambda self: self.distance_function or _distance})
 def TripletMarginWithDistanceLoss(
-    x: Tensor, positive: Tensor, negative: Tensor, *,
-    distance_function: Any = None, swap: bool = False, reduction: str = "mean", margin: float = 1.0,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Any = None,
+    swap: bool = False,
+    reduction: str = "mean",
+    margin: float = 1.0,
+) -> Tensor:
     """``TripletMarginLoss`` with a distance of one's own; by default the Euclidean one."""
     near, far = distance_function(x, positive), distance_function(x, negative)
     far = ops.minimum(far, distance_function(positive, negative)) if swap else far
@@ -140,59 +137,55 @@ def _distance(first: Tensor, second: Tensor) -> Tensor:
 
 L1Loss = layer(loss.l1_loss, "The absolute difference.", "logits labels", LossBase, reduction="mean")
 SmoothL1Loss = layer(loss.smooth_l1_loss, "The absolute difference, and a square of it where it is below ``beta``.",
-                     "logits labels", LossBase, beta=1.0, reduction="none")  # fmt: skip
+    "logits labels", LossBase, beta=1.0, reduction="none")  # fmt: skip
 HuberLoss = layer(loss.huber_loss, "The absolute difference, and a square of it where it is below ``delta``.",
-                  "logits labels", LossBase, reduction="mean", delta=1.0)  # fmt: skip
+    "logits labels", LossBase, reduction="mean", delta=1.0)  # fmt: skip
 BCELoss = layer(loss.binary_cross_entropy, "The cross entropy of probabilities and labels.", base=LossBase, weight=None,
-                reduction="mean")  # fmt: skip
+    reduction="mean")  # fmt: skip
 NLLLoss = layer(loss.nll_loss, "The negative log-probability of the right class.", "logits labels", LossBase,
-                weight=None, ignore_index=-100, reduction="mean")  # fmt: skip
+    weight=None, ignore_index=-100, reduction="mean")  # fmt: skip
 CrossEntropyLoss = layer(loss.cross_entropy,
-                         "The cross entropy of logits and classes or probabilities: ``ops.cross_entropy``.",
-                         "logits labels", LossBase, weight=None, ignore_index=-100, reduction="mean",
-                         label_smoothing=0.0)  # fmt: skip
-KLDivLoss = layer(
-    loss.kl_div,
+    "The cross entropy of logits and classes or probabilities: ``ops.cross_entropy``.", "logits labels", LossBase,
+    weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0)  # fmt: skip
+KLDivLoss = layer(loss.kl_div,
     "The Kullback-Leibler divergence of log-probabilities from probabilities; ``batchmean`` is a reduction too.",
-    checks={"reduction": lambda value, what: one_of(value, (*loss.REDUCTIONS, "batchmean"), what)}, reduction="mean",
-)  # fmt: skip
+    checks={"reduction": lambda value, what: one_of(value, (*loss.REDUCTIONS, "batchmean"), what)},
+    reduction="mean")  # fmt: skip
 CosineEmbeddingLoss = layer(loss.cosine_embedding_loss,
                             "How far vectors point apart, or together where the label is -1.",
                             "logits_x1 logits_x2 labels", LossBase, margin=0.0, reduction="mean")  # fmt: skip
 MSELoss = layer(lambda self, logits, labels: self.get_loss(ops.square(ops.sub(logits, labels))),
-                "The square of the difference.", base=LossBase, reduction="mean")  # fmt: skip
+    "The square of the difference.", base=LossBase, reduction="mean")  # fmt: skip
+RMSELoss = layer(lambda self, logits, label: ops.sqrt(self.get_loss(ops.square(ops.sub(logits, label)))),
+    "The root of the mean square of the difference.", base=LossBase)  # fmt: skip
 MAELoss = layer(lambda self, logits, label: self.get_loss(ops.abs(ops.sub(logits, label))), "The absolute difference.",
-                base=LossBase, reduction="mean")  # fmt: skip
+    base=LossBase, reduction="mean")  # fmt: skip
 BCEWithLogitsLoss = layer(loss.binary_cross_entropy_with_logits, "The cross entropy of logits and labels.",
                           base=LossBase, checks={"weight pos_weight": allowed(
                               lambda *given: not any(isinstance(each, Parameter) for each in given), "give a Tensor",
                               "{owner} was given a Parameter as a weight", ArgumentTypeError)},
                           reduction="mean", weight=None, pos_weight=None)  # fmt: skip
 MarginRankingLoss = layer(loss.margin_ranking_loss, "How much two inputs are in the wrong order.", base=LossBase,
-                          margin=0.0, reduction="mean")  # fmt: skip
+    margin=0.0, reduction="mean")  # fmt: skip
 HingeEmbeddingLoss = layer(loss.hinge_embedding_loss,
                            "Distances of what is alike, and what others are within a margin.", "logits labels",
                            LossBase, margin=1.0, reduction="mean")  # fmt: skip
 SoftMarginLoss = layer(loss.soft_margin_loss, "The logistic loss.", "logits labels", LossBase, reduction="mean")
 MultiLabelSoftMarginLoss = layer(loss.multilabel_soft_margin_loss, "The logistic loss of several labels.", "x target",
-                                 LossBase, weight=None, reduction="mean")  # fmt: skip
-MultilabelMarginLoss = layer(
-    loss.multilabel_margin_loss,
+    LossBase, weight=None, reduction="mean")  # fmt: skip
+MultilabelMarginLoss = layer(loss.multilabel_margin_loss,
     "How much the other classes come within a margin of the right ones, which are listed and followed by -1.",
-    "x target", LossBase, reduction="mean",
-)  # fmt: skip
+    "x target", LossBase, reduction="mean")  # fmt: skip
 MultiMarginLoss = layer(
     lambda self, x, target, weight=None: loss.multi_margin_loss(
         x, target, self.p, self.margin, self.weight if weight is None else weight, self.reduction),
     "How much other classes come within a margin of the right one.", base=LossBase,
-    p=1, margin=1.0, reduction="mean", weight=None,
-)  # fmt: skip
+    p=1, margin=1.0, reduction="mean", weight=None)  # fmt: skip
 TripletMarginLoss = layer(
     lambda self, x, positive, negative, margin=1.0: loss.triplet_margin_loss(
         x, positive, negative, self.margin if self.margin != 1.0 else margin, self.p, self.eps, self.swap,
         self.reduction),
     "How much nearer the negative is than the positive.", base=LossBase,
-    p=2, swap=False, eps=1e-06, reduction="mean", margin=1.0,
-)  # fmt: skip
+    p=2, swap=False, eps=1e-06, reduction="mean", margin=1.0)  # fmt: skip
 
 names.export(vars())

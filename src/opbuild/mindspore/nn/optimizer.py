@@ -14,6 +14,7 @@ from opbuild.mindspore.dtype import float32, int32
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import cell
+from opbuild.mindspore.ops.declaration import formula
 from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
@@ -41,9 +42,8 @@ def _passed(global_step: Tensor, decay_steps: int, is_stair: bool) -> Tensor:
 def ExponentialDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: float, decay_steps: int,
                        is_stair: bool = False) -> Tensor:  # fmt: skip
     """``learning_rate * decay_rate ** (step / decay_steps)``."""
-    return ops.mul(
-        ops.pow(Tensor(float(decay_rate)), _passed(global_step, decay_steps, is_stair)), float(learning_rate)
-    )
+    base = Tensor(float(decay_rate))
+    return ops.mul(ops.pow(base, _passed(global_step, decay_steps, is_stair)), float(learning_rate))
 
 
 @cell(**_DECAY)
@@ -109,25 +109,27 @@ def _by_epoch(total_step: int, step_per_epoch: int, rate: Callable[[int], float]
     return [float(rate(step // step_per_epoch)) for step in range(total_step)]
 
 
-def exponential_decay_lr(learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int,
-                         decay_epoch: int, is_stair: bool = False) -> list[float]:  # fmt: skip
-    """Return ``learning_rate * decay_rate ** (epoch / decay_epoch)`` for each step."""
-    return _by_epoch(total_step, step_per_epoch, lambda epoch: (
-        learning_rate * decay_rate ** (epoch // decay_epoch if is_stair else epoch / decay_epoch)))  # fmt: skip
-
-
-def natural_exp_decay_lr(learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int,
-                         decay_epoch: int, is_stair: bool = False) -> list[float]:  # fmt: skip
-    """Return ``learning_rate * e ** (-decay_rate * epoch)`` for each step; by stairs of ``decay_epoch`` epochs."""
-    return _by_epoch(total_step, step_per_epoch, lambda epoch: learning_rate * math.exp(
-        -decay_rate * (epoch // decay_epoch * decay_epoch if is_stair else epoch)))  # fmt: skip
-
-
-def inverse_decay_lr(learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int,
-                     decay_epoch: int, is_stair: bool = False) -> list[float]:  # fmt: skip
-    """Return ``learning_rate / (1 + decay_rate * epoch / decay_epoch)`` for each step."""
-    return _by_epoch(total_step, step_per_epoch, lambda epoch: learning_rate / (
-        1 + decay_rate * (epoch // decay_epoch if is_stair else epoch / decay_epoch)))  # fmt: skip
+exponential_decay_lr = formula("``learning_rate * decay_rate ** (epoch / decay_epoch)`` for each step",
+    lambda learning_rate, decay_rate, total_step, step_per_epoch, decay_epoch, is_stair=False: _by_epoch(
+        total_step, step_per_epoch, lambda epoch:
+            learning_rate * decay_rate ** (epoch // decay_epoch if is_stair else epoch / decay_epoch)))  # fmt: skip
+natural_exp_decay_lr = formula(
+    "``learning_rate * e ** (-decay_rate * epoch)`` for each step; by stairs of ``decay_epoch`` epochs",
+    lambda learning_rate, decay_rate, total_step, step_per_epoch, decay_epoch, is_stair=False: _by_epoch(
+        total_step, step_per_epoch, lambda epoch: learning_rate * math.exp(
+            -decay_rate * (epoch // decay_epoch * decay_epoch if is_stair else epoch))))  # fmt: skip
+inverse_decay_lr = formula("``learning_rate / (1 + decay_rate * epoch / decay_epoch)`` for each step",
+    lambda learning_rate, decay_rate, total_step, step_per_epoch, decay_epoch, is_stair=False: _by_epoch(
+        total_step, step_per_epoch, lambda epoch: learning_rate / (
+            1 + decay_rate * (epoch // decay_epoch if is_stair else epoch / decay_epoch))))  # fmt: skip
+warmup_lr = formula("rates that rise from 0 to ``learning_rate`` over ``warmup_epoch`` epochs, for each step",
+    lambda learning_rate, total_step, step_per_epoch, warmup_epoch: _by_epoch(
+        total_step, step_per_epoch, lambda epoch:
+            learning_rate * min(epoch, warmup_epoch) / warmup_epoch if warmup_epoch else learning_rate))  # fmt: skip
+cosine_decay_lr = formula("rates from ``max_lr`` to ``min_lr`` along half a wave of a cosine, for each step",
+    lambda min_lr, max_lr, total_step, step_per_epoch, decay_epoch: _by_epoch(
+        total_step, step_per_epoch, lambda epoch: min_lr + 0.5 * (max_lr - min_lr) * (
+            1 + math.cos(math.pi * min(epoch, decay_epoch) / decay_epoch))))  # fmt: skip
 
 
 def polynomial_decay_lr(learning_rate: float, end_learning_rate: float, total_step: int, step_per_epoch: int,
@@ -140,20 +142,6 @@ def polynomial_decay_lr(learning_rate: float, end_learning_rate: float, total_st
         return (learning_rate - end_learning_rate) * float(left**power) + end_learning_rate
 
     return _by_epoch(total_step, step_per_epoch, rate)
-
-
-def warmup_lr(learning_rate: float, total_step: int, step_per_epoch: int, warmup_epoch: int) -> list[float]:
-    """Return rates that rise from 0 to ``learning_rate`` over ``warmup_epoch`` epochs, for each step."""
-    return _by_epoch(total_step, step_per_epoch, lambda epoch: (
-        learning_rate * min(epoch, warmup_epoch) / warmup_epoch if warmup_epoch else learning_rate))  # fmt: skip
-
-
-def cosine_decay_lr(min_lr: float, max_lr: float, total_step: int, step_per_epoch: int,
-                    decay_epoch: int) -> list[float]:  # fmt: skip
-    """Return rates from ``max_lr`` to ``min_lr`` along half a wave of a cosine, for each step."""
-    return _by_epoch(total_step, step_per_epoch, lambda epoch: (
-        min_lr + 0.5 * (max_lr - min_lr) * (1 + math.cos(math.pi * min(epoch, decay_epoch) / decay_epoch))
-    ))  # fmt: skip
 
 
 class Optimizer(Cell):

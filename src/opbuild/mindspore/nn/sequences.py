@@ -355,19 +355,14 @@ class MultiheadAttention(Cell):
         if self.in_proj_weight is not None:
             weights = ops.split(self.in_proj_weight, self.embed_dim, 0)
         biases: Any = (None,) * 3 if self.in_proj_bias is None else ops.split(self.in_proj_bias, self.embed_dim, 0)
-        return [
-            ops.dense(tensor, weight, bias)
-            for tensor, weight, bias in zip((query, key, value), weights, biases, strict=True)
-        ]
+        return [ops.dense(*each) for each in zip((query, key, value), weights, biases, strict=True)]
 
     def _extended(self, k: Tensor, v: Tensor, masks: list[Tensor | None]) -> tuple[Tensor, Tensor, list[Tensor | None]]:
         """Return keys, values and masks with the learned step and the step of zeros, where they are asked for."""
         batch = k.shape[1]
         if self.bias_k is not None and self.bias_v is not None:
-            k, v = (
-                ops.concat((k, ops.tile(self.bias_k, (1, batch, 1)))),
-                ops.concat((v, ops.tile(self.bias_v, (1, batch, 1)))),
-            )
+            k = ops.concat((k, ops.tile(self.bias_k, (1, batch, 1))))
+            v = ops.concat((v, ops.tile(self.bias_v, (1, batch, 1))))
             masks = [_wider(mask) for mask in masks]
         if self.add_zero_attn:
             k, v = ops.pad(k, (0, 0, 0, 0, 0, 1)), ops.pad(v, (0, 0, 0, 0, 0, 1))
@@ -585,19 +580,15 @@ class Transformer(Cell):
                  layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False,
                  dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
-        arguments: Any = (
+        given: Any = (
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, dtype
         )  # fmt: skip
 
         def norm() -> LayerNorm:
             return LayerNorm((d_model,), epsilon=layer_norm_eps, dtype=dtype)
 
-        self.encoder = custom_encoder or TransformerEncoder(
-            TransformerEncoderLayer(*arguments), num_encoder_layers, norm()
-        )
-        self.decoder = custom_decoder or TransformerDecoder(
-            TransformerDecoderLayer(*arguments), num_decoder_layers, norm()
-        )
+        self.encoder = custom_encoder or TransformerEncoder(TransformerEncoderLayer(*given), num_encoder_layers, norm())
+        self.decoder = custom_decoder or TransformerDecoder(TransformerDecoderLayer(*given), num_decoder_layers, norm())
         for parameter in self.get_parameters():
             if parameter.ndim > 1:
                 parameter.set_data(initializer("xavier_uniform", parameter.shape, parameter.dtype))

@@ -11,8 +11,9 @@ import numpy as np
 
 from opbuild.mindspore import ops
 from opbuild.mindspore.dtype import Type, float32, int32, to_type
-from opbuild.mindspore.execution import on_data, promote, tensors
+from opbuild.mindspore.execution import array_of, nested, on_data, promote, tensors
 from opbuild.mindspore.ops import matrices, reduction
+from opbuild.mindspore.ops.declaration import formula
 from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.ops.shaping import ints
 from opbuild.mindspore.tensor import Tensor
@@ -33,11 +34,9 @@ def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x1, x2, dtype=None: typed(function(tensor(x1), x2 if _number(x2) else tensor(x2)), dtype)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float))
+    return lambda x1, x2, dtype=None: typed(
+        function(tensor(x1), x2 if isinstance(x2, (bool, int, float)) else tensor(x2)), dtype
+    )
 
 
 def _signed(name: str) -> Callable[..., Any]:
@@ -52,11 +51,7 @@ def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda a, axis=None, keepdims=False, initial=None, where=True: function(tensor(a), axis, keepdims)
 
 
-def _cube_root(x: Tensor) -> Any:
-    return ops.mul(ops.sign(x), ops.pow(ops.abs(ops.mul(x, 1.0)), 1 / 3))
-
-
-def _sum(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
+def sum(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
     """Return the sum over ``axis``, in the element type of the tensor."""
     value = typed(tensor(a), dtype)
     value = ops.cast(value, to_type("int32")) if value.type.dtype == "bool" else value
@@ -64,18 +59,18 @@ def _sum(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, in
     return result if initial is None else ops.add(result, initial)
 
 
-def _mean(a: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+def mean(a: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
     """Return the mean over ``axis``."""
     value = tensor(a)
     value = value if value.is_floating_point() else ops.cast(value, to_type("float32"))
     return typed(ops.mean(value, axis, keepdims), dtype)
 
 
-def _average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False) -> Any:
+def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False) -> Any:
     """Return the mean over ``axis``, weighted."""
     value = tensor(x)
     if weights is None:
-        result, total = _mean(value, axis), None
+        result, total = mean(value, axis), None
     else:
         weight = tensor(weights)
         if weight.ndim == 1 and value.ndim > 1:
@@ -99,7 +94,7 @@ def _nan(function: Callable[..., Any], fill: float) -> Callable[..., Any]:
     return reduced
 
 
-def _nan_var(a: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
+def nanvar(a: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
     """Return the variance over ``axis`` of the elements that are not NaN."""
     value = typed(tensor(a), dtype)
     there = ops.cast(ops.logical_not(ops.isnan(value)), value.dtype)
@@ -108,10 +103,6 @@ def _nan_var(a: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdim
     mean = ops.div(ops.sum(kept, axis, True), count)
     spread = ops.sum(ops.mul(ops.square(ops.sub(kept, mean)), there), axis, keepdims)
     return ops.div(spread, ops.sub(ops.sum(there, axis, keepdims), float(ddof)))
-
-
-def _all_equal(first: Tensor, second: Tensor) -> Any:
-    return Tensor(False) if first.shape != second.shape else ops.all(ops.equal(first, second))
 
 
 _SAME_UNARY = """
@@ -128,7 +119,8 @@ _SAME_BINARY = """
 
 _UNARY = {
     **{name: getattr(ops, name) for name in _SAME_UNARY.split()},
-    "cbrt": _cube_root, "ceil": _signed("ceil"), "fabs": _signed("abs"), "floor": _signed("floor"),
+    "cbrt": lambda x: ops.mul(ops.sign(x), ops.pow(ops.abs(ops.mul(x, 1.0)), 1 / 3)),
+    "ceil": _signed("ceil"), "fabs": _signed("abs"), "floor": _signed("floor"),
     "radians": ops.deg2rad, "rint": _signed("round"), "trunc": _signed("trunc"),
 }  # fmt: skip
 
@@ -146,8 +138,8 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "amax": _reduced(ops.amax), "amin": _reduced(ops.amin), "max": _reduced(ops.amax), "min": _reduced(ops.amin),
     "argmax": lambda a, axis=None: ops.cast(ops.argmax(tensor(a), axis), to_type("int32")),
     "argmin": lambda a, axis=None: ops.argmin(tensor(a), axis),
-    "array_equal": lambda a1, a2, equal_nan=False: _all_equal(tensor(a1), tensor(a2)),
-    "average": _average,
+    "array_equal": lambda a1, a2, equal_nan=False: (
+        ops.all(ops.equal(tensor(a1), tensor(a2))) if tensor(a1).shape == tensor(a2).shape else Tensor(False)),
     "clip": lambda x, xmin, xmax, dtype=None: typed(ops.clip(tensor(x), xmin, xmax), dtype),
     "count_nonzero": lambda x, axis=None, keepdims=False: ops.count_nonzero(
         tensor(x), () if axis is None else axis, keepdims),
@@ -162,21 +154,18 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "isneginf": lambda x: ops.isneginf(tensor(x)),
     "isposinf": lambda x: ops.isposinf(tensor(x)),
     "kron": lambda a, b: ops.kron(tensor(a), tensor(b)),
-    "mean": _mean,
     "multi_dot": lambda arrays: functools.reduce(ops.matmul, map(tensor, arrays)),
     "nancumsum": lambda a, axis=None, dtype=None: _ELEMENTWISE["cumsum"](ops.where(ops.isnan(a), 0.0, a), axis, dtype),
     "nanmax": _nan(ops.amax, -math.inf), "nanmin": _nan(ops.amin, math.inf),
     "nanmean": lambda a, axis=None, dtype=None, keepdims=False: ops.nanmean(tensor(a), axis, keepdims, dtype=dtype),
     "nanstd": lambda a, axis=None, dtype=None, ddof=0, keepdims=False: ops.sqrt(
-        _nan_var(a, axis, dtype, ddof, keepdims)),
-    "nansum": _nan(lambda value, axis, keepdims: _sum(value, axis, None, keepdims), 0.0),
-    "nanvar": _nan_var,
+        nanvar(a, axis, dtype, ddof, keepdims)),
+    "nansum": _nan(lambda value, axis, keepdims: sum(value, axis, None, keepdims), 0.0),
     "norm": lambda x, ord=None, axis=None, keepdims=False: matrices.norm(tensor(x), ord, axis, keepdims),
     "outer": lambda a, b: ops.outer(ops.ravel(tensor(a)), ops.ravel(tensor(b))),
     "ptp": lambda x, axis=None, keepdims=False: reduction.ptp(tensor(x), axis, keepdims),
     "sometrue": lambda a, axis=None, keepdims=False: ops.any(tensor(a), axis, keepdims),
     "std": lambda x, axis=None, ddof=0, keepdims=False: ops.std(tensor(x), axis, ddof, keepdims),
-    "sum": _sum,
     "tensordot": lambda a, b, axes=2: ops.tensor_dot(tensor(a), tensor(b), axes),
     "trapz": lambda y, x=None, dx=1.0, axis=-1: ops.trapz(tensor(y), x, dx=dx, dim=axis),
     "var": lambda x, axis=None, ddof=0, keepdims=False: ops.var(tensor(x), axis, ddof, keepdims),
@@ -191,33 +180,33 @@ def _parts(x: Any, indices_or_sections: Any, axis: int) -> Any:
     return ops.tensor_split(tensor(x), indices_or_sections, axis)
 
 
-def _broadcast(*args: Any) -> Any:
+def broadcast_arrays(*args: Any) -> Any:
     """Return tensors repeated to their common shape."""
     items = _tensors(args)
     shape = np.broadcast_shapes(*(item.shape for item in items))
     return [ops.broadcast_to(item, shape) for item in items]
 
 
-def _flip(m: Any, axis: Any = None) -> Any:
+def flip(m: Any, axis: Any = None) -> Any:
     value = tensor(m)
     return ops.flip(value, tuple(range(value.ndim)) if axis is None else axis)
 
 
-def _append(arr: Any, values: Any, axis: int | None = None) -> Any:
+def append(arr: Any, values: Any, axis: int | None = None) -> Any:
     first, second = tensor(arr), tensor(values)
     if axis is None:
         first, second = ops.ravel(first), ops.ravel(second)
     return ops.concat((first, second), axis or 0)
 
 
-def _roll_axis(x: Any, axis: int, start: int = 0) -> Any:
+def rollaxis(x: Any, axis: int, start: int = 0) -> Any:
     value = tensor(x)
     place = axis % value.ndim
     goal = start + value.ndim if start < 0 else start
     return ops.moveaxis(value, place, goal - (goal > place))
 
 
-def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
+def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     value = tensor(a)
     if isinstance(repeats, int):
         return ops.repeat_interleave(value, repeats, axis)
@@ -225,20 +214,28 @@ def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     return ops.gather(ops.ravel(value) if axis is None else value, Tensor.of(places), axis or 0)
 
 
-def _diag(v: Any, k: int = 0) -> Any:
+def diag(v: Any, k: int = 0) -> Any:
     value = tensor(v)
     return ops.diag_embed(value, k) if value.ndim == 1 else ops.diagonal(value, k)
 
 
-def _take(a: Any, indices: Any, axis: int | None = None, mode: str = "clip") -> Any:
+def take(a: Any, indices: Any, axis: int | None = None, mode: str = "clip") -> Any:
     value, places = tensor(a), tensor(indices)
     extent = value.size if axis is None else value.shape[axis]
     places = ops.clip(places, 0, extent - 1) if mode == "clip" else ops.floor_mod(places, extent)
     return ops.gather(ops.ravel(value) if axis is None else value, places, axis or 0)
 
 
-def _pad(arr: Any, pad_width: Any, mode: Any = "constant", stat_length: Any = None, constant_values: Any = 0,
-         end_values: Any = 0, reflect_type: str = "even", **kwargs: Any) -> Any:  # fmt: skip
+def pad(
+    arr: Any,
+    pad_width: Any,
+    mode: Any = "constant",
+    stat_length: Any = None,
+    constant_values: Any = 0,
+    end_values: Any = 0,
+    reflect_type: str = "even",
+    **kwargs: Any,
+) -> Any:
     """Return the tensor with elements added around it: constants, or the tensor mirrored, repeated or its edges."""
     value = tensor(arr)
     pairs = np.broadcast_to(np.asarray(pad_width), (value.ndim, 2)).tolist()
@@ -255,42 +252,34 @@ def _stacked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _SHAPES: dict[str, Callable[..., Any]] = {
-    "append": _append,
     "array_split": lambda x, indices_or_sections, axis=0: _parts(x, indices_or_sections, axis),
     "atleast_1d": lambda *arys: _single(ops.atleast_1d(_tensors(arys))),
     "atleast_2d": lambda *arys: _single(ops.atleast_2d(_tensors(arys))),
     "atleast_3d": lambda *arys: _single(ops.atleast_3d(_tensors(arys))),
-    "broadcast_arrays": _broadcast,
     "broadcast_to": lambda array, shape: ops.broadcast_to(tensor(array), shape),
     "column_stack": _stacked(ops.column_stack),
     "concatenate": lambda arrays, axis=0: ops.concat(
         [ops.ravel(each) for each in _tensors(arrays)] if axis is None else _tensors(arrays), axis or 0),
-    "diag": _diag,
     "diagflat": lambda v, k=0: ops.diagflat(tensor(v), k),
     "diagonal": lambda a, offset=0, axis1=0, axis2=1: ops.diagonal(tensor(a), offset, axis1, axis2),
     "diff": lambda a, n=1, axis=-1, prepend=None, append=None: ops.diff(tensor(a), n, axis, prepend, append),
     "dsplit": lambda x, indices_or_sections: _parts(x, indices_or_sections, 2),
     "dstack": _stacked(ops.dstack),
     "expand_dims": lambda a, axis: ops.expand_dims(tensor(a), axis),
-    "flip": _flip,
     "fliplr": lambda m: ops.fliplr(tensor(m)),
     "flipud": lambda m: ops.flipud(tensor(m)),
     "hsplit": lambda x, indices_or_sections: ops.hsplit(tensor(x), indices_or_sections),
     "hstack": _stacked(ops.hstack),
     "moveaxis": lambda a, source, destination: ops.moveaxis(tensor(a), source, destination),
-    "pad": _pad,
     "ravel": lambda x: ops.ravel(tensor(x)),
-    "repeat": _repeat,
     "reshape": lambda x, new_shape: ops.reshape(tensor(x), new_shape),
     "roll": lambda a, shift, axis=None: ops.roll(tensor(a), shift, axis),
-    "rollaxis": _roll_axis,
     "rot90": lambda a, k=1, axes=(0, 1): ops.rot90(tensor(a), k, axes),
     "size": lambda a, axis=None: tensor(a).size if axis is None else tensor(a).shape[axis],
     "split": lambda x, indices_or_sections, axis=0: _parts(x, indices_or_sections, axis),
     "squeeze": lambda a, axis=None: ops.squeeze(tensor(a), axis),
     "stack": lambda arrays, axis=0: ops.stack(_tensors(arrays), axis),
     "swapaxes": lambda x, axis1, axis2: ops.swapaxes(tensor(x), axis1, axis2),
-    "take": _take,
     "take_along_axis": lambda arr, indices, axis: ops.gather_elements(
         ops.ravel(arr) if axis is None else arr, axis or 0, indices),
     "tile": lambda a, reps: ops.tile(tensor(a), ints(reps, "reps")),
@@ -312,7 +301,7 @@ def _name(dtype: Any) -> str:
     return to_type(dtype).name
 
 
-def _array(obj: Any, dtype: Any = None, copy: bool = True, ndmin: int = 0) -> Tensor:
+def array(obj: Any, dtype: Any = None, copy: bool = True, ndmin: int = 0) -> Tensor:
     """Return a tensor of numbers, nested lists or tensors."""
     value = Tensor(obj, dtype)
     if isinstance(obj, (list, tuple, int)) and dtype is None and value.type.dtype == "int64":
@@ -321,20 +310,20 @@ def _array(obj: Any, dtype: Any = None, copy: bool = True, ndmin: int = 0) -> Te
 
 
 def _like(value: float) -> Callable[..., Any]:
-    return lambda a, dtype=None, shape=None: _full_like(a, value, dtype, shape)
+    return lambda a, dtype=None, shape=None: full_like(a, value, dtype, shape)
 
 
-def _full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Tensor:
+def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Tensor:
     given = tensor(a)
     return ops.full(given.shape if shape is None else shape, fill_value, dtype=dtype or given.dtype)
 
 
-def _full(shape: Any, fill_value: Any, dtype: Any = None) -> Tensor:
+def full(shape: Any, fill_value: Any, dtype: Any = None) -> Tensor:
     kind = dtype or (float32 if isinstance(fill_value, float) else int32 if not isinstance(fill_value, bool) else bool)
     return ops.full(shape, fill_value, dtype=kind)
 
 
-def _arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Tensor:
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Tensor:
     values = np.arange(start, stop, 1 if step is None else step) if stop is not None else np.arange(0, start, step or 1)
     kind = _name(dtype) if dtype is not None else "float32" if values.dtype.kind == "f" else "int32"
     return Tensor.of(values.astype(kind))
@@ -343,40 +332,32 @@ def _arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -
 def _spaced(function: Callable[..., Any]) -> Callable[..., Any]:
     def spaced(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0,
                **named: Any) -> Any:  # fmt: skip
-        values = function(_data(start), _data(stop), num, endpoint=endpoint, axis=axis, **named)
+        values = function(array_of(start), array_of(stop), num, endpoint=endpoint, axis=axis, **named)
         return tensors(values.astype("float32" if dtype is None else _name(dtype)))
 
     return spaced
 
 
-def _linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
-              axis: int = 0) -> Any:  # fmt: skip
-    values, step = np.linspace(_data(start), _data(stop), num, endpoint=endpoint, retstep=True, axis=axis)
+def linspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
+) -> Any:
+    values, step = np.linspace(array_of(start), array_of(stop), num, endpoint=endpoint, retstep=True, axis=axis)
     result = tensors(values.astype("float32" if dtype is None else _name(dtype)))
     return (result, tensors(np.float32(step))) if retstep else result
-
-
-def _data(value: Any) -> Any:
-    return value.asnumpy() if isinstance(value, Tensor) else value
 
 
 def _window(function: Callable[[int], Any]) -> Callable[..., Any]:
     return lambda M: Tensor.of(function(int(M)).astype(np.float32))
 
 
-def _indices(dimensions: Any, dtype: Any = int32, sparse: Any = False) -> Any:
-    """Return the coordinates of a grid."""
-    return tuple(tensors(each.astype(_name(dtype))) for each in np.indices(tuple(dimensions), sparse=sparse))
-
-
-def _meshgrid(*xi: Any, sparse: bool = False, indexing: Any = "xy") -> Any:
+def meshgrid(*xi: Any, sparse: bool = False, indexing: Any = "xy") -> Any:
     """Return the coordinates of a grid from one vector for each axis."""
     if not sparse:
         return list(ops.meshgrid(*map(tensor, xi), indexing=indexing))
-    return [tensors(each) for each in np.meshgrid(*map(_data, xi), sparse=True, indexing=indexing)]
+    return [tensors(each) for each in np.meshgrid(*map(array_of, xi), sparse=True, indexing=indexing)]
 
 
-def _result_type(*arrays_and_dtypes: Any) -> Type:
+def result_type(*arrays_and_dtypes: Any) -> Type:
     """Return the element type that all are converted to."""
     kinds = [each.dtype.name if isinstance(each, Tensor) else to_type(each if isinstance(each, (Type, type))
              else type(each)).name for each in arrays_and_dtypes]  # fmt: skip
@@ -400,67 +381,57 @@ def _narrow(array: Any) -> Any:
     return array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
 
 
-def _randint(minval: int, maxval: int | None = None, shape: Any = None, dtype: Any = int32) -> Tensor:
+def randint(minval: int, maxval: int | None = None, shape: Any = None, dtype: Any = int32) -> Tensor:
     low, high = (0, minval) if maxval is None else (minval, maxval)
     return ops.randint(low, high, ints(shape if shape is not None else (1,), "the shape"), dtype=dtype)
 
 
 _CREATION: dict[str, Any] = {
-    "arange": _arange,
-    "array": _array,
     "array_str": lambda a: str(tensor(a)),
-    "asarray": lambda a, dtype=None: _array(a, dtype),
-    "asfarray": lambda a, dtype=float32: ops.cast(_array(a), to_type(dtype)),
+    "asarray": lambda a, dtype=None: array(a, dtype),
+    "asfarray": lambda a, dtype=float32: ops.cast(array(a), to_type(dtype)),
     "bartlett": _window(np.bartlett), "blackman": _window(np.blackman), "hamming": _window(np.hamming),
     "hanning": _window(np.hanning),
     "diag_indices": lambda n, ndim=2: tuple(Tensor.of(np.arange(n, dtype=np.int32)) for _ in range(ndim)),
     "empty": lambda shape, dtype=float32: ops.zeros(shape, dtype),
     "empty_like": _like(0),
     "eye": lambda N, M=None, k=0, dtype=float32: Tensor.of(np.eye(N, M, k, _name(dtype))),
-    "full": _full, "full_like": _full_like, "geomspace": _spaced(np.geomspace),
+    "geomspace": _spaced(np.geomspace),
     "identity": lambda n, dtype=float32: Tensor.of(np.eye(n, dtype=_name(dtype))),
-    "indices": _indices,
+    "indices": formula("the coordinates of a grid", lambda dimensions, dtype=int32, sparse=False: tuple(
+        tensors(each.astype(_name(dtype))) for each in np.indices(tuple(dimensions), sparse=sparse))),
     "isscalar": lambda element: np.isscalar(element),
-    "ix_": lambda *args: tuple(tensors(each) for each in np.ix_(*map(_data, args))),
-    "linspace": _linspace, "logspace": _spaced(np.logspace), "meshgrid": _meshgrid,
-    "mgrid": _Grid(np.mgrid), "ogrid": _Grid(np.ogrid),
+    "ix_": lambda *args: tuple(tensors(each) for each in np.ix_(*map(array_of, args))),
+    "logspace": _spaced(np.logspace), "mgrid": _Grid(np.mgrid), "ogrid": _Grid(np.ogrid),
     "ones": lambda shape, dtype=float32: ops.ones(shape, dtype),
     "ones_like": _like(1),
     "promote_types": lambda type1, type2: to_type(promote(to_type(type1).name, to_type(type2).name)),
     "rand": lambda *shape, dtype=float32: ops.rand(*shape, dtype=dtype),
-    "randint": _randint,
     "randn": lambda *shape, dtype=float32: ops.randn(*shape, dtype=dtype),
-    "result_type": _result_type,
     "tri": lambda N, M=None, k=0, dtype=float32: Tensor.of(np.tri(N, M, k, _name(dtype))),
     "tril_indices": lambda n, k=0, m=None: tuple(tensors(each.astype(np.int32)) for each in np.tril_indices(n, k, m)),
     "tril_indices_from": lambda arr, k=0: _CREATION["tril_indices"](arr.shape[-2], k, arr.shape[-1]),
     "triu_indices": lambda n, k=0, m=None: tuple(tensors(each.astype(np.int32)) for each in np.triu_indices(n, k, m)),
     "triu_indices_from": lambda arr, k=0: _CREATION["triu_indices"](arr.shape[-2], k, arr.shape[-1]),
-    "vander": lambda x, N=None, increasing=False: _vander(tensor(x), N, increasing),
+    "vander": lambda x, N=None, increasing=False: (ops.fliplr if increasing else ops.positive)(
+        ops.vander(tensor(x), N)),
     "zeros": lambda shape, dtype=float32: ops.zeros(shape, dtype),
     "zeros_like": _like(0),
 }  # fmt: skip
 
 
-def _vander(x: Tensor, count: int | None, increasing: bool) -> Any:
-    powers = ops.vander(x, count)
-    return ops.fliplr(powers) if increasing else typed(powers, None)
-
-
-def _plain(name: str, kind: Any = None, of_floats: Any = np.float32) -> Callable[..., Any]:
-    """Return numpy's function on data; integers become ``kind``, if one is given, and float64 ``of_floats``."""
+def _plain(name: str, kind: Any = None) -> Callable[..., Any]:
+    """Return numpy's function on data; integers become ``kind``, if one is given, and float64 float32."""
     function = getattr(np, name)
 
     def narrowed(result: Any) -> Any:
-        if isinstance(result, (tuple, list)):
-            return type(result)(narrowed(each) for each in result)
         array = np.asarray(result)
-        if array.dtype == np.float64 and of_floats is not None:
-            return array.astype(of_floats)
+        if array.dtype == np.float64:
+            return array.astype(np.float32)
         return array.astype(kind) if array.dtype.kind in "iu" and kind is not None else array
 
     def computed(*args: Any, **named: Any) -> Any:
-        return narrowed(function(*args, **named))
+        return nested(function(*args, **named), narrowed)
 
     computed.__name__ = computed.__qualname__ = name
     computed.__doc__ = f"Return numpy's ``{name}``."
@@ -480,7 +451,7 @@ def _histogram(name: str) -> Callable[..., Any]:
     return computed
 
 
-def _apply_along(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
     """Return the results of a function of each vector along ``axis``."""
     place = axis % arr.ndim
     front = ops.moveaxis(arr, place, -1)
@@ -491,7 +462,7 @@ def _apply_along(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) ->
     return whole if stacked.ndim == 1 else ops.moveaxis(whole, -1, place)
 
 
-def _apply_over(func: Any, a: Any, axes: Any) -> Any:
+def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
     """Return a function applied over several axes, one after the other, which stay with extent 1."""
     for axis in (axes,) if isinstance(axes, int) else axes:
         result = func(a, axis)
@@ -499,23 +470,18 @@ def _apply_over(func: Any, a: Any, axes: Any) -> Any:
     return a
 
 
-def _kind(number: Any) -> Any:
-    return np.float32 if isinstance(number, float) else np.int32
-
-
-def _piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
+def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
     """Return, at each element, the function whose condition is true."""
     conditions = list(condlist) if isinstance(condlist, (list, tuple)) else [condlist]
-    results = [
-        each(x, *args, **kw) if callable(each) else ops.full(x.shape, each, dtype=_kind(each)) for each in funclist
-    ]
+    results = [each(x, *args, **kw) if callable(each) else ops.full(
+        x.shape, each, dtype=np.float32 if isinstance(each, float) else np.int32) for each in funclist]  # fmt: skip
     chosen = results.pop() if len(results) == len(conditions) + 1 else ops.zeros_like(results[0])
     for condition, result in zip(conditions, results, strict=True):
         chosen = ops.where(condition, result, chosen)
     return chosen
 
 
-def _select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """Return the element of the first choice whose condition is true."""
     choices = [each if isinstance(each, Tensor) else Tensor(each) for each in choicelist]
     chosen: Any = ops.full_like(choices[0], default)
@@ -524,34 +490,24 @@ def _select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     return chosen
 
 
-def _unique(x: Any, return_inverse: bool = False) -> Any:
+def unique(x: Any, return_inverse: bool = False) -> Any:
     """Return the different elements in the order of their first appearance, and each element's index among them."""
     values, places = ops.unique(x)
     return (values, ops.ravel(places)) if return_inverse else values
 
 
 @on_data
-def _intersect(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
+def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
     found = np.intersect1d(ar1, ar2, assume_unique, True)
     return (found[0], *(each.astype(np.int32) for each in found[1:])) if return_indices else found[0]
 
 
 @on_data
-def _choose(a: Any, choices: Any, mode: Any = "clip") -> Any:
-    return np.choose(a, choices, mode=mode)
-
-
-@on_data
-def _ravel_multi(multi_index: Any, dims: Any, mode: Any = "clip", order: Any = "C") -> Any:
-    return np.asarray(np.ravel_multi_index(tuple(multi_index), dims, mode, order)).astype(np.float32)
-
-
-@on_data
-def _correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
+def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
     return np.correlate(a, v, mode).astype(np.result_type(a, v) if np.result_type(a, v) != np.float64 else np.float32)
 
 
-def _equivalent(a1: Any, a2: Any) -> Any:
+def array_equiv(a1: Any, a2: Any) -> Any:
     try:
         return Tensor(bool(ops.all(ops.equal(Tensor(a1), Tensor(a2)))))
     except ValueError:
@@ -565,12 +521,20 @@ _ON_ARRAYS: dict[str, Callable[..., Any]] = {
     **{name: _plain(name, np.int32) for name in ("digitize", "searchsorted")},
     **{name: _plain(name, np.int64) for name in ("argwhere", "isin", "unravel_index")},
     **{name: _histogram(name) for name in ("histogram", "histogram2d", "histogramdd")},
-    "apply_along_axis": _apply_along, "apply_over_axes": _apply_over, "array_equiv": _equivalent,
     "bincount": lambda x, weights=None, minlength=0, length=None: ops.bincount(
         x, weights, length or minlength),
-    "choose": _choose, "correlate": _correlate, "intersect1d": _intersect, "piecewise": _piecewise,
-    "ravel_multi_index": _ravel_multi, "select": _select, "unique": _unique,
+    "choose": on_data(lambda a, choices, mode="clip": np.choose(a, choices, mode=mode)),
+    "ravel_multi_index": on_data(lambda multi_index, dims, mode="clip", order="C": np.asarray(
+        np.ravel_multi_index(tuple(multi_index), dims, mode, order)).astype(np.float32)),
 }  # fmt: skip
 _ON_ARRAYS["in1d"] = _ON_ARRAYS["isin"]
 
-FUNCTIONS: dict[str, Any] = {**_ELEMENTWISE, **_SHAPES, **_CREATION, **_ON_ARRAYS}
+FUNCTIONS: dict[str, Any] = {
+    **_ELEMENTWISE, **_SHAPES, **_CREATION, **_ON_ARRAYS,
+    **{each.__name__: each for each in (
+        append, apply_along_axis, apply_over_axes, arange, array, array_equiv, average, broadcast_arrays, correlate,
+        diag, flip, full, full_like, intersect1d, linspace, mean, meshgrid, nanvar, pad, piecewise, randint, repeat,
+        result_type, rollaxis, select, sum, take, unique,
+    )},
+}  # fmt: skip
+"""Functions by name."""

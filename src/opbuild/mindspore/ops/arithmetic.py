@@ -182,12 +182,6 @@ def signbit(input: Any) -> Tensor:
     return logical_or(less(tensor, 0), logical_and(equal(tensor, 0), less(reciprocal(tensor), 0)))
 
 
-def eps(x: Any) -> Tensor:
-    """Return the smallest step from 1 of the element type, in every element."""
-    tensor = need_tensor(x, "Eps")
-    return full_like(tensor, float(float_limits(tensor.type.dtype).eps))
-
-
 def float_power(input: Any, exponent: Any) -> Tensor:
     """Return powers, computed in float64."""
     first, second = (
@@ -250,10 +244,8 @@ def sinc(input: Any) -> Tensor:
 def _zero_where_first_is(first: Any, second: Any, function: Any) -> Tensor:
     common, first, second = execution.operands(first, second, "xlogy")
     common = common if is_float(common) else "float32"
-    left, right = (
-        item if isinstance(item, Tensor) else Tensor.of(item)
-        for item in (as_operand(first, common), as_operand(second, common))
-    )
+    given = (as_operand(first, common), as_operand(second, common))
+    left, right = (item if isinstance(item, Tensor) else Tensor.of(item) for item in given)
     return where(equal(left, 0), zeros_like(left), function(left, right))
 
 
@@ -285,9 +277,8 @@ def _emitting(name: str, op_type: str, what: str, operand: str = "input", domain
     def function(*args: Any, **kwargs: Any) -> Tensor:
         given = taken.bind(args, kwargs)
         tensor = need_tensor(given.pop(operand), name)
-        return emit(
-            op_type, tensor, domain=domain, **{key: float(value) for key, value in given.items()}, **(fixed or {})
-        )
+        numbers = {key: float(value) for key, value in given.items()}
+        return emit(op_type, tensor, domain=domain, **numbers, **(fixed or {}))
 
     function.__signature__ = taken.signature  # type: ignore[attr-defined]
     return formula(what, function)
@@ -316,12 +307,6 @@ def prelu(input: Any, weight: Any) -> Tensor:
     if slope.size > 1 and tensor.ndim > 2:
         slope = emit("Reshape", slope, np.array([-1] + [1] * (tensor.ndim - 2), np.int64))
     return emit("PRelu", tensor, slope)
-
-
-def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """Return each element limited to ``min_val`` and ``max_val``."""
-    tensor = need_tensor(input, "hardtanh")
-    return emit("Clip", tensor, np.asarray(min_val, tensor.type.dtype), np.asarray(max_val, tensor.type.dtype))
 
 
 def _normalized(op_type: str, value: Any, axis: int, dtype: Any) -> Tensor:
@@ -400,24 +385,22 @@ log2 = formula("the logarithm to base 2 of each element", lambda input: mul(log(
 log10 = formula("the logarithm to base 10 of each element", lambda input: mul(log(input), 1.0 / math.log(10.0)))
 exp2 = formula("2 to the power of each element", of_floats(lambda input: pow(2.0, input)))
 subtract = formula("``input - alpha * other``",
-                   lambda input, other, *, alpha=1: sub(input, other if alpha == 1 else mul(other, alpha)))  # fmt: skip
+    lambda input, other, *, alpha=1: sub(input, other if alpha == 1 else mul(other, alpha)))  # fmt: skip
 squared_difference = formula("``(x - y) ** 2``", lambda x, y: binary("SquaredDifference", x, y, OWN))
 addcmul = formula("``input + value * tensor1 * tensor2``",
-                  lambda input, tensor1, tensor2, value=1: add(input, mul(mul(tensor1, tensor2), value)))  # fmt: skip
+    lambda input, tensor1, tensor2, value=1: add(input, mul(mul(tensor1, tensor2), value)))  # fmt: skip
 addcdiv = formula("``input + value * tensor1 / tensor2``",
-                  lambda input, tensor1, tensor2, value=1: add(input, mul(div(tensor1, tensor2), value)))  # fmt: skip
+    lambda input, tensor1, tensor2, value=1: add(input, mul(div(tensor1, tensor2), value)))  # fmt: skip
 lerp = formula("``input + weight * (end - input)``",
-               lambda input, end, weight: add(input, mul(weight, sub(end, input))))  # fmt: skip
+    lambda input, end, weight: add(input, mul(weight, sub(end, input))))  # fmt: skip
 hypot = formula("``sqrt(input**2 + other**2)``", lambda input, other: sqrt(add(square(input), square(other))))
-logaddexp = formula("``log(exp(input) + exp(other))``", lambda input, other: add(
-    maximum(input, other), log1p(exp(neg(abs(sub(input, other)))))))  # fmt: skip
+logaddexp = formula("``log(exp(input) + exp(other))``",
+    lambda input, other: add(maximum(input, other), log1p(exp(neg(abs(sub(input, other)))))))  # fmt: skip
 clip = clamp
 clip_by_value = spelled(clamp, x="input", clip_value_min="min", clip_value_max="max")
 logical_not = formula("whether an element is false", of_tensor(lambda input: emit("Not", cast(input, "bool"))))
-bitwise_not = formula(
-    "the bits that are not set; of truth values the opposite",
-    of_tensor(lambda input: emit("Not" if input.type.dtype == "bool" else "BitwiseNot", input)),
-)  # fmt: skip
+bitwise_not = formula("the bits that are not set; of truth values the opposite",
+    of_tensor(lambda input: emit("Not" if input.type.dtype == "bool" else "BitwiseNot", input)))  # fmt: skip
 equal = eq = pairwise("Equal", "whether elements are equal")
 not_equal = ne = pairwise("NotEqual", "whether elements differ", OWN)
 less = lt = pairwise("Less", "``input < other``", bool_as="uint8")
@@ -437,29 +420,27 @@ isinf = _of_float("IsInf", "an infinity", False)
 isfinite = _of_float("IsFinite", "neither an infinity nor NaN", True, OWN)
 select = spelled(where)
 angle = formula("the angle of each number: 0, or pi where it is negative",
-                of_floats(lambda input: where(isnan(input), input, where(less(input, 0), math.pi, 0.0))))  # fmt: skip
+    of_floats(lambda input: where(isnan(input), input, where(less(input, 0), math.pi, 0.0))))  # fmt: skip
 approximate_equal = formula("whether elements differ by less than ``tolerance``",
-                            lambda x, y, tolerance=1e-5: less(abs(sub(x, y)), tolerance))  # fmt: skip
+    lambda x, y, tolerance=1e-5: less(abs(sub(x, y)), tolerance))  # fmt: skip
 bool_not = formula("whether an element is false", of_tensor(lambda x: equal(cast(x, "bool"), False)))
 isreal = formula("True for each element: no element type here is complex",
-                 lambda input: full_like(input, True, dtype=bool))  # fmt: skip
+    lambda input: full_like(input, True, dtype=bool))  # fmt: skip
 is_floating_point = formula("whether the element type is a float", of_tensor(lambda input: input.is_floating_point()))
 is_nonzero = formula("whether the one element of a tensor is not 0", of_tensor(lambda input: bool(input)))
 deg2rad = formula("degrees as radians", of_floats(lambda x: mul(x, math.pi / 180)))
 rad2deg = formula("radians as degrees", of_floats(lambda x: mul(x, 180 / math.pi)))
 div_no_nan = formula("``x / y``, and 0 where ``y`` is 0",
-                     lambda x, y: where(equal(y, 0), 0.0, div(x, where(equal(y, 0), 1, y))))  # fmt: skip
+    lambda x, y: where(equal(y, 0), 0.0, div(x, where(equal(y, 0), 1, y))))  # fmt: skip
 mul_no_nan = formula("``x * y``, and 0 where ``y`` is 0, also if ``x`` is not finite",
-                     lambda x, y: where(equal(y, 0), zeros_like(add(x, y)), mul(x, y)))  # fmt: skip
+    lambda x, y: where(equal(y, 0), zeros_like(add(x, y)), mul(x, y)))  # fmt: skip
 frac = formula("each element without its whole part", lambda x: sub(x, trunc(x)))
 ldexp = formula("``x * 2 ** other``", lambda x, other: mul(x, exp2(other) if isinstance(other, Tensor) else 2.0**other))
 type_as = formula("the tensor in the element type of another",
-                  of_tensor(lambda input, other: cast(input, need_tensor(other, "type_as").type.dtype)))  # fmt: skip
+    of_tensor(lambda input, other: cast(input, need_tensor(other, "type_as").type.dtype)))  # fmt: skip
 xdivy = formula("``x / y``, and 0 where ``x`` is 0", lambda x, y: _zero_where_first_is(x, y, div))
-xlogy = formula(
-    "``input * log(other)``, and 0 where ``input`` is 0",
-    lambda input, other: _zero_where_first_is(input, other, lambda first, second: mul(first, log(second))),
-)  # fmt: skip
+xlogy = formula("``input * log(other)``, and 0 where ``input`` is 0",
+    lambda input, other: _zero_where_first_is(input, other, lambda first, second: mul(first, log(second))))  # fmt: skip
 accumulate_n = spelled(addn)
 inv = spelled(reciprocal, x="input")
 invert = spelled(bitwise_not, x="input")
@@ -474,40 +455,41 @@ is_complex = formula("False: no element type here is complex", of_tensor(lambda 
 fmax, fmin = _of_numbers("fmax", maximum, "greater"), _of_numbers("fmin", minimum, "smaller")
 isneginf = formula("whether an element is minus infinity", lambda input: logical_and(isinf(input), less(input, 0)))
 isposinf = formula("whether an element is plus infinity", lambda input: logical_and(isinf(input), greater(input, 0)))
-logaddexp2 = formula(
-    "``log2(2 ** input + 2 ** other)``",
-    lambda input, other: add(maximum(input, other), mul(log1p(exp2(neg(abs(sub(input, other))))), 1 / math.log(2))),
-)  # fmt: skip
+logaddexp2 = formula("``log2(2 ** input + 2 ** other)``",
+    lambda input, other:
+        add(maximum(input, other), mul(log1p(exp2(neg(abs(sub(input, other))))), 1 / math.log(2))))  # fmt: skip
 silu = _emitting("silu", "Silu", "``input * sigmoid(input)``", domain=OWN)
 hardswish = _emitting("hardswish", "HardSwish", "``input * relu6(input + 3) / 6``")
 hardsigmoid = _emitting("hardsigmoid", "HardSigmoid", "``relu6(input + 3) / 6``",
-                        fixed={"alpha": 1.0 / 6.0, "beta": 0.5})  # fmt: skip
+    fixed={"alpha": 1.0 / 6.0, "beta": 0.5})  # fmt: skip
 mish = _emitting("mish", "Mish", "``x * tanh(softplus(x))``", "x")
 leaky_relu = _emitting("leaky_relu", "LeakyRelu", "``input`` where it is not negative, ``alpha * input`` elsewhere",
-                       alpha=0.2)  # fmt: skip
+    alpha=0.2)  # fmt: skip
 elu = _emitting("elu", "Elu", "``x`` where it is positive, ``alpha * (exp(x) - 1)`` elsewhere", "input_x", alpha=1.0)
 selu = _emitting("selu", "Selu", "the scaled ELU", "input_x")
 softsign = _emitting("softsign", "Softsign", "``x / (1 + |x|)``", "x")
 hardshrink = _emitting("hardshrink", "Shrink", "elements whose absolute value is above ``lambd``, and 0 elsewhere",
-                       fixed={"bias": 0.0}, lambd=0.5)  # fmt: skip
+    fixed={"bias": 0.0}, lambd=0.5)  # fmt: skip
+hardtanh = formula("each element limited to ``min_val`` and ``max_val``",
+    of_tensor(lambda input, min_val=-1.0, max_val=1.0:
+        emit("Clip", input, np.asarray(min_val, input.type.dtype), np.asarray(max_val, input.type.dtype))))  # fmt: skip
 relu6 = formula("each element limited to 0 and 6", of_tensor(lambda x: hardtanh(x, 0, 6)))
 sigmoid = formula("``1 / (1 + exp(-input))``", of_floats(lambda input: emit("Sigmoid", input)))
-softshrink = formula(
-    "elements moved by ``lambd`` towards 0, and 0 for those nearer",
-    of_tensor(lambda input, lambd=0.5: emit("Shrink", input, lambd=float(lambd), bias=float(lambd))),
-)  # fmt: skip
+softshrink = formula("elements moved by ``lambd`` towards 0, and 0 for those nearer",
+    of_tensor(lambda input, lambd=0.5: emit("Shrink", input, lambd=float(lambd), bias=float(lambd))))  # fmt: skip
 logsigmoid = formula("``log(sigmoid(x))``", of_tensor(lambda x: neg(emit("Softplus", neg(x)))))
 tanhshrink = formula("``input - tanh(input)``", lambda input: sub(input, tanh(input)))
-threshold = formula(
-    "elements above ``thr``, and ``value`` elsewhere",
-    of_tensor(lambda input, thr, value: emit("Where", greater(input, thr), input, np.asarray(value, input.type.dtype))),
-)  # fmt: skip
+threshold = formula("elements above ``thr``, and ``value`` elsewhere",
+    of_tensor(lambda input, thr, value:
+        emit("Where", greater(input, thr), input, np.asarray(value, input.type.dtype))))  # fmt: skip
 softmax = formula("``exp(input)`` divided by its sum along ``axis``",
-                  lambda input, axis=-1, *, dtype=None: _normalized("Softmax", input, axis, dtype))  # fmt: skip
+    lambda input, axis=-1, *, dtype=None: _normalized("Softmax", input, axis, dtype))  # fmt: skip
 log_softmax = formula("the logarithm of ``softmax(logits, axis)``",
-                      lambda logits, axis=-1: _normalized("LogSoftmax", logits, axis, None))  # fmt: skip
+    lambda logits, axis=-1: _normalized("LogSoftmax", logits, axis, None))  # fmt: skip
 softmin = formula("``softmax(-x, axis)``", lambda x, axis=-1, *, dtype=None: softmax(neg(x), axis, dtype=dtype))
 fast_gelu = formula("``x * sigmoid(1.702 * x)``", lambda x: mul(x, sigmoid(mul(x, 1.702))))
 soft_shrink = spelled(softshrink)
+eps = formula("the smallest step from 1 of the element type, in every element",
+    of_tensor(lambda x: full_like(x, float(float_limits(x.type.dtype).eps))))  # fmt: skip
 
 names.export(vars(), but="as_operand binary div_no_nan mul_no_nan pairwise squared_difference")

@@ -57,11 +57,6 @@ def tensor_split(input: Any, indices_or_sections: Any, axis: int = 0) -> tuple[T
     return tuple(shaping.cut(tensor, [start], [max(start, end)], [place], [1]) for start, end in pairs)
 
 
-def hsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return parts along axis 1, of vectors along axis 0."""
-    return tensor_split(input, indices_or_sections, 1 if need_tensor(input, "hsplit").ndim > 1 else 0)
-
-
 def rot90(input: Any, k: int, dims: Any) -> Tensor:
     """Return the tensor turned ``k`` times by 90 degrees from one axis to another."""
     first, second = shaping.ints(dims, "dims")
@@ -109,9 +104,8 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     rank, extent = tensor.ndim + 1, tensor.shape[-1]
     square = shaping.broadcast_to(shaping.expand_dims(tensor, -2), (*tensor.shape[:-1], extent, extent))
     spread = shaping.pad(square, (max(offset, 0), max(-offset, 0), max(-offset, 0), max(offset, 0)))
-    matrix = where(
-        Tensor.of(_mask(spread.shape[-2], spread.shape[-1], offset)), spread, Tensor.of(np.zeros((), tensor.type.dtype))
-    )
+    zero = Tensor.of(np.zeros((), tensor.type.dtype))
+    matrix = where(Tensor.of(_mask(spread.shape[-2], spread.shape[-1], offset)), spread, zero)
     first, second = axis_in(dim1, rank, "diag_embed"), axis_in(dim2, rank, "diag_embed")
     order = np.arange(rank - 2).tolist()
     for place, axis in sorted([(first, rank - 2), (second, rank - 1)]):
@@ -168,16 +162,6 @@ def matrix_band_part(x: Any, lower: Any, upper: Any) -> Tensor:
     distance = np.subtract.outer(np.arange(tensor.shape[-2]), np.arange(tensor.shape[-1]))
     kept = ((low < 0) | (distance <= low)) & ((high < 0) | (-distance <= high))
     return where(Tensor.of(kept), tensor, Tensor.of(np.zeros((), tensor.type.dtype)))
-
-
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = np.int64) -> Tensor:
-    """Return the coordinates of a matrix on and below a diagonal, two rows."""
-    return Tensor.of(np.array(np.tril_indices(row, offset, col)).astype(to_type(dtype).name))
-
-
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = np.int64) -> Tensor:
-    """Return the coordinates of a matrix on and above a diagonal, two rows."""
-    return Tensor.of(np.array(np.triu_indices(row, offset, col)).astype(to_type(dtype).name))
 
 
 def vander(x: Any, N: int | None = None) -> Tensor:
@@ -373,9 +357,14 @@ def histogram_fixed_width(x: Any, range: Any, nbins: int) -> Any:
 
 @on_data
 def searchsorted(
-    sorted_sequence: Any, values: Any, *, out_int32: bool = False, right: bool = False, side: Any = None,
+    sorted_sequence: Any,
+    values: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: Any = None,
     sorter: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return the place where each value would be inserted so that the sequence stays in order."""
     bound: Any = side or ("right" if right else "left")
     kind = np.int32 if out_int32 else np.int64
@@ -386,12 +375,6 @@ def searchsorted(
     found = [np.searchsorted(row, each, bound, order)
              for row, each, order in zip(rows, values.reshape(len(rows), -1), orders, strict=True)]  # fmt: skip
     return np.array(found).reshape(values.shape).astype(kind)
-
-
-@on_data
-def bucketize(input: Any, boundaries: Any, *, right: bool = False) -> Any:
-    """Return the number (int32) of the bucket between ``boundaries`` that each element falls into."""
-    return np.searchsorted(np.asarray(boundaries), input, "right" if right else "left").astype(np.int32)
 
 
 @on_data
@@ -552,9 +535,8 @@ def select_scatter(input: Any, src: Any, axis: int, index: int) -> Tensor:
     """Return the tensor with the slice at ``index`` along ``axis`` replaced by ``src``."""
     tensor = need_tensor(input, "select_scatter")
     place = axis_in(axis, tensor.ndim, "select_scatter")
-    return along(
-        tensor, place, [index % tensor.shape[place]], shaping.expand_dims(src, place), "none", "select_scatter"
-    )
+    rows = shaping.expand_dims(src, place)
+    return along(tensor, place, [index % tensor.shape[place]], rows, "none", "select_scatter")
 
 
 def slice_scatter(input: Any, src: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
@@ -623,34 +605,28 @@ segment_max, segment_min = segment("segment_max", np.max, 0), segment("segment_m
 
 
 t = formula("a matrix transposed; vectors as they are",
-            of_tensor(lambda input: shaping.transpose(input, (1, 0)) if input.ndim == 2 else input))  # fmt: skip
+    of_tensor(lambda input: shaping.transpose(input, (1, 0)) if input.ndim == 2 else input))  # fmt: skip
 numel = formula("the number of elements", of_tensor(lambda input: input.size))
 column_stack = formula(
     "tensors joined along axis 1; vectors are columns",
     lambda tensors: shaping.concat(
-        [shaping.reshaped(item, (item.size, 1)) if item.ndim < 2 else item for item in tensors], 1),
-)  # fmt: skip
-dstack = formula(
-    "tensors joined along axis 2", lambda tensors: shaping.concat([_at_least(item, 3) for item in tensors], 2)
-)
+        [shaping.reshaped(item, (item.size, 1)) if item.ndim < 2 else item for item in tensors], 1))  # fmt: skip
+dstack = formula("tensors joined along axis 2",
+    lambda tensors: shaping.concat([_at_least(item, 3) for item in tensors], 2))  # fmt: skip
 row_stack = formula("tensors joined along axis 0; vectors are rows",
-                    lambda tensors: shaping.concat([_at_least(item, 2) for item in tensors], 0))  # fmt: skip
-expand_as = formula(
-    "the tensor repeated to the shape of another",
-    lambda input, other: shaping.broadcast_to(input, need_tensor(other, "expand_as").shape),
-)  # fmt: skip
+    lambda tensors: shaping.concat([_at_least(item, 2) for item in tensors], 0))  # fmt: skip
+expand_as = formula("the tensor repeated to the shape of another",
+    lambda input, other: shaping.broadcast_to(input, need_tensor(other, "expand_as").shape))  # fmt: skip
 view_as = formula("the elements in the shape of another tensor",
-                  lambda input, other: shaping.reshape(input, need_tensor(other, "view_as").shape))  # fmt: skip
-diag = formula(
-    "zeros with a tensor on the diagonal: of a vector a matrix, in general twice the axes",
-    of_tensor(lambda input: shaping.reshaped(diag_embed(shaping.ravel(input)), input.shape * 2)),
-)  # fmt: skip
+    lambda input, other: shaping.reshape(input, need_tensor(other, "view_as").shape))  # fmt: skip
+diag = formula("zeros with a tensor on the diagonal: of a vector a matrix, in general twice the axes",
+    of_tensor(lambda input: shaping.reshaped(diag_embed(shaping.ravel(input)), input.shape * 2)))  # fmt: skip
 diagflat = formula("a matrix with all elements on a diagonal",
-                   of_tensor(lambda input, offset=0: diag_embed(shaping.ravel(input), offset)))  # fmt: skip
+    of_tensor(lambda input, offset=0: diag_embed(shaping.ravel(input), offset)))  # fmt: skip
 repeat_elements = formula("the tensor with each slice along ``axis`` repeated",
-                          lambda x, rep, axis=0: shaping.repeat_interleave(x, rep, axis))  # fmt: skip
+    lambda x, rep, axis=0: shaping.repeat_interleave(x, rep, axis))  # fmt: skip
 adjoint = spelled(shaping.swapaxes, "Return the tensor with its last two axes exchanged.", {"axis0": -1, "axis1": -2},
-                  x="input")  # fmt: skip
+    x="input")  # fmt: skip
 swapdims = spelled(shaping.swapaxes, dim0="axis0", dim1="axis1")
 atleast_1d, atleast_2d, atleast_3d = (_each_at_least(rank) for rank in (1, 2, 3))
 vstack = spelled(row_stack, inputs="tensors")
@@ -659,20 +635,16 @@ dsplit = spelled(tensor_split, "Return parts along axis 2.", {"axis": 2})
 fliplr = spelled(shaping.flip, "Return the tensor with axis 1 reversed.", {"dims": (1,)})
 flipud = spelled(shaping.flip, "Return the tensor with axis 0 reversed.", {"dims": (0,)})
 reverse = spelled(shaping.flip, x="input", axis="dims")
-matrix_set_diag = formula(
-    "matrices with the diagonals ``k`` replaced",
-    on_data(lambda x, diagonal, k=0, align="RIGHT_LEFT": _filled(x.copy(), diagonal, k, align)),
-)  # fmt: skip
-nonzero = formula(
-    "the places of elements that are not 0: a row (int64) each, or with ``as_tuple`` a vector an axis",
-    on_data(lambda input, *, as_tuple=False: tuple(np.nonzero(input)) if as_tuple else np.argwhere(input)),
-)  # fmt: skip
+matrix_set_diag = formula("matrices with the diagonals ``k`` replaced",
+    on_data(lambda x, diagonal, k=0, align="RIGHT_LEFT": _filled(x.copy(), diagonal, k, align)))  # fmt: skip
+nonzero = formula("the places of elements that are not 0: a row (int64) each, or with ``as_tuple`` a vector an axis",
+    on_data(lambda input, *, as_tuple=False: tuple(np.nonzero(input)) if as_tuple else np.argwhere(input)))  # fmt: skip
 argwhere = formula("the places of elements that are not 0, a row (int64) each",
-                   on_data(lambda input: np.argwhere(input)))  # fmt: skip
+    on_data(lambda input: np.argwhere(input)))  # fmt: skip
 invert_permutation = formula("the permutation that undoes another, as a tuple",
-                             on_data(lambda input_x: tuple(int(place) for place in np.argsort(input_x))))  # fmt: skip
+    on_data(lambda input_x: tuple(int(place) for place in np.argsort(input_x))))  # fmt: skip
 scatter = formula("``tensor_scatter_elements(input, index, src, axis)``",
-                  lambda input, axis, index, src: tensor_scatter_elements(input, index, src, axis))  # fmt: skip
+    lambda input, axis, index, src: tensor_scatter_elements(input, index, src, axis))  # fmt: skip
 tensor_scatter_add, tensor_scatter_sub = _tensor_scatter("add"), _tensor_scatter("sub")
 tensor_scatter_mul, tensor_scatter_div = _tensor_scatter("mul"), _tensor_scatter("div")
 tensor_scatter_max, tensor_scatter_min = _tensor_scatter("max"), _tensor_scatter("min")
@@ -685,18 +657,30 @@ scatter_add, scatter_sub = _scatter_rows("add", "scatter_add"), _scatter_rows("s
 scatter_mul, scatter_div = _scatter_rows("mul", "scatter_mul"), _scatter_rows("div", "scatter_div")
 scatter_max, scatter_min = _scatter_rows("max", "scatter_max"), _scatter_rows("min", "scatter_min")
 scatter_add_with_axis = spelled(tensor_scatter_elements,
-                                "Return the tensor with elements added at their indices along ``axis``.",
-                                {"reduction": "add"}, update="updates")  # fmt: skip
+    "Return the tensor with elements added at their indices along ``axis``.", {"reduction": "add"},
+    update="updates")  # fmt: skip
 inplace_update = formula("the tensor with the rows that ``indices`` names replaced by ``v``",
-                         lambda x, v, indices: along(x, 0, indices, v, "none", "inplace_update"))  # fmt: skip
+    lambda x, v, indices: along(x, 0, indices, v, "none", "inplace_update"))  # fmt: skip
 inplace_add = formula("the tensor with ``v`` added to the rows that ``indices`` names",
-                      lambda x, v, indices: along(x, 0, indices, v, "add", "inplace_add"))  # fmt: skip
+    lambda x, v, indices: along(x, 0, indices, v, "add", "inplace_add"))  # fmt: skip
 inplace_sub = formula("the tensor with ``v`` subtracted from the rows that ``indices`` names",
-                      lambda x, v, indices: along(x, 0, indices, v, "sub", "inplace_sub"))  # fmt: skip
+    lambda x, v, indices: along(x, 0, indices, v, "sub", "inplace_sub"))  # fmt: skip
 unsorted_segment_sum = _unsorted("add", lambda dtype: 0, "unsorted_segment_sum")
 unsorted_segment_prod = _unsorted("mul", lambda dtype: 1, "unsorted_segment_prod")
 unsorted_segment_max = _unsorted("max", lambda dtype: _limit(dtype, False), "unsorted_segment_max")
 unsorted_segment_min = _unsorted("min", lambda dtype: _limit(dtype, True), "unsorted_segment_min")
+hsplit = formula("parts along axis 1, of vectors along axis 0",
+    of_tensor(lambda input, indices_or_sections:
+        tensor_split(input, indices_or_sections, 1 if input.ndim > 1 else 0)))  # fmt: skip
+tril_indices = formula("the coordinates of a matrix on and below a diagonal, two rows",
+    lambda row, col, offset=0, *, dtype=np.int64:
+        Tensor.of(np.array(np.tril_indices(row, offset, col)).astype(to_type(dtype).name)))  # fmt: skip
+triu_indices = formula("the coordinates of a matrix on and above a diagonal, two rows",
+    lambda row, col, offset=0, *, dtype=np.int64:
+        Tensor.of(np.array(np.triu_indices(row, offset, col)).astype(to_type(dtype).name)))  # fmt: skip
+bucketize = formula("the number (int32) of the bucket between ``boundaries`` that each element falls into",
+    on_data(lambda input, boundaries, *, right=False:
+        np.searchsorted(np.asarray(boundaries), input, "right" if right else "left").astype(np.int32)))  # fmt: skip
 
 names.export(vars(), but="""
     along at_vectors diag_part histogram_fixed_width index_put invert_permutation kthvalue list_diff

@@ -19,7 +19,7 @@ from opbuild.mindspore.dtype import Type
 from opbuild.mindspore.execution import cast, emit, symbol_of
 from opbuild.mindspore.ops.arithmetic import add, sub
 from opbuild.mindspore.ops.arranging import replaced
-from opbuild.mindspore.ops.declaration import Primitive, formula, need_tensor, of_tensor
+from opbuild.mindspore.ops.declaration import Primitive, formula, need_tensor, of_tensor, primitive
 from opbuild.mindspore.ops.shaping import zeros_like
 from opbuild.mindspore.tensor import Tensor
 
@@ -41,14 +41,6 @@ def assign_add(variable: Any, value: Any) -> Tensor:
 def assign_sub(variable: Any, value: Any) -> Tensor:
     """Subtract from the elements of a parameter and return it."""
     return replaced(variable, sub(variable, value), "assign_sub")
-
-
-class Print(Primitive):
-    """Prints each operand on a line of its own, when the network runs."""
-
-    def __call__(self, *operands: Any) -> None:
-        """Print the operands."""
-        print_(*operands)
 
 
 def print_(*operands: Any) -> None:
@@ -89,14 +81,18 @@ def _together(kind: str, tensor: Any, **attributes: Any) -> Tensor:
     return Tensor.of(run(kind, array, **attributes))
 
 
-class _Reducing(Primitive):
-    def __init__(self, op: str = ReduceOp.SUM, group: str = GlobalComm.WORLD_COMM_GROUP) -> None:
+class _Collective(Primitive):
+    def __init__(self, group: str, **attributes: Any) -> None:
         super().__init__()
-        one_of(op, _REDUCTIONS, f"the op of {self.name}")
         check_group(group)
-        self.op = op
         self.group = group
-        self.attributes.update(op=op, group=group)
+        self.attributes.update(attributes, group=group)
+
+
+class _Reducing(_Collective):
+    def __init__(self, op: str = ReduceOp.SUM, group: str = GlobalComm.WORLD_COMM_GROUP) -> None:
+        super().__init__(group, op=op)
+        self.op = one_of(op, _REDUCTIONS, f"the op of {self.name}")
 
     def __call__(self, input_x: Tensor) -> Tensor:
         """Apply the operator."""
@@ -121,7 +117,7 @@ class ReduceScatter(_Reducing):
     """
 
 
-class AllGather(Primitive):
+class AllGather(_Collective):
     """All ranks' tensors, one after the other in the first dimension, on every rank.
 
     Args:
@@ -129,17 +125,14 @@ class AllGather(Primitive):
     """
 
     def __init__(self, group: str = GlobalComm.WORLD_COMM_GROUP) -> None:
-        super().__init__()
-        check_group(group)
-        self.group = group
-        self.attributes["group"] = group
+        super().__init__(group)
 
     def __call__(self, input_x: Tensor) -> Tensor:
         """Apply the operator."""
         return _together(self.name, input_x)
 
 
-class Broadcast(Primitive):
+class Broadcast(_Collective):
     """The tensors of one rank, on every rank.
 
     Args:
@@ -148,13 +141,10 @@ class Broadcast(Primitive):
     """
 
     def __init__(self, root_rank: int, group: str = GlobalComm.WORLD_COMM_GROUP) -> None:
-        super().__init__()
+        super().__init__(group, root_rank=root_rank)
         if isinstance(root_rank, bool) or not isinstance(root_rank, int):
             raise ArgumentTypeError(f"the root_rank of Broadcast is {root_rank!r}", "give an integer")
-        check_group(group)
         self.root_rank = root_rank
-        self.group = group
-        self.attributes.update(root_rank=root_rank, group=group)
 
     def __call__(self, input_x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Apply the operator to each tensor of a tuple."""
@@ -235,11 +225,7 @@ class _Mapping:
         self.ops, self.reverse = ops, reverse
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
-        """Return the results.
-
-        Raises:
-            ArgumentValueError: If the sequences have different lengths.
-        """
+        """Return the results; the sequences must be equally long."""
         function, given = (args[0], args[1:]) if self.ops is None else (self.ops, args)
         result: tuple[Any, ...] = self._applied(function, given)
         return result
@@ -325,10 +311,9 @@ def _flowing(
     return flow
 
 
+Print = primitive(print_, "Prints each operand on a line of its own, when the network runs.")
 depend = formula("``value``; ``expr`` was computed before, since Python runs in order", lambda value, expr: value)
-stop_gradient = formula(
-    "the tensor, through which no gradient flows back",
-    of_tensor(lambda value: emit("Identity", value, stop_gradient=1) if current() is not None else value),
-)  # fmt: skip
+stop_gradient = formula("the tensor, through which no gradient flows back",
+    of_tensor(lambda value: emit("Identity", value, stop_gradient=1) if current() is not None else value))  # fmt: skip
 
 names.export(vars(), but="with_own_gradient")

@@ -38,12 +38,16 @@ def named(function: Function, name: str, doc: str) -> Function:
     return function
 
 
-def need_tensor(value: Any, name: str) -> Tensor:
-    """Return ``value`` if it is a tensor.
+def name_table(table: Mapping[str, Any], module: str, says: str) -> None:
+    """Give rows of a table, and what else has no name of its own, the names and if it has none the documentation."""
+    names.call_rows(table, module)
+    for name, value in table.items():
+        if "<" in getattr(value, "__qualname__", ""):
+            named(value, name, value.__doc__ or says.format(name))
 
-    Raises:
-        ArgumentTypeError: If it is not.
-    """
+
+def need_tensor(value: Any, name: str) -> Tensor:
+    """Return ``value`` if it is a tensor, and refuse anything else in the name of a function."""
     if not isinstance(value, Tensor):
         raise ArgumentTypeError(f"{name} was given a {type(value).__name__}{location()}", "give a Tensor")
     return value

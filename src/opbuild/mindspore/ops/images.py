@@ -54,14 +54,11 @@ from opbuild.mindspore.ops.shaping import (
 )
 from opbuild.mindspore.tensor import Tensor
 
-depth_to_space = formula(
-    "blocks of channels as larger images: channels of one place are next to each other last",
-    lambda x, block_size: emit("DepthToSpace", need_tensor(x, "DepthToSpace"), blocksize=block_size, mode="DCR"),
-)  # fmt: skip
-space_to_depth = formula(
-    "blocks of images as channels",
-    lambda x, block_size: emit("SpaceToDepth", need_tensor(x, "SpaceToDepth"), blocksize=block_size),
-)  # fmt: skip
+depth_to_space = formula("blocks of channels as larger images: channels of one place are next to each other last",
+    lambda x, block_size:
+        emit("DepthToSpace", need_tensor(x, "DepthToSpace"), blocksize=block_size, mode="DCR"))  # fmt: skip
+space_to_depth = formula("blocks of images as channels",
+    lambda x, block_size: emit("SpaceToDepth", need_tensor(x, "SpaceToDepth"), blocksize=block_size))  # fmt: skip
 
 
 def _pair(value: Any, what: str) -> tuple[int, ...]:
@@ -224,16 +221,13 @@ def _inside(places: Tensor, extent: int, padding_mode: str, corners: bool) -> Te
 def _picked(images: Tensor, columns: Tensor, rows: Tensor) -> Tensor:
     """Return the elements at whole places, 0 beyond the image."""
     batch, channels, height, width = images.shape
-    there = logical_and(
-        logical_and(greater_equal(columns, 0), less_equal(columns, width - 1)),
-        logical_and(greater_equal(rows, 0), less_equal(rows, height - 1)),
-    )
+    there = logical_and(*(logical_and(greater_equal(places, 0), less_equal(places, extent - 1))
+                          for places, extent in ((columns, width), (rows, height))))  # fmt: skip
     column, row = clamp(columns, 0.0, width - 1.0), clamp(rows, 0.0, height - 1.0)
     flat = cast(add(mul(row, float(width)), column), "int64")
     index = reshaped(flat, (batch, 1, flat.size // batch))
-    found = gather_elements(
-        reshaped(images, (batch, channels, height * width)), 2, broadcast_to(index, (batch, channels, index.shape[2]))
-    )
+    pixels = reshaped(images, (batch, channels, height * width))
+    found = gather_elements(pixels, 2, broadcast_to(index, (batch, channels, index.shape[2])))
     picked = reshaped(found, (batch, channels, *columns.shape[1:]))
     return mul(picked, expand_dims(cast(there, images.type.dtype), 1))
 
@@ -294,9 +288,8 @@ def batch_to_space_nd(input_x: Any, block_shape: Any, crops: Any) -> Tensor:
     order = [*np.arange(rank, first).tolist()]
     for index in np.arange(rank).tolist():
         order += [first + index, index]
-    whole = reshaped(
-        transpose(parts, order), (batch, *kept[1:], *(e * b for e, b in zip(spatial, blocks, strict=True)))
-    )
+    shape = (batch, *kept[1:], *(e * b for e, b in zip(spatial, blocks, strict=True)))
+    whole = reshaped(transpose(parts, order), shape)
     axes = list(np.arange(len(kept), whole.ndim).tolist())
     ends = [whole.shape[axis] - crop[1] for axis, crop in zip(axes, crops, strict=True)]
     return cut(whole, [crop[0] for crop in crops], ends, axes, [1] * rank)

@@ -288,19 +288,16 @@ def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
     return reduced(mean(losses, -1), reduction, "multilabel_soft_margin_loss")
 
 
-l1_loss = formula(
-    "``|input - target|``, reduced",
-    lambda input, target, reduction="mean": reduced(absolute(sub(input, target)), reduction, "l1_loss"),
-)  # fmt: skip
+l1_loss = formula("``|input - target|``, reduced",
+    lambda input, target, reduction="mean": reduced(absolute(sub(input, target)), reduction, "l1_loss"))  # fmt: skip
 margin_ranking_loss = formula(
     "``max(0, margin - target * (input1 - input2))``, reduced",
     lambda input1, input2, target, margin=0.0, reduction="mean": reduced(
-        clamp(add(mul(neg(target), sub(input1, input2)), margin), 0.0, None), reduction, "margin_ranking_loss"),
-)  # fmt: skip
+        clamp(add(mul(neg(target), sub(input1, input2)), margin), 0.0, None), reduction,
+        "margin_ranking_loss"))  # fmt: skip
 soft_margin_loss = formula(
     "``log(1 + exp(-target * input))``, reduced",
     lambda input, target, reduction="mean": reduced(
-        emit("Softplus", neg(mul(target, input))), reduction, "soft_margin_loss"),
-)  # fmt: skip
+        emit("Softplus", neg(mul(target, input))), reduction, "soft_margin_loss"))  # fmt: skip
 
 names.export(vars(), but="multilabel_margin reduced softmax_cross_entropy sparse_softmax_cross_entropy")

@@ -17,7 +17,7 @@ from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit, in_floats, on_data
 from opbuild.mindspore.ops import arithmetic, shaping
 from opbuild.mindspore.ops.arranging import diagonal
-from opbuild.mindspore.ops.declaration import floating, formula, named, need_tensor, of_tensor, spelled
+from opbuild.mindspore.ops.declaration import floating, formula, need_tensor, of_tensor, spelled
 from opbuild.mindspore.ops.reduction import Axis, axes_of, bmm, matmul, mv, outer, reduce, scaled_sum
 from opbuild.mindspore.ops.reduction import sum as total
 from opbuild.mindspore.tensor import Tensor
@@ -43,9 +43,8 @@ def batch_dot(x1: Any, x2: Any, axes: Any = None) -> Tensor:
         shaping.reshaped(rows, (batch, rows.size // (batch * depth), depth)),
         shaping.swapaxes(shaping.reshaped(columns, (batch, columns.size // (batch * depth), depth)), 1, 2),
     )
-    return shaping.reshaped(
-        result, (*rows.shape[:-1], *columns.shape[1:-1]) if rows.ndim + columns.ndim > 4 else (batch, 1)
-    )
+    shape = (*rows.shape[:-1], *columns.shape[1:-1]) if rows.ndim + columns.ndim > 4 else (batch, 1)
+    return shaping.reshaped(result, shape)
 
 
 def _last(tensor: Tensor, axis: int) -> Tensor:
@@ -177,9 +176,8 @@ def pdist(input: Any, p: float = 2.0) -> Tensor:
     count = tensor.shape[-2]
     places = np.flatnonzero(np.triu(np.ones((count, count), bool), 1))
     table = cdist(tensor, tensor, p)
-    return shaping.gather(
-        shaping.reshaped(table, (*table.shape[:-2], count * count)), Tensor.of(places), table.ndim - 2
-    )
+    flat = shaping.reshaped(table, (*table.shape[:-2], count * count))
+    return shaping.gather(flat, Tensor.of(places), table.ndim - 2)
 
 
 def renorm(input: Any, p: float, axis: int, maxnorm: float) -> Tensor:
@@ -187,14 +185,9 @@ def renorm(input: Any, p: float, axis: int, maxnorm: float) -> Tensor:
     tensor = need_tensor(input, "renorm")
     place = axis_in(axis, tensor.ndim, "renorm")
     sizes = _power_norm(tensor, float(p), tuple(item for item in range(tensor.ndim) if item != place), True)
-    return arithmetic.mul(
-        tensor,
-        arithmetic.where(
-            arithmetic.greater(sizes, maxnorm),
-            arithmetic.div(maxnorm, arithmetic.add(sizes, 1e-7)),
-            shaping.ones_like(sizes),
-        ),
-    )
+    above = arithmetic.greater(sizes, maxnorm)
+    scale = arithmetic.where(above, arithmetic.div(maxnorm, arithmetic.add(sizes, 1e-7)), shaping.ones_like(sizes))
+    return arithmetic.mul(tensor, scale)
 
 
 def clip_by_norm(x: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Any:
@@ -258,18 +251,6 @@ def cholesky(input_x: Any, upper: bool = False) -> Any:
     """Return the triangular factors of positive definite matrices."""
     factor = np.linalg.cholesky(input_x)
     return _turned(factor) if upper else factor
-
-
-@in_floats
-def cholesky_inverse(input_x: Any, upper: bool = False) -> Any:
-    """Return the inverse of a positive definite matrix from its triangular factor."""
-    return np.linalg.inv(_turned(input_x) @ input_x if upper else input_x @ _turned(input_x))
-
-
-@in_floats
-def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Any:
-    """Return X of ``A @ X = input``, for the positive definite A with the triangular factor ``input2``."""
-    return np.linalg.solve(_turned(input2) @ input2 if upper else input2 @ _turned(input2), input)
 
 
 @in_floats
@@ -342,12 +323,6 @@ def _stacked(function: Any, *arrays: Array) -> Any:
     if isinstance(results[0], tuple):
         return tuple(np.stack(part).reshape(*lead, *part[0].shape) for part in zip(*results, strict=True))
     return np.stack(results).reshape(*lead, *results[0].shape)
-
-
-@in_floats
-def orgqr(input: Any, input2: Any) -> Any:
-    """Return the first columns of the orthogonal matrix that the reflectors of ``geqrf`` make."""
-    return _stacked(lambda matrix, factors: _orthogonal(matrix, factors, matrix.shape[1]), input, input2)
 
 
 @in_floats
@@ -516,12 +491,6 @@ def _beta(a: float, b: float, x: float) -> float:
     return scale * fraction
 
 
-@in_floats
-def mvlgamma(input: Any, p: int) -> Any:
-    """Return the logarithm of the multivariate gamma function of dimension ``p``."""
-    return p * (p - 1) / 4 * math.log(math.pi) + sum(_each(_lgamma, input - j / 2) for j in range(p))
-
-
 def _first_kind(order: int, oscillating: bool) -> Any:
     """Return the Bessel function J (oscillating) or I scaled by ``exp(-|x|)``, as an integral over half a period."""
 
@@ -531,9 +500,7 @@ def _first_kind(order: int, oscillating: bool) -> Any:
             return np.cos(order * _ANGLES - x * np.sin(_ANGLES)).mean(-1)
         return (np.exp(x * np.cos(_ANGLES) - np.abs(x)) * np.cos(order * _ANGLES)).mean(-1)
 
-    name = f"bessel_j{order}" if oscillating else f"bessel_i{order}e"
-    doc = f"Return the Bessel function of the first kind of order {order} of each element."
-    return in_floats(named(function, name, doc))
+    return formula(f"the Bessel function of the first kind of order {order} of each element", in_floats(function))
 
 
 def _second_kind(order: int) -> Any:
@@ -547,8 +514,8 @@ def _second_kind(order: int) -> Any:
         result = (values.sum(-1) - (values[..., 0] + values[..., -1]) / 2) / 1024 * end[..., 0]
         return np.where(x > 0, result, np.where(x == 0, np.inf, np.nan))
 
-    doc = f"Return the modified Bessel function K of order {order} of each element times ``exp(x)``."
-    return in_floats(named(function, f"bessel_k{order}e", doc))
+    what = f"the modified Bessel function K of order {order} of each element times ``exp(x)``"
+    return formula(what, in_floats(function))
 
 
 @lru_cache(maxsize=1)
@@ -572,20 +539,16 @@ def _neumann(order: int) -> Any:
         vanishing = (growing * np.exp(-positive * np.sinh(t)) * weights).sum(-1) * end[..., 0] / math.pi
         return np.where(x > 0, oscillating - vanishing, np.where(x == 0, -np.inf, np.nan))
 
-    doc = f"Return the Bessel function of the second kind of order {order} of each element."
-    return in_floats(named(function, f"bessel_y{order}", doc))
+    return formula(f"the Bessel function of the second kind of order {order} of each element", in_floats(function))
 
 
 def _unscaled(scaled: Any, name: str, order: int) -> Any:
     def function(x: Any) -> Any:
-        return (
-            arithmetic.mul(scaled(x), arithmetic.exp(arithmetic.where(x > 0, x, arithmetic.neg(x))))
-            if name == "i"
-            else arithmetic.div(scaled(x), arithmetic.exp(x))
-        )
+        if name == "K":
+            return arithmetic.div(scaled(x), arithmetic.exp(x))
+        return arithmetic.mul(scaled(x), arithmetic.exp(arithmetic.where(x > 0, x, arithmetic.neg(x))))
 
-    what = f"Return the modified Bessel function {name.upper()} of order {order} of each element."
-    return named(function, f"bessel_{name}{order}", what)
+    return formula(f"the modified Bessel function {name} of order {order} of each element", function)
 
 
 @on_data
@@ -595,61 +558,68 @@ def population_count(input_x: Any) -> Any:
     return np.unpackbits(octets, axis=-1).sum(-1).astype(np.uint8)
 
 
-addbmm = formula(
-    "``beta * input + alpha * sum(batch1 @ batch2)``",
-    lambda input, batch1, batch2, *, beta=1, alpha=1: scaled_sum(input, total(bmm(batch1, batch2), 0), beta, alpha),
-)  # fmt: skip
+addbmm = formula("``beta * input + alpha * sum(batch1 @ batch2)``",
+    lambda input, batch1, batch2, *, beta=1, alpha=1:
+        scaled_sum(input, total(bmm(batch1, batch2), 0), beta, alpha))  # fmt: skip
 addmv = formula("``beta * input + alpha * (mat @ vec)``",
-                lambda input, mat, vec, *, beta=1, alpha=1: scaled_sum(input, mv(mat, vec), beta, alpha))  # fmt: skip
+    lambda input, mat, vec, *, beta=1, alpha=1: scaled_sum(input, mv(mat, vec), beta, alpha))  # fmt: skip
 addr = formula("``beta * x + alpha * outer(vec1, vec2)``",
-               lambda x, vec1, vec2, *, beta=1, alpha=1: scaled_sum(x, outer(vec1, vec2), beta, alpha))  # fmt: skip
+    lambda x, vec1, vec2, *, beta=1, alpha=1: scaled_sum(x, outer(vec1, vec2), beta, alpha))  # fmt: skip
 vecdot = formula("the sums of products along ``axis``", lambda x, y, *, axis=-1: total(arithmetic.mul(x, y), axis))
 trace = formula("the sum of the diagonal of a matrix",
-                of_tensor(lambda input: reduce("ReduceSum", diagonal(input), None, False)))  # fmt: skip
-nuclear_norm = formula(
-    "the sum of the singular values of matrices",
-    lambda x, dim=None, keepdim=False: matrix_norm(x, "nuc", (0, 1) if dim is None else dim, keepdim),
-)  # fmt: skip
+    of_tensor(lambda input: reduce("ReduceSum", diagonal(input), None, False)))  # fmt: skip
+nuclear_norm = formula("the sum of the singular values of matrices",
+    lambda x, dim=None, keepdim=False: matrix_norm(x, "nuc", (0, 1) if dim is None else dim, keepdim))  # fmt: skip
 normalize = formula(
     "the tensor divided by its norm of order ``p`` along ``dim``",
     lambda input, p=2.0, dim=1, eps=1e-12: arithmetic.div(
-        input, arithmetic.maximum(vector_norm(input, p, dim, True), eps)),
-)  # fmt: skip
+        input, arithmetic.maximum(vector_norm(input, p, dim, True), eps)))  # fmt: skip
 dist = formula("the norm of order ``p`` of the difference",
-               lambda input, other, p=2: vector_norm(shaping.ravel(arithmetic.sub(input, other)), p))  # fmt: skip
+    lambda input, other, p=2: vector_norm(shaping.ravel(arithmetic.sub(input, other)), p))  # fmt: skip
 det = formula("the determinants of matrices", in_floats(lambda input: np.linalg.det(input)))
 inverse = formula("the inverses of matrices", in_floats(lambda input: np.linalg.inv(input)))
 matrix_inverse = formula("the inverses of matrices, or of the transposed ones",
-                         in_floats(lambda x, adjoint=False: np.linalg.inv(_turned(x) if adjoint else x)))  # fmt: skip
+    in_floats(lambda x, adjoint=False: np.linalg.inv(_turned(x) if adjoint else x)))  # fmt: skip
 cond = formula("the condition numbers of matrices for a norm", in_floats(lambda A, p=None: np.linalg.cond(A, p)))
-matrix_solve = formula(
-    "X of ``matrix @ X = rhs``",
-    in_floats(lambda matrix, rhs, adjoint=False: np.linalg.solve(_turned(matrix) if adjoint else matrix, rhs)),
-)  # fmt: skip
+matrix_solve = formula("X of ``matrix @ X = rhs``",
+    in_floats(lambda matrix, rhs, adjoint=False:
+        np.linalg.solve(_turned(matrix) if adjoint else matrix, rhs)))  # fmt: skip
 geqrf = formula("the reflectors of a QR decomposition below R, and their factors",
-                in_floats(lambda input: _stacked(_packed, input)))  # fmt: skip
+    in_floats(lambda input: _stacked(_packed, input)))  # fmt: skip
 matrix_determinant = spelled(det)
 log_matrix_determinant = spelled(slogdet)
 lgamma = formula("the logarithm of the absolute value of the gamma function of each element",
-                 in_floats(lambda input: _each(_lgamma, input)))  # fmt: skip
+    in_floats(lambda input: _each(_lgamma, input)))  # fmt: skip
 zeta = formula("Hurwitz's zeta function: the sum of ``(k + other) ** -input`` over all k",
-               in_floats(lambda input, other: _zeta(input, np.asarray(other, np.float64))))  # fmt: skip
+    in_floats(lambda input, other: _zeta(input, np.asarray(other, np.float64))))  # fmt: skip
 igamma = formula("the regularized lower incomplete gamma function of shape ``input`` at ``other``",
-                 in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[0], input, other)))  # fmt: skip
+    in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[0], input, other)))  # fmt: skip
 igammac = formula("the regularized upper incomplete gamma function of shape ``input`` at ``other``",
-                  in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[1], input, other)))  # fmt: skip
+    in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[1], input, other)))  # fmt: skip
 betainc = formula("the regularized incomplete beta function of shapes ``a`` and ``b`` at ``x``",
-                  in_floats(lambda a, b, x: _each(_beta, a, b, x)))  # fmt: skip
+    in_floats(lambda a, b, x: _each(_beta, a, b, x)))  # fmt: skip
 bessel_y0, bessel_y1 = _neumann(0), _neumann(1)
 bessel_j0, bessel_j1 = _first_kind(0, True), _first_kind(1, True)
 bessel_i0e, bessel_i1e = _first_kind(0, False), _first_kind(1, False)
 bessel_k0e, bessel_k1e = _second_kind(0), _second_kind(1)
-bessel_i0, bessel_i1 = _unscaled(bessel_i0e, "i", 0), _unscaled(bessel_i1e, "i", 1)
-bessel_k0, bessel_k1 = _unscaled(bessel_k0e, "k", 0), _unscaled(bessel_k1e, "k", 1)
+bessel_i0, bessel_i1 = _unscaled(bessel_i0e, "I", 0), _unscaled(bessel_i1e, "I", 1)
+bessel_k0, bessel_k1 = _unscaled(bessel_k0e, "K", 0), _unscaled(bessel_k1e, "K", 1)
 i0 = spelled(bessel_i0, input="x")
 gcd = formula("the greatest common divisors of integers", on_data(lambda input, other: np.gcd(input, other)))
 lcm = formula("the least common multiples of integers", on_data(lambda input, other: np.lcm(input, other)))
 nextafter = formula("the next float after each element of ``input`` towards ``other``",
-                    on_data(lambda input, other: np.nextafter(input, other)))  # fmt: skip
+    on_data(lambda input, other: np.nextafter(input, other)))  # fmt: skip
+cholesky_inverse = formula("the inverse of a positive definite matrix from its triangular factor",
+    in_floats(lambda input_x, upper=False:
+        np.linalg.inv(_turned(input_x) @ input_x if upper else input_x @ _turned(input_x))))  # fmt: skip
+cholesky_solve = formula("X of ``A @ X = input``, for the positive definite A with the triangular factor ``input2``",
+    in_floats(lambda input, input2, upper=False:
+        np.linalg.solve(_turned(input2) @ input2 if upper else input2 @ _turned(input2), input)))  # fmt: skip
+orgqr = formula("the first columns of the orthogonal matrix that the reflectors of ``geqrf`` make",
+    in_floats(lambda input, input2:
+        _stacked(lambda matrix, factors: _orthogonal(matrix, factors, matrix.shape[1]), input, input2)))  # fmt: skip
+mvlgamma = formula("the logarithm of the multivariate gamma function of dimension ``p``",
+    in_floats(lambda input, p:
+        p * (p - 1) / 4 * math.log(math.pi) + sum(_each(_lgamma, input - j / 2) for j in range(p))))  # fmt: skip
 
 names.export(vars(), but="betainc euclidean_norm matrix_inverse normalize nuclear_norm triangular_solve")

@@ -35,9 +35,8 @@ def batch_norm(input_x: Any, running_mean: Any, running_var: Any, weight: Any, b
         return emit("BatchNormalization", *operands, epsilon=float(eps))
     if len({each.type.dtype for each in operands}) > 1:
         return _by_batch(operands[:3], (running_mean, running_var), momentum, eps, _statistics)
-    none = Tensor(  # running statistics that leave those of the batch as they are
-        np.zeros(operands[3].shape, operands[0].type.dtype)
-    )
+    # Running statistics that leave those of the batch as they are.
+    none = Tensor(np.zeros(operands[3].shape, operands[0].type.dtype))
     attrs = {"epsilon": float(eps), "momentum": 0.0, "training_mode": 1}
     result, mean, variance = emit_many("BatchNormalization", [*operands[:3], none, none], attrs, outputs=3)
     count = result.size // max(result.shape[1], 1)
@@ -87,9 +86,8 @@ def _statistics_of_all(x: Tensor) -> _Statistics:
     axes, channels = _axes(x), x.shape[1]
     shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
     own = reshaped(reduce("ReduceSum", x, axes, False), (channels,))
-    sums, count = split(
-        together(concat([own, Tensor(np.full(1, x.size // max(channels, 1), np.float32))])), [channels, 1]
-    )
+    elements = Tensor(np.full(1, x.size // max(channels, 1), np.float32))
+    sums, count = split(together(concat([own, elements])), [channels, 1])
     mean = reshaped(div(sums, count), shape)
     centred = sub(x, mean)
     squares = together(reshaped(reduce("ReduceSum", square(centred), axes, False), (channels,)))

@@ -103,11 +103,12 @@ def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: s
 
 
 def _conv(rank: int, axes: str) -> Callable[..., Tensor]:
-    def function(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid",
-                 padding: Padding = 0, dilation: Any = 1, groups: int = 1) -> Tensor:  # fmt: skip
-        return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, rank)
-
-    return formula(f"a convolution over {axes}; see ``conv``", function)
+    return formula(
+        f"a convolution over {axes}; see ``conv``",
+        lambda input, weight, bias=None, stride=1, pad_mode="valid", padding=0, dilation=1, groups=1: conv(
+            input, weight, bias, stride, pad_mode, padding, dilation, groups, rank
+        ),
+    )
 
 
 def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid",
@@ -136,12 +137,6 @@ def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, p
                 group=groups, output_padding=extra)  # fmt: skip
 
 
-def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Padding = 0,
-                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:  # fmt: skip
-    """Return a transposed convolution over two spatial axes; see ``conv_transpose``."""
-    return conv_transpose(input, weight, bias, stride, "pad", padding, output_padding, dilation, groups)
-
-
 def pool(op_type: str, value: Any, kernel_size: Any, stride: Any, pad_mode: str, padding: Padding, ceil_mode: bool,
          rank: int, **attrs: Any) -> Tensor:  # fmt: skip
     """Apply ONNX's MaxPool or AveragePool to a tensor with or without a batch axis."""
@@ -158,13 +153,22 @@ def pool(op_type: str, value: Any, kernel_size: Any, stride: Any, pad_mode: str,
     return result if tensor.ndim == rank + 2 else squeeze(result, 0)
 
 
-def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Padding = 0, dilation: Any = 1,
-               return_indices: bool = False, ceil_mode: bool = False) -> Any:  # fmt: skip
+def max_pool(
+    x: Any,
+    kernel_size: Any,
+    stride: Any,
+    pad_mode: str,
+    padding: Padding,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
+    rank: int,
+) -> Any:
     """Return the greatest element under a window and, with ``return_indices``, its place in the flattened image."""
     step = kernel_size if stride is None else stride
     if return_indices:
-        return with_indices(x, kernel_size, step, padding, dilation, ceil_mode, 2)
-    return pool("MaxPool", x, kernel_size, step, "pad", padding, ceil_mode, 2, dilation=dilation)
+        return with_indices(x, kernel_size, step, padding, dilation, ceil_mode, rank)
+    return pool("MaxPool", x, kernel_size, step, pad_mode, padding, ceil_mode, rank, dilation=dilation)
 
 
 def averaged(value: Any, kernel_size: Any, stride: Any, pad_mode: str, padding: Padding, ceil_mode: bool,
@@ -180,12 +184,10 @@ def averaged(value: Any, kernel_size: Any, stride: Any, pad_mode: str, padding: 
 
 
 def _avg_pool(rank: int, axes: str) -> Callable[..., Tensor]:
-    def function(input_x: Any, kernel_size: Any = 1, stride: Any = 1, padding: Padding = 0, ceil_mode: bool = False,
-                 count_include_pad: bool = True, divisor_override: int = 0) -> Tensor:  # fmt: skip
-        return averaged(input_x, kernel_size, stride, "pad", padding, ceil_mode, count_include_pad, divisor_override,
-                        rank)  # fmt: skip
-
-    return formula(f"the mean under a window{axes}", function)
+    return formula(f"the mean under a window{axes}",
+        lambda input_x, kernel_size=1, stride=1, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0:
+            averaged(input_x, kernel_size, stride, "pad", padding, ceil_mode, count_include_pad,
+                     divisor_override, rank))  # fmt: skip
 
 
 def adaptive(reduction: str, pooling: str, value: Any, output_size: Any, rank: int) -> Tensor:
@@ -211,17 +213,19 @@ def _windows(reduction: str, tensor: Tensor, axis: int, size: int) -> Tensor:
 
     Means of means are exact: windows are rectangles.
     """
-    extent = tensor.shape[axis]
-    bounds = [(index * extent // size, -(-(index + 1) * extent // size)) for index in range(size)]
-    parts = [cut(tensor, [start], [end], [axis], [1]) for start, end in bounds]
+    parts = [cut(tensor, [start], [end], [axis], [1]) for start, end in _bounds(tensor.shape[axis], size)]
     return concat([reduce(reduction, part, axis, True) for part in parts], axis)
 
 
-def _adaptive_mean(rank: int, what: str) -> Callable[[Any, Any], Tensor]:
-    def function(input: Any, output_size: Any) -> Tensor:
-        return adaptive("ReduceMean", "AveragePool", input, output_size, rank)
+def _bounds(extent: int, count: int) -> list[tuple[int, int]]:
+    return [(index * extent // count, -(-(index + 1) * extent // count)) for index in range(count)]
 
-    return formula(f"means over windows {what}", function)
+
+def _adaptive_mean(rank: int, what: str) -> Callable[[Any, Any], Tensor]:
+    return formula(
+        f"means over windows {what}",
+        lambda input, output_size: adaptive("ReduceMean", "AveragePool", input, output_size, rank),
+    )
 
 
 def _adaptive_greatest(rank: int, what: str) -> Callable[..., Any]:
@@ -241,9 +245,8 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
         ArgumentValueError: If the mode is another, or not exactly one of size and scale is given.
     """
     tensor = need_tensor(input, "interpolate")
-    kind = {"nearest": "nearest", "linear": "linear", "bilinear": "linear"}[
-        one_of(mode, ("nearest", "linear", "bilinear"), "the mode of interpolate")
-    ]
+    kinds = {"nearest": "nearest", "linear": "linear", "bilinear": "linear"}
+    kind = kinds[one_of(mode, tuple(kinds), "the mode of interpolate")]
     rank = tensor.ndim - 2
     if (size is None) == (scale_factor is None):
         raise ArgumentValueError("interpolate needs a size or a scale_factor", "give exactly one of them")
@@ -272,15 +275,6 @@ def resized(value: Any, size: tuple[int, ...], kind: str, align_corners: bool, h
                 nearest_mode=nearest, **extra)  # fmt: skip
 
 
-def max_pool3d(x: Any, kernel_size: Any, stride: Any = None, padding: Padding = 0, dilation: Any = 1,
-               ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
-    """Return the greatest element under a window of three axes and, if asked, its place in the flattened volume."""
-    step = kernel_size if stride is None else stride
-    if return_indices:
-        return with_indices(x, kernel_size, step, padding, dilation, ceil_mode, 3)
-    return pool("MaxPool", x, kernel_size, step, "pad", padding, ceil_mode, 3, dilation=dilation)
-
-
 def with_indices(x: Any, kernel_size: Any, stride: Any, padding: Padding, dilation: Any, ceil_mode: bool,
                  rank: int) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the greatest element under a window and its place (int64) in the flattened spatial axes."""
@@ -299,8 +293,7 @@ def adaptive_with_indices(x: Any, output_size: Any, rank: int) -> tuple[Tensor, 
     sizes = (output_size,) * rank if isinstance(output_size, int) else tuple(output_size)
     steps = []
     for extent, size in zip(tensor.shape[-rank:], sizes, strict=True):
-        count = extent if size is None else size
-        bounds = [(index * extent // count, -(-(index + 1) * extent // count)) for index in range(count)]
+        bounds = _bounds(extent, extent if size is None else size)
         width = max(end - start for start, end in bounds)
         columns = [[start + k if start + k < end else -1 for k in range(width)] for start, end in bounds]
         steps.append(np.array(columns).T)
@@ -386,6 +379,14 @@ def conv3d_transpose(inputs: Any, weight: Any, pad_mode: str = "valid", padding:
     return conv_transpose(inputs, weight, None, stride, pad_mode, padding, output_padding, dilation, group, 3)
 
 
+max_pool2d = formula(
+    "the greatest element under a window and, with ``return_indices``, its place in the flattened image",
+    lambda x, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False:
+        max_pool(x, kernel_size, stride, "pad", padding, dilation, ceil_mode, return_indices, 2))  # fmt: skip
+max_pool3d = formula(
+    "the greatest element under a window of three axes and, if asked, its place in the flattened volume",
+    lambda x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False:
+        max_pool(x, kernel_size, stride, "pad", padding, dilation, ceil_mode, return_indices, 3))  # fmt: skip
 conv1d, conv2d, conv3d = _conv(1, "one spatial axis"), _conv(2, "two spatial axes"), _conv(3, "three spatial axes")
 avg_pool2d, avg_pool3d = _avg_pool(2, ""), _avg_pool(3, " of three axes")
 avg_pool1d = spelled(_avg_pool(1, ""), "Return the mean under a window of one axis.", {"divisor_override": 0})
@@ -393,11 +394,14 @@ adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive_mean(1, _ONE), _adaptive_me
 adaptive_avg_pool3d, adaptive_max_pool3d = _adaptive_mean(3, _THREE), _adaptive_greatest(3, _THREE)
 adaptive_max_pool2d = _adaptive_greatest(2, _TWO)
 adaptive_max_pool1d = spelled(_adaptive_greatest(1, _ONE), f"Return the greatest elements of windows {_ONE}.",
-                              {"return_indices": False})  # fmt: skip
+    {"return_indices": False})  # fmt: skip
 max_unpool1d, max_unpool2d, max_unpool3d = (_unpool(rank) for rank in (1, 2, 3))
 lp_pool1d, lp_pool2d = _lp_pool(1, "one axis"), _lp_pool(2, "two axes")
+conv_transpose2d = formula("a transposed convolution over two spatial axes; see ``conv_transpose``",
+    lambda input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1:
+        conv_transpose(input, weight, bias, stride, "pad", padding, output_padding, dilation, groups))  # fmt: skip
 
 names.export(vars(), but="""
-    adaptive adaptive_with_indices averaged conv conv_transpose greatest only_nchw pads_of per_axis pool resized
-    with_indices
+    adaptive adaptive_with_indices averaged conv conv_transpose greatest max_pool only_nchw pads_of per_axis pool
+    resized with_indices
 """)  # fmt: skip

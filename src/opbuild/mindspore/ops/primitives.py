@@ -24,7 +24,7 @@ from opbuild.mindspore.ops import (
     reduction,
     shaping,
 )
-from opbuild.mindspore.ops.declaration import Primitive, need_tensor, operator, primitive
+from opbuild.mindspore.ops.declaration import Primitive, formula, need_tensor, operator, primitive
 from opbuild.mindspore.ops.pooling import averaged, conv, conv_transpose, interpolate, only_nchw, pool
 from opbuild.mindspore.ops.random import dropped
 from opbuild.mindspore.ops.reduction import bias_add, product
@@ -83,14 +83,16 @@ def _with_value(op_type: str, extreme: str) -> Callable[..., tuple[Tensor, Tenso
     return function
 
 
-@operator
-def CumSum(x: Any, axis: Any, *, exclusive: bool = False, reverse: bool = False) -> Tensor:
-    """Return the running sums along ``axis``."""
-    tensor = need_tensor(x, "CumSum")
-    return emit("CumSum", tensor, np.asarray(int(axis), np.int64), exclusive=int(exclusive), reverse=int(reverse))
+def _running(op_type: str) -> Callable[..., Tensor]:
+    def function(x: Any, axis: Any, exclusive: bool, reverse: bool) -> Tensor:
+        tensor = need_tensor(x, op_type)
+        place = np.asarray(int(axis) % tensor.ndim, np.int64)
+        return emit(op_type, tensor, place, exclusive=int(exclusive), reverse=int(reverse))
+
+    return function
 
 
-# Products
+# Products, orders and decompositions
 @operator
 def BiasAdd(x: Any, bias: Any, *, data_format: str = "NCHW") -> Tensor:
     """Return the tensor plus one number for each channel."""
@@ -103,33 +105,6 @@ def NLLLoss(x: Any, y: Any, weight: Any, *, reduction: str = "mean", ignore_inde
     """Return the loss and the weights that count."""
     used = gather(weight, y, 0)
     return loss.nll_loss(x, y, weight, ignore_index, reduction), total(used)
-
-
-@operator
-def L2Loss(x: Any) -> Tensor:
-    """Return half the sum of squares."""
-    return arithmetic.mul(reduction.reduce_sum(arithmetic.square(x)), 0.5)
-
-
-@operator
-def SquareSumAll(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Return the sums of squares of two tensors."""
-    return reduction.reduce_sum(arithmetic.square(x)), reduction.reduce_sum(arithmetic.square(y))
-
-
-# Reductions and running functions
-@operator
-def CumProd(x: Any, axis: Any, *, exclusive: bool = False, reverse: bool = False) -> Tensor:
-    """Return the running products along ``axis``."""
-    place = np.asarray(int(axis) % x.ndim, np.int64)
-    return emit("CumProd", x, place, exclusive=int(exclusive), reverse=int(reverse))
-
-
-@operator
-def Bincount(array: Any, size: Any, weights: Any) -> Tensor:
-    """Return the sums of the weights of each integer below ``size``."""
-    result: Tensor = arranging.bincount(array, weights, int(size))
-    return result[: int(size)]  # type: ignore[index,no-any-return]
 
 
 @operator
@@ -311,12 +286,6 @@ def Split(x: Any, *, axis: int = 0, output_num: int = 1) -> tuple[Tensor, ...]:
     return shaping.split(x, extent // output_num, axis)
 
 
-@operator
-def TensorShape(x: Any) -> Tensor:
-    """Return the extents as a tensor."""
-    return Tensor.of(np.array(shaping.shape(x), np.int64))
-
-
 def _pairs(value: Any) -> Any:
     return value.tolist() if isinstance(value, Tensor) else value
 
@@ -358,20 +327,13 @@ def DataFormatDimMap(x: Any, *, src_format: str = "NHWC", dst_format: str = "NCH
 @operator
 def DataFormatVecPermute(x: Any, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Tensor:
     """Return extents of one format in the order of another."""
-    letters = (
-        src_format if len(x.shape) and x.shape[0] == len(src_format) else src_format.replace("N", "").replace("C", "")
-    )
+    spatial = src_format.replace("N", "").replace("C", "")
+    letters = src_format if x.shape[:1] == (len(src_format),) else spatial
     wanted = [letter for letter in dst_format if letter in letters]
     return gather(x, Tensor.of(np.array([letters.index(letter) for letter in wanted])), 0)
 
 
 # Gather and scatter
-@operator
-def EmbeddingLookup(input_params: Any, input_indices: Any, offset: int = 0) -> Tensor:
-    """Return the rows that ``input_indices`` less ``offset`` names."""
-    return gather(input_params, input_indices - offset if offset else input_indices, 0)
-
-
 def _bound(sequence: Any, values: Any, out_type: Any, right: bool) -> Tensor:
     return cast(arranging.searchsorted(sequence, values, right=right), to_type(out_type).name)
 
@@ -380,20 +342,6 @@ def _consecutive(x: Any, return_inverse: bool, return_counts: bool, dim: int | N
     values, inverse, counts = arranging.unique_consecutive(x, True, True, dim)
     empty = Tensor.of(np.zeros(0, np.int64))
     return values, inverse if return_inverse else empty, counts if return_counts else empty
-
-
-@operator
-@on_data
-def UnravelIndex(indices: Any, dims: Any) -> Any:
-    """Return the coordinates of places in a flattened tensor, a column each."""
-    return np.array(np.unravel_index(indices, tuple(dims))).astype(indices.dtype)
-
-
-@operator
-@on_data
-def EqualCount(x: Any, y: Any) -> Any:
-    """Return the number of elements that are equal."""
-    return np.array([(x == y).sum()], x.dtype)
 
 
 # Images, boxes, poolings
@@ -405,16 +353,37 @@ def AdaptiveMaxPool3D(x: Any, output_size: Any) -> tuple[Tensor, Tensor]:
 
 
 def _resized(mode: str) -> Any:
-    def resized(image: Any, size: Any, align_corners: bool = False, half_pixel_centers: bool = False) -> Tensor:
-        """Return images of another size."""
-        return pooling.resized(image, shaping.ints(size, "the size"), mode, align_corners, half_pixel_centers)
+    return formula(
+        "images of another size",
+        lambda image, size, align_corners=False, half_pixel_centers=False: pooling.resized(
+            image, shaping.ints(size, "the size"), mode, align_corners, half_pixel_centers
+        ),
+    )
 
-    return resized
 
-
+L2Loss = primitive(lambda x: arithmetic.mul(reduction.reduce_sum(arithmetic.square(x)), 0.5),
+    "Return half the sum of squares.")  # fmt: skip
+SquareSumAll = primitive(
+    lambda x, y: (reduction.reduce_sum(arithmetic.square(x)), reduction.reduce_sum(arithmetic.square(y))),
+    "Return the sums of squares of two tensors.")  # fmt: skip
+TensorShape = primitive(lambda x: Tensor.of(np.array(shaping.shape(x), np.int64)),
+    "Return the extents as a tensor.")  # fmt: skip
+UnravelIndex = primitive(
+    on_data(lambda indices, dims: np.array(np.unravel_index(indices, tuple(dims))).astype(indices.dtype)),
+    "Return the coordinates of places in a flattened tensor, a column each.")  # fmt: skip
+EqualCount = primitive(on_data(lambda x, y: np.array([(x == y).sum()], x.dtype)),
+    "Return the number of elements that are equal.")  # fmt: skip
+CumSum = primitive(_running("CumSum"), "Return the running sums along ``axis``.", exclusive=False, reverse=False)
+CumProd = primitive(_running("CumProd"), "Return the running products along ``axis``.", exclusive=False, reverse=False)
+Bincount = primitive(lambda array, size, weights: arranging.bincount(array, weights, int(size))[: int(size)],
+    "Return the sums of the weights of each integer below ``size``.")  # fmt: skip
+EmbeddingLookup = primitive(
+    lambda input_params, input_indices, offset=0:
+        gather(input_params, input_indices - offset if offset else input_indices, 0),
+    "Return the rows that ``input_indices`` less ``offset`` names.")  # fmt: skip
 HShrink = primitive(arithmetic.hardshrink, lambd=0.5)
 GeLU = Gelu = primitive(lambda x: arithmetic.gelu(x, "tanh"),
-                        "Return the GELU with tanh, which is MindSpore's primitive.")  # fmt: skip
+    "Return the GELU with tanh, which is MindSpore's primitive.")  # fmt: skip
 ReduceAll = primitive(lambda x, axis=(), *, keep_dims=False: reduction.all(x, axis, keep_dims))
 ReduceAny = primitive(lambda x, axis=(), *, keep_dims=False: reduction.any(x, axis, keep_dims))
 ReduceMax = primitive(_reduction("ReduceMax"), keep_dims=False)
@@ -427,50 +396,44 @@ ArgMaxWithValue = primitive(_with_value("ArgMax", "ReduceMax"), axis=0, keep_dim
 ArgMinWithValue = primitive(_with_value("ArgMin", "ReduceMin"), axis=0, keep_dims=False)
 MatMul = primitive(
     lambda a, b, *, transpose_a=False, transpose_b=False: product(a, b, transpose_a, transpose_b, "MatMul", 2),
-    "Return the product of two matrices, each transposed first if asked.",
-)  # fmt: skip
+    "Return the product of two matrices, each transposed first if asked.")  # fmt: skip
 BatchMatMul = primitive(
     lambda a, b, *, transpose_a=False, transpose_b=False: product(a, b, transpose_a, transpose_b, "BatchMatMul", None),
-    "Return the products of two stacks of matrices, each matrix transposed first if asked.",
-)  # fmt: skip
+    "Return the products of two stacks of matrices, each matrix transposed first if asked.")  # fmt: skip
 BCEWithLogitsLoss = primitive(
     lambda x, y, weight=None, pos_weight=None, *, reduction="mean":
         loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction),
-    "Return the cross entropy of ``sigmoid(x)`` and labels, reduced.",
-)  # fmt: skip
+    "Return the cross entropy of ``sigmoid(x)`` and labels, reduced.")  # fmt: skip
 KLDivLoss = primitive(loss.kl_div, reduction="mean")
 MultiMarginLoss = primitive(
     lambda x, target, weight=None, *, p=1, margin=1.0, reduction="mean":
-        loss.multi_margin_loss(x, target, p, margin, weight, reduction),
-)  # fmt: skip
+        loss.multi_margin_loss(x, target, p, margin, weight, reduction))  # fmt: skip
 MultilabelMarginLoss = primitive(loss.multilabel_margin, reduction="mean")
 SigmoidCrossEntropyWithLogits = primitive(lambda x, y: loss.binary_cross_entropy_with_logits(x, y, reduction="none"))
 SoftmaxCrossEntropyWithLogits = primitive(loss.softmax_cross_entropy)
 SparseSoftmaxCrossEntropyWithLogits = primitive(loss.sparse_softmax_cross_entropy, "", "", is_grad=False)
 Logit = primitive(arithmetic.logit, eps=-1.0)
 CountNonZero = primitive(lambda x, *, dims=None: reduction.count_nonzero(x, () if dims is None else dims, False, int64),
-                         "Return how many elements over ``dims`` are not zero, as int64.")  # fmt: skip
+    "Return how many elements over ``dims`` are not zero, as int64.")  # fmt: skip
 Histogram = primitive(arranging.histc, bins=100, min=0.0, max=0.0)
 HistogramFixedWidth = primitive(arranging.histogram_fixed_width, "", "nbins", nbins=..., dtype="int32")
 ReduceStd = primitive(
     lambda x, *, axis=(), unbiased=True, keep_dims=False: reduction.std_mean(x, axis or None, int(unbiased), keep_dims),
-    "Return the standard deviation and the mean.",
-)  # fmt: skip
+    "Return the standard deviation and the mean.")  # fmt: skip
 LpNorm = primitive(matrices.vector_norm, "Return the norm of order ``p`` over axes.", "p axis keep_dims", axis=..., p=2,
-                   keep_dims=False, epsilon=1e-12)  # fmt: skip
+    keep_dims=False, epsilon=1e-12)  # fmt: skip
 Quantile = primitive(
     lambda x, q, *, dim=None, keep_dims=False, ignore_nan=False:
         (reduction.nanquantile if ignore_nan else reduction.quantile)(x, q, dim, keep_dims),
-    "Return the elements at the shares ``q`` of the order.",
-)  # fmt: skip
+    "Return the elements at the shares ``q`` of the order.")  # fmt: skip
 Cross = primitive(matrices.cross, dim=-65530)
 Renorm = primitive(matrices.renorm, "", "p dim maxnorm", p=..., dim=..., maxnorm=...)
 Einsum = primitive(lambda tensors, *, equation: matrices.einsum(equation, *tensors),
-                   "Return the sum of products that the equation describes.")  # fmt: skip
+    "Return the sum of products that the equation describes.")  # fmt: skip
 Lstsq = primitive(matrices.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "", fast=True,
-                  l2_regularizer=0.0)  # fmt: skip
+    l2_regularizer=0.0)  # fmt: skip
 Qr = primitive(lambda x, *, full_matrices=False: matrices.qr(x, "complete" if full_matrices else "reduced"),
-               "Return an orthogonal and an upper triangular factor.")  # fmt: skip
+    "Return an orthogonal and an upper triangular factor.")  # fmt: skip
 RandomCategorical = primitive(random.random_categorical, dtype=int64)
 RandomChoiceWithMask = primitive(_seeded(random.choice_with_mask), count=256, seed=0, seed2=0)
 RandomShuffle = primitive(_seeded(random.shuffle), seed=0, seed2=0)
@@ -479,23 +442,19 @@ Gamma = primitive(_seeded(random.gamma), seed=0, seed2=0)
 Multinomial = primitive(
     lambda x, num_samples, *, seed=0, seed2=0, dtype=int32:
         cast(random.multinomial(x, int(num_samples), True, _seed(seed, seed2)), dtype.name),
-    "Return indices drawn with the probabilities of each row.",
-)  # fmt: skip
+    "Return indices drawn with the probabilities of each row.")  # fmt: skip
 Poisson = primitive(
     lambda shape, mean, *, seed=0, seed2=0: cast(random.poisson(shape, mean, _seed(seed, seed2)), "int32"),
-    "Return integers (int32) drawn from Poisson distributions.",
-)  # fmt: skip
+    "Return integers (int32) drawn from Poisson distributions.")  # fmt: skip
 StandardLaplace = primitive(_seeded(random.standard_laplace), seed=0, seed2=0)
 StandardNormal = primitive(_seeded(random.standard_normal), seed=0, seed2=0)
 UniformInt = primitive(
     _seeded(lambda shape, low, high, seed: random.uniform(shape, low, high, seed, int32),
                           "Return integers (int32) drawn evenly from the first number to below the second."),
-    seed=0, seed2=0,
-)  # fmt: skip
+    seed=0, seed2=0)  # fmt: skip
 UniformReal = primitive(
     _seeded(lambda shape, seed: random.uniform(shape, 0.0, 1.0, seed), "Return numbers drawn evenly from [0, 1)."),
-    seed=0, seed2=0,
-)  # fmt: skip
+    seed=0, seed2=0)  # fmt: skip
 BartlettWindow = primitive(shaping.bartlett_window, periodic=True, dtype=float32)
 BlackmanWindow = primitive(shaping.blackman_window, periodic=True, dtype=float32)
 HammingWindow = primitive(shaping.hamming_window, periodic=True, alpha=0.54, beta=0.46, dtype=float32)
@@ -504,16 +463,14 @@ Dropout = primitive(lambda x, *, keep_prob=0.5, Seed0=0, Seed1=0: dropped(x, kee
 Meshgrid = primitive(lambda inputs, *, indexing="xy": shaping.meshgrid(*inputs, indexing=indexing))
 Pad = primitive(
     lambda x, *, paddings: shaping.pad(x, [amount for pair in reversed(tuple(paddings)) for amount in pair]),
-    "Return the tensor with zeros around it, a pair of amounts for each axis.",
-)  # fmt: skip
+    "Return the tensor with zeros around it, a pair of amounts for each axis.")  # fmt: skip
 ReverseV2 = primitive(shaping.flip, "", "axis", axis=...)
 Squeeze = primitive(shaping.squeeze, axis=())
 Unstack = Unpack = primitive(shaping.unstack, "", "axis", axis=0, num=None)
 Range = primitive(shaping.arange, "", "", maxlen=1000000)
 BatchToSpace = primitive(images.batch_to_space_nd, "", "block_size crops", block_size=..., crops=...)
 BatchToSpaceNDV2 = primitive(
-    lambda x, block, crops: images.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops))
-)  # fmt: skip
+    lambda x, block, crops: images.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops)))  # fmt: skip
 ChannelShuffle = primitive(images.channel_shuffle, "", "group", group=...)
 FillV2 = primitive(lambda shape, value: shaping.full(shape, value, dtype=value.dtype))
 MatrixDiagPartV3 = primitive(arranging.matrix_diag_part, align="RIGHT_LEFT")
@@ -523,8 +480,7 @@ SpaceToBatch = primitive(images.space_to_batch_nd, block_size=..., paddings=...)
 SpaceToBatchND = primitive(images.space_to_batch_nd, "", "block_shape paddings", block_shape=..., paddings=...)
 SplitV = primitive(
     lambda x, *, size_splits, split_dim, num_split:
-        shaping.split(x, _filled_up(size_splits, x.shape[split_dim]), split_dim),
-)  # fmt: skip
+        shaping.split(x, _filled_up(size_splits, x.shape[split_dim]), split_dim))  # fmt: skip
 TrilIndices = primitive(arranging.tril_indices, row=..., col=..., offset=0, dtype=int32)
 TriuIndices = primitive(arranging.triu_indices, row=..., col=..., offset=0, dtype=int32)
 IdentityN = primitive(lambda x: tuple(x))
@@ -540,49 +496,42 @@ ListDiff = primitive(arranging.list_diff, out_idx=int32)
 LowerBound = primitive(lambda x, values, *, out_type=int32: _bound(x, values, out_type, False))
 SearchSorted = primitive(
     lambda sequence, values, sorter=None, *, dtype=int64, right=False:
-        cast(arranging.searchsorted(sequence, values, right=right, sorter=sorter), to_type(dtype).name),
-)  # fmt: skip
+        cast(arranging.searchsorted(sequence, values, right=right, sorter=sorter), to_type(dtype).name))  # fmt: skip
 UniqueConsecutive = primitive(
     lambda x, *, return_inverse=False, return_counts=False, dim=None:
-        _consecutive(x, return_inverse, return_counts, dim),
-)  # fmt: skip
+        _consecutive(x, return_inverse, return_counts, dim))  # fmt: skip
 UpperBound = primitive(lambda x, values, *, out_type=int32: _bound(x, values, out_type, True))
 AdaptiveMaxPool2D = primitive(lambda x, *, output_size: pooling.adaptive_with_indices(x, output_size, 2))
 Col2Im = primitive(images.col2im, "", "kernel_size dilation padding stride", kernel_size=..., dilation=1, padding=0,
-                   stride=1)  # fmt: skip
+    stride=1)  # fmt: skip
 GridSampler2D = primitive(images.grid_sample, "", "interpolation_mode padding_mode align_corners",
-                          interpolation_mode="bilinear", padding_mode="zeros", align_corners=False)  # fmt: skip
+    interpolation_mode="bilinear", padding_mode="zeros", align_corners=False)  # fmt: skip
 MaxPoolWithArgmaxV2 = primitive(
     lambda x, *, kernel_size, strides=None, pads=0, dilation=(1, 1), ceil_mode=False, argmax_type=int64:
-        pooling.with_indices(x, kernel_size, strides or kernel_size, pads, dilation, ceil_mode, 2),
-)  # fmt: skip
+        pooling.with_indices(x, kernel_size, strides or kernel_size, pads, dilation, ceil_mode, 2))  # fmt: skip
 MaxPool3DWithArgmax = primitive(
     lambda x, *, ksize, strides, pads, dilation=(1, 1, 1), ceil_mode=False, data_format="NCDHW", argmax_type=int64:
-        pooling.with_indices(x, ksize, strides, pads, dilation, ceil_mode, 3),
-)  # fmt: skip
+        pooling.with_indices(x, ksize, strides, pads, dilation, ceil_mode, 3))  # fmt: skip
 MaxUnpool2D = primitive(pooling.max_unpool2d, "", "ksize strides pads output_shape", ksize=..., strides=0, pads=0,
-                        output_shape=(), data_format="NCHW")  # fmt: skip
+    output_shape=(), data_format="NCHW")  # fmt: skip
 MaxUnpool3D = primitive(pooling.max_unpool3d, "", "ksize strides pads output_shape", ksize=..., strides=0, pads=0,
-                        output_shape=(), data_format="NCDHW")  # fmt: skip
+    output_shape=(), data_format="NCDHW")  # fmt: skip
 AvgPool3D = primitive(
     lambda x, *, kernel_size=1, strides=1, pad_mode="valid", pad=0, ceil_mode=False, count_include_pad=True,
         divisor_override=0, data_format="NCDHW":
-        pooling.averaged(x, kernel_size, strides, pad_mode, pad, ceil_mode, count_include_pad, divisor_override, 3),
-)  # fmt: skip
+        pooling.averaged(x, kernel_size, strides, pad_mode, pad, ceil_mode, count_include_pad, divisor_override,
+            3))  # fmt: skip
 MaxPool3D = primitive(
     lambda x, *, kernel_size=1, strides=1, pad_mode="VALID", pad_list=0, ceil_mode=None, data_format="NCDHW":
-        pooling.pool("MaxPool", x, kernel_size, strides, pad_mode, pad_list, bool(ceil_mode), 3),
-)  # fmt: skip
+        pooling.pool("MaxPool", x, kernel_size, strides, pad_mode, pad_list, bool(ceil_mode), 3))  # fmt: skip
 Conv3D = primitive(
     lambda x, weight, *, out_channel, kernel_size, mode=1, pad_mode="valid", pad=0, stride=1, dilation=1, group=1,
         data_format="NCDHW":
-        conv(x, weight, None, stride, pad_mode, pad, dilation, group, 3),
-)  # fmt: skip
+        conv(x, weight, None, stride, pad_mode, pad, dilation, group, 3))  # fmt: skip
 Conv3DTranspose = primitive(
     lambda x, weight, *, in_channel, out_channel, kernel_size, mode=1, pad_mode="valid", pad=0, stride=1,
         dilation=1, group=1, output_padding=0, data_format="NCDHW":
-        conv_transpose(x, weight, None, stride, pad_mode, pad, output_padding, dilation, group, 3),
-)  # fmt: skip
+        conv_transpose(x, weight, None, stride, pad_mode, pad, output_padding, dilation, group, 3))  # fmt: skip
 Dropout2D = primitive(lambda x, *, keep_prob=0.5: dropped(x, keep_prob, "bool", 2))
 Dropout3D = primitive(lambda x, *, keep_prob=0.5: dropped(x, keep_prob, "bool", 3))
 ResizeBilinearV2 = primitive(_resized("linear"), align_corners=False, half_pixel_centers=False)
@@ -592,8 +541,7 @@ ResizeLinear1D = primitive(
     lambda x, size, coordinate_transformation_mode: pooling.resized(
         x, shaping.ints(size, "the size"), "linear", coordinate_transformation_mode == "align_corners",
         coordinate_transformation_mode == "half_pixel"),
-    coordinate_transformation_mode="align_corners",
-)  # fmt: skip
+    coordinate_transformation_mode="align_corners")  # fmt: skip
 
 _PLAIN = """
     ACos Abs Acosh Add AddN Addcdiv Addcmul Angle Asin Asinh Assign AssignAdd AssignSub Atan Atan2 Atanh BesselI0

@@ -16,16 +16,16 @@ from opbuild.graph.types import Array, TensorType
 from opbuild.mindspore import initializer, names
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.execution import cast, on_data
+from opbuild.mindspore.execution import array_of, cast, on_data
 from opbuild.mindspore.ops.arithmetic import add, div, greater, less, mul, softmax, where
-from opbuild.mindspore.ops.declaration import formula, named, need_tensor, spelled
+from opbuild.mindspore.ops.declaration import formula, named, need_tensor, of_tensor, spelled
 from opbuild.mindspore.ops.reduction import argmax
 from opbuild.mindspore.ops.shaping import broadcast_to, ints, one_hot
 from opbuild.mindspore.parameter import Drawn, need_states
 from opbuild.mindspore.tensor import Tensor
 
 shape_of = formula("a shape given as integers or as a sequence of them",
-                   lambda size: ints(size[0] if len(size) == 1 else size, "the size") if size else ())  # fmt: skip
+    lambda size: ints(size[0] if len(size) == 1 else size, "the size") if size else ())  # fmt: skip
 
 
 def drawn(name: str, values: Any, dtype: Any = None, seed: Any = None) -> Tensor:
@@ -43,10 +43,6 @@ def drawn(name: str, values: Any, dtype: Any = None, seed: Any = None) -> Tensor
     array = np.asarray(values(generator))
     name = to_type(dtype).name if dtype is not None else array.dtype.name
     return Tensor.of(np.ascontiguousarray(array.astype(name)).reshape(array.shape))
-
-
-def _bound(value: Any) -> Any:
-    return value.asnumpy() if isinstance(value, Tensor) else value
 
 
 def _sampler(name: str, drawing: str, what: str) -> Callable[..., Tensor]:
@@ -74,26 +70,9 @@ def randint(low: int, high: int, size: Any, seed: Any = None, *, dtype: Any = No
     return drawn("randint", lambda generator: generator.integers(low, high, shape), dtype or np.int64, seed)
 
 
-def randint_like(input: Any, low: int, high: int, seed: Any = None, *, dtype: Any = None) -> Tensor:
-    """Return ``randint`` in the shape (and type) of a tensor."""
-    tensor = need_tensor(input, "randint_like")
-    return randint(low, high, tensor.shape, seed, dtype=dtype or tensor.dtype)
-
-
-def randperm(n: Any, seed: Any = 0, offset: int = 0, dtype: Any = np.int64) -> Tensor:
-    """Return the integers below ``n`` in random order."""
-    return drawn("randperm", lambda generator: generator.permutation(int(n)), dtype, seed or None)
-
-
-def shuffle(x: Any, seed: Any = None) -> Tensor:
-    """Return the slices along axis 0 in random order."""
-    tensor = need_tensor(x, "shuffle")
-    return drawn("shuffle", lambda generator: generator.permutation(tensor.asnumpy()), tensor.dtype, seed)
-
-
 def uniform(shape: Any, minval: Any, maxval: Any, seed: Any = None, dtype: Any = np.float32) -> Tensor:
     """Return numbers drawn evenly from ``minval`` to below ``maxval``."""
-    low, high = _bound(minval), _bound(maxval)
+    low, high = array_of(minval), array_of(maxval)
     full = _full(shape, low, high)
     if np.dtype(to_type(dtype).name).kind in "iu":
         return drawn("uniform", lambda generator: generator.integers(low, high, full), dtype, seed)
@@ -102,7 +81,7 @@ def uniform(shape: Any, minval: Any, maxval: Any, seed: Any = None, dtype: Any =
 
 def normal(shape: Any, mean: Any, stddev: Any, seed: Any = None) -> Tensor:
     """Return numbers (float32) drawn from normal distributions."""
-    centre, spread = _bound(mean), _bound(stddev)
+    centre, spread = array_of(mean), array_of(stddev)
     full = _full(shape, centre, spread)
     return drawn("normal", lambda generator: generator.normal(centre, spread, full), np.float32, seed)
 
@@ -114,7 +93,7 @@ def _full(shape: Any, *parameters: Any) -> tuple[int, ...]:
 
 def gamma(shape: Any, alpha: Any, beta: Any, seed: Any = None) -> Tensor:
     """Return numbers (float32) drawn from gamma distributions of shape ``alpha`` and rate ``beta``."""
-    form, scale = _bound(alpha), 1 / np.asarray(_bound(beta))
+    form, scale = array_of(alpha), 1 / np.asarray(array_of(beta))
     full = ints(shape, "the shape of gamma") + np.broadcast_shapes(np.shape(form), np.shape(scale))
     return drawn("gamma", lambda generator: generator.gamma(form, scale, full), np.float32, seed)
 
@@ -128,28 +107,28 @@ def random_gamma(shape: Any, alpha: Any, seed: Any = None) -> Tensor:
 
 def poisson(shape: Any, mean: Any, seed: Any = None) -> Tensor:
     """Return numbers drawn from Poisson distributions."""
-    rate = np.asarray(_bound(mean))
+    rate = np.asarray(array_of(mean))
     full = ints(shape, "the shape of poisson") + rate.shape
     return drawn("poisson", lambda generator: generator.poisson(rate, full), np.float32, seed)
 
 
 def random_poisson(shape: Any, rate: Any, seed: Any = None, dtype: Any = np.float32) -> Tensor:
     """Return numbers drawn from Poisson distributions, ``shape`` for each element of ``rate``."""
-    rates = np.asarray(_bound(rate))
+    rates = np.asarray(array_of(rate))
     full = ints(shape, "the shape of random_poisson") + rates.shape
     return drawn("random_poisson", lambda generator: generator.poisson(rates, full), dtype, seed)
 
 
 def laplace(shape: Any, mean: Any, lambda_param: Any, seed: Any = None) -> Tensor:
     """Return numbers (float32) drawn from Laplace distributions."""
-    centre, spread = _bound(mean), _bound(lambda_param)
+    centre, spread = array_of(mean), array_of(lambda_param)
     full = _full(shape, centre, spread)
     return drawn("laplace", lambda generator: generator.laplace(centre, spread, full), np.float32, seed)
 
 
 def bernoulli(input: Any, p: Any = 0.5, seed: Any = None) -> Tensor:
     """Return 1 with probability ``p`` and 0 otherwise, in the shape and type of a tensor."""
-    tensor, chance = need_tensor(input, "bernoulli"), _bound(p)
+    tensor, chance = need_tensor(input, "bernoulli"), array_of(p)
     return drawn("bernoulli", lambda generator: generator.random(tensor.shape) < chance, tensor.dtype, seed)
 
 
@@ -283,9 +262,18 @@ rand = _sampler("rand", "random", "evenly from [0, 1)")
 randn = _sampler("randn", "standard_normal", "from the normal distribution of mean 0 and deviation 1")
 rand_like, randn_like = _like(rand), _like(randn)
 standard_laplace = spelled(laplace, "Return numbers drawn from the Laplace distribution of mean 0 and scale 1.",
-                           {"mean": 0.0, "lambda_param": 1.0})  # fmt: skip
+    {"mean": 0.0, "lambda_param": 1.0})  # fmt: skip
 standard_normal = spelled(normal, "Return numbers drawn from the normal distribution of mean 0 and deviation 1.",
-                          {"mean": 0.0, "stddev": 1.0})  # fmt: skip
+    {"mean": 0.0, "stddev": 1.0})  # fmt: skip
 dropout1d, dropout2d, dropout3d = map(_of_channels, (1, 2, 3))
+randint_like = formula("``randint`` in the shape (and type) of a tensor",
+    of_tensor(lambda input, low, high, seed=None, *, dtype=None:
+        randint(low, high, input.shape, seed, dtype=dtype or input.dtype)))  # fmt: skip
+randperm = formula("the integers below ``n`` in random order",
+    lambda n, seed=0, offset=0, dtype=np.int64:
+        drawn("randperm", lambda generator: generator.permutation(int(n)), dtype, seed or None))  # fmt: skip
+shuffle = formula("the slices along axis 0 in random order",
+    of_tensor(lambda x, seed=None:
+        drawn("shuffle", lambda generator: generator.permutation(x.asnumpy()), x.dtype, seed)))  # fmt: skip
 
 names.export(vars(), but="drawn dropped shape_of")

@@ -19,20 +19,15 @@ from opbuild.mindspore.ops.shaping import concat, cut, expand_dims, reshaped, sq
 from opbuild.mindspore.tensor import Tensor
 
 bmm = formula("the products of two stacks of matrices",
-              lambda input_x, mat2: product(input_x, mat2, False, False, "bmm", None))  # fmt: skip
+    lambda input_x, mat2: product(input_x, mat2, False, False, "bmm", None))  # fmt: skip
 mm = formula("the product of two matrices", lambda input, mat2: product(input, mat2, False, False, "mm", 2))
-outer = formula(
-    "the products of each element of a vector with each of another",
-    of_tensors(lambda input, vec2: arithmetic.mul(emit("Reshape", input, np.array([-1, 1], np.int64)), vec2)),
-)  # fmt: skip
-addmm = formula(
-    "``beta * input + alpha * (mat1 @ mat2)``",
-    lambda input, mat1, mat2, *, beta=1, alpha=1: scaled_sum(input, mm(mat1, mat2), beta, alpha),
-)  # fmt: skip
-baddbmm = formula(
-    "``beta * input + alpha * (batch1 @ batch2)``",
-    lambda input, batch1, batch2, beta=1, alpha=1: scaled_sum(input, bmm(batch1, batch2), beta, alpha),
-)  # fmt: skip
+outer = formula("the products of each element of a vector with each of another",
+    of_tensors(lambda input, vec2:
+        arithmetic.mul(emit("Reshape", input, np.array([-1, 1], np.int64)), vec2)))  # fmt: skip
+addmm = formula("``beta * input + alpha * (mat1 @ mat2)``",
+    lambda input, mat1, mat2, *, beta=1, alpha=1: scaled_sum(input, mm(mat1, mat2), beta, alpha))  # fmt: skip
+baddbmm = formula("``beta * input + alpha * (batch1 @ batch2)``",
+    lambda input, batch1, batch2, beta=1, alpha=1: scaled_sum(input, bmm(batch1, batch2), beta, alpha))  # fmt: skip
 Axis = int | Sequence[int] | None
 
 
@@ -114,11 +109,9 @@ def dense(input: Any, weight: Any, bias: Any = None) -> Tensor:
     tensor, matrix = need_tensor(input, "dense"), need_tensor(weight, "dense")
     result = product(_rows(tensor), matrix, False, True, "dense", 2)
     result = result if bias is None else arithmetic.add(result, bias)
-    return (
-        emit("Reshape", result, np.array((*tensor.shape[:-1], matrix.shape[0]), np.int64))
-        if tensor.ndim != 2
-        else result
-    )
+    if tensor.ndim == 2:
+        return result
+    return emit("Reshape", result, np.array((*tensor.shape[:-1], matrix.shape[0]), np.int64))
 
 
 def _rows(tensor: Tensor) -> Tensor:
@@ -151,11 +144,7 @@ def reduce(op_type: str, tensor: Tensor, axis: Axis, keepdims: bool) -> Tensor:
 
 
 def axes_of(axis: Axis, rank: int, name: str) -> tuple[int, ...]:
-    """Return the axes counted from the front; all of them for None or an empty sequence.
-
-    Raises:
-        ArgumentValueError: If one is out of range or named twice.
-    """
+    """Return the axes counted from the front, each once; all of them for None or an empty sequence."""
     if isinstance(axis, Tensor):
         axis = axis.tolist()
     if axis is None or (isinstance(axis, Sequence) and not axis):
@@ -171,11 +160,6 @@ def _wide(value: Any, name: str, dtype: Any) -> Tensor:
     if dtype is None:
         return tensor if tensor.is_floating_point() else cast(tensor, "int64")
     return cast(tensor, to_type(dtype).name)
-
-
-def prod(input: Any, axis: Axis = None, keep_dims: bool = False, dtype: Any = None) -> Tensor:
-    """Return the product over ``axis``; truth values and small integers are multiplied as int64."""
-    return reduce("ReduceProd", _wide(input, "prod", dtype), axis, keep_dims)
 
 
 def _with_index(name: str, op_type: str, extreme: Callable[..., Tensor], what: str) -> Callable[..., Any]:
@@ -250,19 +234,9 @@ def topk(input: Any, k: int, dim: int | None = None, largest: bool = True,
     if not isinstance(k, int):
         raise ArgumentTypeError(f"topk was given k={k!r}", "give an integer")
     axis = axis_in(-1 if dim is None else dim, tensor.ndim, "topk")
-    values, indices = emit_many(
-        "TopK",
-        (tensor, np.array([k], np.int64)),
-        {"axis": axis, "largest": int(largest), "sorted": int(sorted)},
-        outputs=2,
-    )
+    attrs = {"axis": axis, "largest": int(largest), "sorted": int(sorted)}
+    values, indices = emit_many("TopK", (tensor, np.array([k], np.int64)), attrs, outputs=2)
     return values, cast(indices, "int32")
-
-
-def sort(input_x: Any, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the elements in order along ``axis`` and the indices (int32) that they had."""
-    tensor = need_tensor(input_x, "sort")
-    return topk(tensor, tensor.shape[axis_in(axis, tensor.ndim, "sort")], axis, descending)
 
 
 def l2_normalize(x: Any, axis: int = 0, epsilon: float = 1e-4) -> Tensor:
@@ -273,10 +247,13 @@ def l2_normalize(x: Any, axis: int = 0, epsilon: float = 1e-4) -> Tensor:
 
 
 def _with_mean(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    def both(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> tuple[Tensor, Tensor]:
-        return function(input, axis, ddof, keepdims), mean(floating(input, name), axis, keepdims)
-
-    return formula(f"the {what} and the mean over ``axis``", both)
+    return formula(
+        f"the {what} and the mean over ``axis``",
+        lambda input, axis=None, ddof=0, keepdims=False: (
+            function(input, axis, ddof, keepdims),
+            mean(floating(input, name), axis, keepdims),
+        ),
+    )
 
 
 def median(input: Any, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]:
@@ -305,17 +282,11 @@ def _without_nan(tensor: Tensor) -> Tensor:
     return arithmetic.where(arithmetic.isnan(tensor), 0.0, tensor) if tensor.is_floating_point() else tensor
 
 
-def nansum(input: Any, axis: Axis = None, keepdims: bool = False, *, dtype: Any = None) -> Tensor:
-    """Return the sum over ``axis`` of the elements that are not NaN."""
-    return sum(_without_nan(need_tensor(input, "nansum")), axis, keepdims, dtype=dtype)
-
-
 def nanmean(input: Any, axis: Axis = None, keepdims: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the mean over ``axis`` of the elements that are not NaN."""
     tensor = floating(input, "nanmean")
-    count = reduce(
-        "ReduceSum", cast(arithmetic.logical_not(arithmetic.isnan(tensor)), tensor.type.dtype), axis, keepdims
-    )
+    there = cast(arithmetic.logical_not(arithmetic.isnan(tensor)), tensor.type.dtype)
+    count = reduce("ReduceSum", there, axis, keepdims)
     result = arithmetic.div(reduce("ReduceSum", _without_nan(tensor), axis, keepdims), count)
     return result if dtype is None else cast(result, to_type(dtype).name)
 
@@ -398,9 +369,8 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
         if aweights is not None and correction:
             squares = reduce("ReduceSum", arithmetic.mul(weights, cast(aweights, table.type.dtype)), None, False)
             lost = arithmetic.mul(arithmetic.div(squares, whole), float(correction))
-        result = arithmetic.div(
-            matmul(arithmetic.mul(centred, weights), swapaxes(centred, 0, 1)), arithmetic.sub(whole, lost)
-        )
+        sums = matmul(arithmetic.mul(centred, weights), swapaxes(centred, 0, 1))
+        result = arithmetic.div(sums, arithmetic.sub(whole, lost))
     return result if tensor.ndim == 2 else reshaped(result, ())
 
 
@@ -412,64 +382,57 @@ def intopk(x1: Any, x2: Any, k: int) -> Tensor:
 
 mv = spelled(matmul, mat="input", vec="other")
 ger = outer
-sum = formula(
-    "the sum over ``dim``; truth values and small integers are summed as int64",
-    lambda input, dim=None, keepdim=False, *, dtype=None: reduce("ReduceSum", _wide(input, "sum", dtype), dim, keepdim),
-)  # fmt: skip
+sum = formula("the sum over ``dim``; truth values and small integers are summed as int64",
+    lambda input, dim=None, keepdim=False, *, dtype=None:
+        reduce("ReduceSum", _wide(input, "sum", dtype), dim, keepdim))  # fmt: skip
 mean = formula("the mean over ``axis``",
-               of_tensor(lambda x, axis=None, keep_dims=False: reduce("ReduceMean", x, axis, keep_dims)))  # fmt: skip
-argmax = formula(
-    "the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None",
-    of_tensor(lambda input, dim=None, keepdim=False: index_of("ArgMax", input, dim, keepdim, "int64")),
-)  # fmt: skip
+    of_tensor(lambda x, axis=None, keep_dims=False: reduce("ReduceMean", x, axis, keep_dims)))  # fmt: skip
+argmax = formula("the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None",
+    of_tensor(lambda input, dim=None, keepdim=False: index_of("ArgMax", input, dim, keepdim, "int64")))  # fmt: skip
 argmin = formula(
     "the index (int32) of the smallest element along ``axis``; in the flattened tensor if ``axis`` is None",
-    of_tensor(lambda input, axis=None, keepdims=False: index_of("ArgMin", input, axis, keepdims, "int32")),
-)  # fmt: skip
-std = formula(
-    "the standard deviation over ``axis``",
-    lambda input, axis=None, ddof=0, keepdims=False: arithmetic.sqrt(var(input, axis, ddof, keepdims)),
-)  # fmt: skip
+    of_tensor(lambda input, axis=None, keepdims=False: index_of("ArgMin", input, axis, keepdims, "int32")))  # fmt: skip
+std = formula("the standard deviation over ``axis``",
+    lambda input, axis=None, ddof=0, keepdims=False: arithmetic.sqrt(var(input, axis, ddof, keepdims)))  # fmt: skip
+sort = formula("the elements in order along ``axis`` and the indices (int32) that they had",
+    of_tensor(lambda input_x, axis=-1, descending=False:
+        topk(input_x, input_x.shape[axis_in(axis, input_x.ndim, "sort")], axis, descending)))  # fmt: skip
 argsort = formula("the indices (int32) that sort the tensor along ``axis``",
-                  lambda input, axis=-1, descending=False: sort(input, axis, descending)[1])  # fmt: skip
-amax = formula(
-    "the greatest element over ``axis``",
-    of_tensor(lambda input, axis=None, keepdims=False: reduce("ReduceMax", input, axis, keepdims)),
-)  # fmt: skip
-amin = formula(
-    "the smallest element over ``axis``",
-    of_tensor(lambda input, axis=None, keepdims=False: reduce("ReduceMin", input, axis, keepdims)),
-)  # fmt: skip
+    lambda input, axis=-1, descending=False: sort(input, axis, descending)[1])  # fmt: skip
+amax = formula("the greatest element over ``axis``",
+    of_tensor(lambda input, axis=None, keepdims=False: reduce("ReduceMax", input, axis, keepdims)))  # fmt: skip
+amin = formula("the smallest element over ``axis``",
+    of_tensor(lambda input, axis=None, keepdims=False: reduce("ReduceMin", input, axis, keepdims)))  # fmt: skip
 max, min = _with_index("max", "ArgMax", amax, "greatest"), _with_index("min", "ArgMin", amin, "smallest")
 all, any = (
     _logical("all", "ReduceMin", "all elements over ``axis`` are"),
     _logical("any", "ReduceMax", "any element over ``axis`` is"),
 )
 reduce_sum = formula("the sum over ``axis``, in the element type of the tensor",
-                     of_tensor(lambda x, axis=(): reduce("ReduceSum", x, axis, False)))  # fmt: skip
-aminmax = formula(
-    "the smallest and the greatest element over ``axis``",
-    lambda input, *, axis=0, keepdims=False: (amin(input, axis, keepdims), amax(input, axis, keepdims)),
-)  # fmt: skip
-ptp = formula(
-    "the greatest less the smallest element over ``axis``",
-    lambda input, axis=None, keepdims=False: arithmetic.sub(amax(input, axis, keepdims), amin(input, axis, keepdims)),
-)  # fmt: skip
+    of_tensor(lambda x, axis=(): reduce("ReduceSum", x, axis, False)))  # fmt: skip
+aminmax = formula("the smallest and the greatest element over ``axis``",
+    lambda input, *, axis=0, keepdims=False: (amin(input, axis, keepdims), amax(input, axis, keepdims)))  # fmt: skip
+ptp = formula("the greatest less the smallest element over ``axis``",
+    lambda input, axis=None, keepdims=False:
+        arithmetic.sub(amax(input, axis, keepdims), amin(input, axis, keepdims)))  # fmt: skip
 msort = formula("the elements in order along axis 0", lambda input: sort(input, 0)[0])
 top_k = formula("the ``k`` greatest elements along the last axis and their indices (int32)",
-                lambda input_x, k, sorted=True: topk(input_x, k, None, True, sorted))  # fmt: skip
-quantile = formula(
-    "the elements at the shares ``q`` of the order along ``axis``, interpolated",
-    in_floats(lambda input, q, axis=None, keepdims=False: np.quantile(input, q, axis, keepdims=keepdims)),
-)  # fmt: skip
-nanquantile = formula(
-    "``quantile`` of the elements that are not NaN",
-    in_floats(lambda input, q, axis=None, keepdims=False: np.nanquantile(input, q, axis, keepdims=keepdims)),
-)  # fmt: skip
+    lambda input_x, k, sorted=True: topk(input_x, k, None, True, sorted))  # fmt: skip
+quantile = formula("the elements at the shares ``q`` of the order along ``axis``, interpolated",
+    in_floats(lambda input, q, axis=None, keepdims=False: np.quantile(input, q, axis, keepdims=keepdims)))  # fmt: skip
+nanquantile = formula("``quantile`` of the elements that are not NaN",
+    in_floats(lambda input, q, axis=None, keepdims=False:
+        np.nanquantile(input, q, axis, keepdims=keepdims)))  # fmt: skip
 reduce_mean = formula("the mean over ``axis``", lambda x, axis=(): mean(x, axis))
 reduce_max = formula("the greatest element over ``axis``", lambda x, axis=(): amax(x, axis))
 reduce_min = formula("the smallest element over ``axis``", lambda x, axis=(): amin(x, axis))
 std_mean, var_mean = _with_mean("std_mean", std, "standard deviation"), _with_mean("var_mean", var, "variance")
 cummax, cummin = _running("cummax", np.maximum, np.int64), _running("cummin", np.minimum, np.int32)
+prod = formula("the product over ``axis``; truth values and small integers are multiplied as int64",
+    lambda input, axis=None, keep_dims=False, dtype=None:
+        reduce("ReduceProd", _wide(input, "prod", dtype), axis, keep_dims))  # fmt: skip
+nansum = formula("the sum over ``axis`` of the elements that are not NaN",
+    of_tensor(lambda input, axis=None, keepdims=False, *, dtype=None:
+        sum(_without_nan(input), axis, keepdims, dtype=dtype)))  # fmt: skip
 
 names.export(vars(), but="axes_of index_of l2_normalize product ptp reduce scaled_sum")

@@ -21,32 +21,22 @@ from opbuild.mindspore.tensor import Tensor
 
 ravel = formula("all elements as a vector", of_tensor(lambda input: reshaped(input, (input.size,))))
 hstack = formula("tensors joined along axis 1; vectors along axis 0",
-                 lambda tensors: concat(tensors, 0 if tensors[0].ndim < 2 else 1))  # fmt: skip
-unstack = formula(
-    "the slices of a tensor along ``axis``",
-    of_tensor(lambda input_x, axis=0: tuple(squeeze(item, axis) for item in split(input_x, 1, axis))),
-)  # fmt: skip
+    lambda tensors: concat(tensors, 0 if tensors[0].ndim < 2 else 1))  # fmt: skip
+unstack = formula("the slices of a tensor along ``axis``",
+    of_tensor(lambda input_x, axis=0: tuple(squeeze(item, axis) for item in split(input_x, 1, axis))))  # fmt: skip
 shape = formula("the dimensions of a tensor as a tuple", of_tensor(lambda input_x: input_x.shape))
 size = formula("the number of elements", of_tensor(lambda input_x: input_x.size))
 dtype = formula("the element type", of_tensor(lambda input_x: input_x.dtype))
 rank = formula("the number of dimensions", of_tensor(lambda input_x: input_x.ndim))
 identity = formula("the tensor", of_tensor(lambda x: x))
-tril = formula(
-    "the matrix with 0 above a diagonal",
-    of_tensor(lambda input, diagonal=0: emit("Trilu", input, np.asarray(diagonal, np.int64), upper=0)),
-)  # fmt: skip
-triu = formula(
-    "the matrix with 0 below a diagonal",
-    of_tensor(lambda input, diagonal=0: emit("Trilu", input, np.asarray(diagonal, np.int64), upper=1)),
-)  # fmt: skip
+tril = formula("the matrix with 0 above a diagonal",
+    of_tensor(lambda input, diagonal=0: emit("Trilu", input, np.asarray(diagonal, np.int64), upper=0)))  # fmt: skip
+triu = formula("the matrix with 0 below a diagonal",
+    of_tensor(lambda input, diagonal=0: emit("Trilu", input, np.asarray(diagonal, np.int64), upper=1)))  # fmt: skip
 
 
 def ints(value: Any, what: str) -> tuple[int, ...]:
-    """Return a tuple of integers from one, from a sequence, or from a tensor that holds data.
-
-    Raises:
-        ArgumentTypeError: If it is none of these.
-    """
+    """Return a tuple of integers from one, from a sequence, or from a tensor that holds data; refuse anything else."""
     if isinstance(value, Tensor):
         value = value.tolist()
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
@@ -415,10 +405,10 @@ def _window(function: Any, length: Any, periodic: bool, dtype: Any) -> Tensor:
 
 
 def _window_of(values: Any, what: str, usual: Any = np.float32) -> Callable[..., Tensor]:
-    def function(window_length: Any, periodic: bool = True, *, dtype: Any = None) -> Tensor:
-        return _window(values, window_length, periodic, dtype or usual)
-
-    return formula(what, function)
+    return formula(
+        what,
+        lambda window_length, periodic=True, *, dtype=None: _window(values, window_length, periodic, dtype or usual),
+    )
 
 
 def hamming_window(
@@ -433,11 +423,6 @@ def hamming_window(
     return _window(values, window_length, periodic, dtype)
 
 
-def kaiser_window(window_length: Any, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None) -> Tensor:
-    """Return Kaiser's window, in float64 by default."""
-    return _window(lambda count: np.kaiser(count, beta), window_length, periodic, dtype or np.float64)
-
-
 def logspace(start: Any, end: Any, steps: int, base: float = 10, *, dtype: Any = None) -> Tensor:
     """Return ``base`` to the power of ``steps`` numbers from ``start`` to ``end``."""
     first, last = (item.item() if isinstance(item, Tensor) else item for item in (start, end))
@@ -445,10 +430,10 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10, *, dtype: Any =
 
 
 def _frequencies(name: str, samples: str) -> Callable[..., Tensor]:
-    def function(n: int, d: float = 1.0, dtype: Any = None) -> Tensor:
-        return Tensor.of(getattr(np.fft, name)(n, d).astype(_name(dtype)))
-
-    return formula(f"the frequencies of a discrete Fourier transform of ``n`` {samples}", function)
+    return formula(
+        f"the frequencies of a discrete Fourier transform of ``n`` {samples}",
+        lambda n, d=1.0, dtype=None: Tensor.of(getattr(np.fft, name)(n, d).astype(_name(dtype))),
+    )
 
 
 def _shift(name: str, direction: int, what: str) -> Callable[..., Tensor]:
@@ -468,43 +453,38 @@ unbind = unstack
 expand = spelled(broadcast_to, input_x="input", size="shape")
 index_select = formula("``gather(input, index, axis)``", lambda input, axis, index: gather(input, index, axis))
 take = formula("the elements of the flattened tensor that ``index`` names",
-               lambda input, index: gather(ravel(input), index, 0))  # fmt: skip
-gather_nd = formula(
-    "the slices that the vectors along the last axis of ``indices`` name",
-    of_tensor(lambda input_x, indices: emit("GatherND", input_x, _cast(_indices(indices, "gather_nd"), "int64"))),
-)  # fmt: skip
-in_range = formula(
-    "indices of one of ``count`` elements; what is outside is an error",
-    lambda indices, count: emit("InRange", indices, domain="opbuild", counts=(count,), negative=False),
-)  # fmt: skip
+    lambda input, index: gather(ravel(input), index, 0))  # fmt: skip
+gather_nd = formula("the slices that the vectors along the last axis of ``indices`` name",
+    of_tensor(lambda input_x, indices:
+        emit("GatherND", input_x, _cast(_indices(indices, "gather_nd"), "int64"))))  # fmt: skip
+in_range = formula("indices of one of ``count`` elements; what is outside is an error",
+    lambda indices, count: emit("InRange", indices, domain="opbuild", counts=(count,), negative=False))  # fmt: skip
 gather_d = spelled(gather_elements, x="input")
-zeros = formula(
-    "zeros of a shape; float32 by default",
-    lambda size, dtype=None: Tensor.of(np.zeros(ints(size, "the shape of zeros"), _name(dtype))),
-)  # fmt: skip
-ones = formula(
-    "ones of a shape; float32 by default",
-    lambda shape, dtype=None: Tensor.of(np.ones(ints(shape, "the shape of ones"), _name(dtype))),
-)  # fmt: skip
+zeros = formula("zeros of a shape; float32 by default",
+    lambda size, dtype=None: Tensor.of(np.zeros(ints(size, "the shape of zeros"), _name(dtype))))  # fmt: skip
+ones = formula("ones of a shape; float32 by default",
+    lambda shape, dtype=None: Tensor.of(np.ones(ints(shape, "the shape of ones"), _name(dtype))))  # fmt: skip
 fill = formula("one number in every element of a tensor of an element type and shape",
-               lambda type, shape, value: full(shape, value, dtype=type))  # fmt: skip
+    lambda type, shape, value: full(shape, value, dtype=type))  # fmt: skip
 zeros_like = formula("zeros of the shape (and type) of a tensor",
-                     of_tensor(lambda input, *, dtype=None: zeros(input.shape, dtype or input.dtype)))  # fmt: skip
+    of_tensor(lambda input, *, dtype=None: zeros(input.shape, dtype or input.dtype)))  # fmt: skip
 ones_like = formula("ones of the shape (and type) of a tensor",
-                    of_tensor(lambda input, *, dtype=None: ones(input.shape, dtype or input.dtype)))  # fmt: skip
-full_like = formula(
-    "one number in every element, in the shape (and type) of a tensor",
-    of_tensor(lambda input, fill_value, *, dtype=None: full(input.shape, fill_value, dtype=dtype or input.dtype)),
-)  # fmt: skip
+    of_tensor(lambda input, *, dtype=None: ones(input.shape, dtype or input.dtype)))  # fmt: skip
+full_like = formula("one number in every element, in the shape (and type) of a tensor",
+    of_tensor(lambda input, fill_value, *, dtype=None:
+        full(input.shape, fill_value, dtype=dtype or input.dtype)))  # fmt: skip
 eye = formula("ones on the diagonal of an ``n`` by ``m`` matrix and zeros elsewhere",
-              lambda n, m=None, dtype=None: Tensor.of(np.eye(n, m, dtype=_name(dtype))))  # fmt: skip
+    lambda n, m=None, dtype=None: Tensor.of(np.eye(n, m, dtype=_name(dtype))))  # fmt: skip
 scalar_to_tensor = formula("a tensor without dimensions",
-                           lambda input_x, dtype=None: Tensor(input_x, dtype or np.float32))  # fmt: skip
+    lambda input_x, dtype=None: Tensor(input_x, dtype or np.float32))  # fmt: skip
 bartlett_window = _window_of(np.bartlett, "a triangle that begins (and ends, if not periodic) with 0")
 blackman_window = _window_of(np.blackman, "Blackman's window")
 hann_window = _window_of(np.hanning, "Hann's window, in float64 by default", np.float64)
 fftfreq, rfftfreq = _frequencies("fftfreq", "samples ``d`` apart"), _frequencies("rfftfreq", "real samples ``d`` apart")
 fftshift = _shift("fftshift", 1, "frequency 0 moved to the middle")
 ifftshift = _shift("ifftshift", -1, "the middle moved to the front: what undoes ``fftshift``")
+kaiser_window = formula("Kaiser's window, in float64 by default",
+    lambda window_length, periodic=True, beta=12.0, *, dtype=None:
+        _window(lambda count: np.kaiser(count, beta), window_length, periodic, dtype or np.float64))  # fmt: skip
 
 names.export(vars(), but="cut in_range ints reshaped")

@@ -14,5 +14,5 @@ __all__ = [
     "DynamicLossScaleManager", "FixedLossScaleManager", "LossScaleManager", "Model", "build_train_network",
     "load_checkpoint", "load_param_into_net", "save_checkpoint",
 ]  # fmt: skip
-__all__ += callback.__all__
-__all__ += metrics.__all__
+__all__ += vars(callback)["__all__"]
+__all__ += vars(metrics)["__all__"]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.types import Array
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.checkpoint import save_checkpoint
 from opbuild.mindspore.nn.cell import Cell
@@ -19,18 +20,6 @@ from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 from opbuild.platform.paths import Path
 
-__all__ = [
-    "Callback",
-    "CheckpointConfig",
-    "EarlyStopping",
-    "History",
-    "LambdaCallback",
-    "LearningRateScheduler",
-    "LossMonitor",
-    "ModelCheckpoint",
-    "RunContext",
-    "TimeMonitor",
-]
 _METHODS = ("begin", "epoch_begin", "epoch_end", "step_begin", "step_end", "end")
 
 
@@ -427,3 +416,6 @@ class EarlyStopping(Callback):
                 return float(known[name])
         raise ArgumentValueError(f"EarlyStopping watches {self._monitor!r}",
                                  f"there are {', '.join(sorted(known))}: Model.fit measures metrics")  # fmt: skip
+
+
+names.export(vars(), but="Callbacks loss_of")

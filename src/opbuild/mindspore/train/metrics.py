@@ -9,13 +9,9 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.types import Array
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, natural, one_of
-from opbuild.mindspore.tensor import Tensor
-
-__all__ = [
-    "F1", "MAE", "MSE", "Accuracy", "Loss", "Metric", "Perplexity", "Precision", "Recall", "Top1CategoricalAccuracy",
-    "Top5CategoricalAccuracy", "TopKCategoricalAccuracy", "get_metric_fn", "get_metrics",
-]  # fmt: skip
+from opbuild.mindspore.dataset.pipeline import to_array
 
 
 class Metric(ABC):
@@ -43,7 +39,7 @@ class Metric(ABC):
         chosen = inputs if self._indexes is None else [inputs[place] for place in self._indexes]
         if len(chosen) != count:
             raise ArgumentValueError(f"{type(self).__name__} was given {len(chosen)} values", f"it takes {count}")
-        return [_array(each) for each in chosen]
+        return [to_array(each) for each in chosen]
 
     @abstractmethod
     def clear(self) -> None:
@@ -279,10 +275,9 @@ def get_metrics(metrics: Any) -> dict[str, Metric]:
     return {name: get_metric_fn(name) for name in metrics}
 
 
-def _array(value: Any) -> Array:
-    return value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
-
-
 def _classes(outputs: Array, labels: Array) -> Array:
     """Return labels as classes, also where they are vectors with a 1."""
     return labels.argmax(1) if labels.ndim == outputs.ndim else labels.astype(np.int64)
+
+
+names.export(vars())

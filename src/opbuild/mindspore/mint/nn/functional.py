@@ -10,7 +10,7 @@ from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.ops import images, matrices, pooling
 from opbuild.mindspore.ops.arranging import replaced
-from opbuild.mindspore.ops.declaration import formula, spelled
+from opbuild.mindspore.ops.declaration import formula, name_table, spelled
 from opbuild.mindspore.ops.pooling import conv
 from opbuild.mindspore.tensor import Tensor
 
@@ -82,16 +82,6 @@ def log_softmax(input: Any, dim: int | None = None, *, dtype: Any = None) -> Ten
     return ops.log_softmax(tensor, _last(dim, tensor.ndim))
 
 
-def _softmax(input: Any, dim: int | None = None, dtype: Any = None) -> Tensor:
-    """Return ``exp(input)`` divided by its sum along ``dim``."""
-    return ops.softmax(input, _last(dim, input.ndim), dtype=dtype)
-
-
-def _dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Return the tensor, in training with elements zeroed at random."""
-    return ops.dropout(input, p, training)
-
-
 def _batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
                 training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:  # fmt: skip
     """Return the tensor normalized by the mean and variance of each channel (axis 1)."""
@@ -116,12 +106,6 @@ def _one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
     return ops.cast(ops.one_hot(tensor, count, 1, 0, -1), to_type("int64"))
 
 
-def _max_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-                ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
-    """Return the greatest element under a window and, if asked, its place in the flattened image."""
-    return ops.max_pool2d(input, kernel_size, stride, padding, dilation, return_indices, ceil_mode)
-
-
 def _embedding(input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None,
                norm_type: float = 2.0, scale_grad_by_freq: bool = False) -> Tensor:  # fmt: skip
     """Return the rows of ``weight`` that ``input`` names."""
@@ -131,6 +115,8 @@ def _embedding(input: Any, weight: Any, padding_idx: int | None = None, max_norm
 
 
 conv2d = _conv(2)
+dropout = formula("the tensor, in training with elements zeroed at random",
+    lambda input, p=0.5, training=True, inplace=False: ops.dropout(input, p, training))  # fmt: skip
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "adaptive_avg_pool1d": _adaptive(pooling.adaptive_avg_pool1d, 1),
@@ -140,7 +126,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "adaptive_max_pool2d": _adaptive(ops.adaptive_max_pool2d, 2),
     "avg_pool1d": _pool(1), "avg_pool2d": _pool(2), "avg_pool3d": _pool(3), "batch_norm": _batch_norm,
     "conv1d": _conv(1), "conv2d": conv2d, "conv3d": _conv(3), "conv_transpose2d": ops.conv_transpose2d,
-    "dropout": _dropout, "dropout2d": _dropout, "elu": _activation(_elu), "elu_": _in_place(_elu),
+    "dropout": dropout, "dropout2d": dropout, "elu": _activation(_elu), "elu_": _in_place(_elu),
     "embedding": _embedding,
     "flatten": lambda input, start_dim=0, end_dim=-1: ops.flatten(input, start_dim=start_dim, end_dim=end_dim),
     "fold": images.fold, "gelu": lambda input, *, approximate="none": ops.gelu(input, approximate),
@@ -149,21 +135,23 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "layer_norm": ops.layer_norm,
     "leaky_relu": lambda input, negative_slope=0.01: ops.leaky_relu(input, negative_slope),
     "linear": ops.dense, "log_softmax": log_softmax, "logsigmoid": lambda input: ops.logsigmoid(input),
-    "max_pool2d": _max_pool2d, "max_unpool2d": spelled(pooling.max_unpool2d, input="x"),
+    "max_pool2d": formula("the greatest element under a window and, if asked, its place in the flattened image",
+        lambda input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False:
+            ops.max_pool2d(input, kernel_size, stride, padding, dilation, return_indices, ceil_mode)),
+    "max_unpool2d": spelled(pooling.max_unpool2d, input="x"),
     "normalize": matrices.normalize, "one_hot": _one_hot,
     "pad": spelled(ops.pad, input="input_x", pad="padding"), "pixel_shuffle": ops.pixel_shuffle,
     "prelu": ops.prelu, "relu": _activation(ops.relu), "relu6": _activation(ops.relu6), "relu_": _in_place(ops.relu),
     "sigmoid": ops.sigmoid,
-    "sigmoid_": _in_place(ops.sigmoid), "silu": _activation(ops.silu), "softmax": _softmax, "tanh": ops.tanh,
+    "sigmoid_": _in_place(ops.sigmoid), "silu": _activation(ops.silu),
+    "softmax": formula("``exp(input)`` divided by its sum along ``dim``", lambda input, dim=None, dtype=None:
+        ops.softmax(input, _last(dim, input.ndim), dtype=dtype)),
+    "tanh": ops.tanh,
     "threshold": _activation(_threshold), "threshold_": _in_place(_threshold), "unfold": images.unfold,
     "upsample": ops.interpolate,
 }  # fmt: skip
 
-names.call_rows(FUNCTIONS, __name__)
-for _name, _function in FUNCTIONS.items():
-    if _function.__qualname__.endswith(("<lambda>", "activation", "pooled")):
-        _function.__name__ = _function.__qualname__ = _name
-        _function.__doc__ = _function.__doc__ or f"Return ``{_name}`` as ``ops`` computes it."
+name_table(FUNCTIONS, __name__, "Return ``{}`` as ``ops`` computes it.")
 globals().update(FUNCTIONS)
 
 
@@ -175,4 +163,3 @@ _LOSSES: dict[str, Callable[..., Any]] = {name: vars(ops)[name] for name in (
 globals().update(_LOSSES)
 __getattr__ = names.getter(__name__)
 __all__ = [*FUNCTIONS, *_LOSSES]
-del _name, _function

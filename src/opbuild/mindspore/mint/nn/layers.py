@@ -64,48 +64,12 @@ _OF_FUNCTIONAL = dict(  # noqa: C408
 )  # fmt: skip
 """Layers that have the name of their function, and its arguments that the constructor takes, with its defaults."""
 
-_RESIZE: dict[str, Any] = {"size": None, "scale_factor": None}
-
-_TABLE: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "MaxPool2d": (
-        FUNCTIONS["max_pool2d"],
-        {"kernel_size": 1, "stride": None, "padding": 0, "dilation": 1, "return_indices": False, "ceil_mode": False},
-    ),
-    "BCELoss": (loss.binary_cross_entropy, {"weight": None, "reduction": "mean"}),
-    "BCEWithLogitsLoss": (
-        loss.binary_cross_entropy_with_logits, {"weight": None, "reduction": "mean", "pos_weight": None}),
-    "CrossEntropyLoss": (
-        loss.cross_entropy, {"weight": None, "ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0}),
-    "KLDivLoss": (_kl_div, {"reduction": "mean", "log_target": False}),
-    "SmoothL1Loss": (loss.smooth_l1_loss, {"reduction": "mean", "beta": 1.0}),
-    **{f"{kind}Pad{axes}d": (_padding(mode, axes), {"padding": ..., **more}) for axes in (1, 2, 3)
-       for kind, mode, more in (("Constant", "constant", {"value": ...}), ("Reflection", "reflect", {}),
-                                ("Replication", "replicate", {}), ("Zero", "constant", {}))},
-    "ELU": (FUNCTIONS["elu"], {"alpha": 1.0, "inplace": False}),
-    "Hardtanh": (FUNCTIONS["hardtanh"], {"min_val": -1.0, "max_val": 1.0, "inplace": False}),
-    "ReLU6": (FUNCTIONS["relu6"], {"inplace": False}),
-    "SiLU": (FUNCTIONS["silu"], {"inplace": False}),
-    "Threshold": (FUNCTIONS["threshold"], {"threshold": ..., "value": ..., "inplace": False}),
-    "Upsample": (
-        FUNCTIONS["interpolate"],
-        {**_RESIZE, "mode": "nearest", "align_corners": None, "recompute_scale_factor": None},
-    ),
-    "UpsamplingBilinear2d": (_resized("bilinear", True), _RESIZE),
-    "UpsamplingNearest2d": (_resized("nearest", None), _RESIZE),
-}  # fmt: skip
-
 
 def _namesakes(functions: Mapping[str, Any], listed: Mapping[str, str]) -> dict[str, type[Cell]]:
     known = {name.replace("_", ""): function for name, function in functions.items()}
     found = {name: (known[name.lower()], attributes) for name, attributes in listed.items()}
     return {name: layer(function, **defaults_of(function, attributes))
             for name, (function, attributes) in found.items()}  # fmt: skip
-
-
-LAYERS: dict[str, type[Cell]] = {
-    **_namesakes(vars(ops), _OF_OPS), **_namesakes(FUNCTIONS, _OF_FUNCTIONAL),
-    **{name: layer(function, **attributes) for name, (function, attributes) in _TABLE.items()},
-}  # fmt: skip
 
 
 def _parameter(start: Any, shape: tuple[int, ...], dtype: Any, name: str, requires_grad: bool = True) -> Parameter:
@@ -233,26 +197,44 @@ class Embedding(Cell):
         return result
 
 
+globals().update(_namesakes(vars(ops), _OF_OPS), **_namesakes(FUNCTIONS, _OF_FUNCTIONAL))
+for _axes in (1, 2, 3):
+    globals()[f"ConstantPad{_axes}d"] = layer(_padding("constant", _axes), padding=..., value=...)
+    for _kind, _mode in (("Reflection", "reflect"), ("Replication", "replicate"), ("Zero", "constant")):
+        globals()[f"{_kind}Pad{_axes}d"] = layer(_padding(_mode, _axes), padding=...)
+MaxPool2d = layer(FUNCTIONS["max_pool2d"], kernel_size=1, stride=None, padding=0, dilation=1, return_indices=False,
+    ceil_mode=False)  # fmt: skip
+BCELoss = layer(loss.binary_cross_entropy, weight=None, reduction="mean")
+BCEWithLogitsLoss = layer(loss.binary_cross_entropy_with_logits, weight=None, reduction="mean", pos_weight=None)
+CrossEntropyLoss = layer(loss.cross_entropy, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0)
+KLDivLoss = layer(_kl_div, reduction="mean", log_target=False)
+SmoothL1Loss = layer(loss.smooth_l1_loss, reduction="mean", beta=1.0)
+ELU = layer(FUNCTIONS["elu"], alpha=1.0, inplace=False)
+Hardtanh = layer(FUNCTIONS["hardtanh"], min_val=-1.0, max_val=1.0, inplace=False)
+ReLU6 = layer(FUNCTIONS["relu6"], inplace=False)
+SiLU = layer(FUNCTIONS["silu"], inplace=False)
+Threshold = layer(FUNCTIONS["threshold"], threshold=..., value=..., inplace=False)
+Upsample = layer(FUNCTIONS["interpolate"], size=None, scale_factor=None, mode="nearest", align_corners=None,
+    recompute_scale_factor=None)  # fmt: skip
+UpsamplingBilinear2d = layer(_resized("bilinear", True), size=None, scale_factor=None)
+UpsamplingNearest2d = layer(_resized("nearest", None), size=None, scale_factor=None)
 Conv1d = derived(_Conv, "A convolution over one spatial axis.", rank=1)
 Conv2d = derived(_Conv, "A convolution over two spatial axes.")
 Conv3d = derived(_Conv, "A convolution over three spatial axes.", rank=3)
-ConvTranspose2d = derived(
-    _Conv, "A transposed convolution over two spatial axes.",
+ConvTranspose2d = derived(_Conv, "A transposed convolution over two spatial axes.",
     "in_channels out_channels kernel_size stride padding output_padding groups bias dilation padding_mode dtype",
     transposed=True, output_padding=0)  # fmt: skip
 BatchNorm1d = derived(_BatchNorm, "Batch normalization of shape (N, C) or (N, C, L).", ranks=(2, 3))
 BatchNorm2d = derived(_BatchNorm, "Batch normalization of shape (N, C, H, W).", ranks=(4,))
 BatchNorm3d = derived(_BatchNorm, "Batch normalization of shape (N, C, D, H, W).", ranks=(5,))
-SyncBatchNorm = derived(
-    _BatchNorm, "Batch normalization; in training on several ranks all of them are one batch.",
-    "num_features eps momentum affine track_running_stats process_group dtype", ranks=(2, 3, 4, 5),
-    process_group=None, _normalized=staticmethod(batch_norm_of_ranks))  # fmt: skip
+SyncBatchNorm = derived(_BatchNorm, "Batch normalization; in training on several ranks all of them are one batch.",
+    "num_features eps momentum affine track_running_stats process_group dtype", ranks=(2, 3, 4, 5), process_group=None,
+    _normalized=staticmethod(batch_norm_of_ranks))  # fmt: skip
 Dropout = derived(_Dropout, "Nothing, when a network runs; in training it would zero elements with probability ``p``.",
     "p inplace", p=0.5, inplace=False)  # fmt: skip
 Dropout2d = derived(
     _Dropout2d, "Nothing, when a network runs; in training it would zero channels with probability ``p``.",
     "p inplace", inplace=False)  # fmt: skip
 
-globals().update(LAYERS)
 names.call_rows(vars(), __name__)
 __all__ = names.public(vars(), Cell)
