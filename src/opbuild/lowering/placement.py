@@ -27,7 +27,14 @@ from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.minimum_cut import SINK, SOURCE, FlowNetwork
 from opbuild.lowering.operands import dense_strides
-from opbuild.lowering.sixteen_bits import buffers_in, described, narrow_contents, stored_types, without_conversions
+from opbuild.lowering.sixteen_bits import (
+    buffers_in,
+    constant_in,
+    described,
+    narrow_contents,
+    stored_types,
+    without_conversions,
+)
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.program import DEVICE_COPY, Buffer, Call, HostCall, KernelCall, Program, Unpacked, View
 from opbuild.target.devices import ConstantLayout, DeviceCost, device_class
@@ -147,7 +154,8 @@ class _Placing:
         """Give each call of the device its kernel and constants, and store in 16 bits what may be."""
         copies = (_sides(call) for call in self._calls if isinstance(call, HostCall))
         copied = {view.buffer for reads, writes in copies for view in (*reads, *writes)}
-        narrow = {self.twins[index]: type_ for index, type_ in self._narrow.items() if index in self.twins}
+        shared = {index: type_ for index, type_ in self._narrow.items() if self._is_shared(index)}
+        narrow = {self.twins[index]: type_ for index, type_ in self._narrow.items() if index in self.twins} | shared
         mine = {place: call for place, call in enumerate(self._calls) if isinstance(call, KernelCall)}
         mine = {place: call for place, call in mine.items() if place in self._served}
         free = {index: type_ for index, type_ in narrow.items() if index not in copied}
@@ -157,8 +165,9 @@ class _Placing:
             desc = described(call, stored)
             kernel = None if desc is None else self._kernel(desc)
             if kernel is not None:
-                self._calls[place] = self._with_kernel(call, kernel, self._served[place].constants)
-        self._calls = without_conversions(self._calls, buffers := buffers_in(self._buffers, stored))
+                self._calls[place] = self._with_kernel(call, kernel, self._served[place].constants, stored)
+        own = {index: type_ for index, type_ in stored.items() if index not in shared}
+        self._calls = without_conversions(self._calls, buffers := buffers_in(self._buffers, own))
         self._buffers = buffers
 
     def _kernel(self, desc: OpDesc) -> OpDesc | None:
@@ -320,18 +329,23 @@ class _Placing:
                 views[number] = view._replace(buffer=self._twin(view.buffer))
         return replace(served.call, desc=served.desc, views=tuple(views))
 
-    def _with_kernel(self, call: KernelCall, kernel: OpDesc, constants: Mapping[int, _Constant]) -> KernelCall:
+    def _with_kernel(
+        self, call: KernelCall, kernel: OpDesc, constants: Mapping[int, _Constant], stored: Mapping[int, str]
+    ) -> KernelCall:
         views = list(call.views)
         for number, given in constants.items():
-            views[number] = self._constant(views[number].buffer, *given, kernel.operands[number].dtype)
+            index, dtype = views[number].buffer, kernel.operands[number].dtype
+            views[number] = self._constant(index, *given, dtype, stored.get(index, ""))
         return replace(call, desc=kernel, views=tuple(views))
 
-    def _constant(self, index: int, given: Unpacked, layout: ConstantLayout | None, dtype: str) -> View:
-        """Return a constant as a kernel of the device takes it, uploaded once."""
+    def _constant(self, index: int, given: Unpacked, layout: ConstantLayout | None, dtype: str, narrow: str) -> View:
+        """Return a constant as a kernel of the device takes it, in 16 bits if one is named; uploaded once."""
         buffer, window = given.buffer, given.view
-        known = index, buffer is self._program.buffers[index], layout and (layout.name, dtype, window[1:])
+        known = index, buffer is self._program.buffers[index], layout and (layout.name, dtype, window[1:]), narrow
         if layout is not None:
             buffer, window = _laid_out(buffer, window, layout, dtype)
+        elif narrow:
+            buffer = constant_in(buffer, narrow)
         if known not in self._constants:
             self._constants[known] = len(self._buffers)
             self._buffers.append(replace(buffer, device=self._device, unpacked=None))

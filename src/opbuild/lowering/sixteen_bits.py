@@ -8,11 +8,12 @@ result changes: products reach its kernels in 16 bits, and are summed up in floa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from opbuild.dtypes import NARROW_FLOATS, numpy_dtype
 from opbuild.families.catalogue import find
+from opbuild.graph.extents import always_equal
 from opbuild.kernel.opdesc import OpDesc, Operand
 from opbuild.operations.expression import Expression, arg, children, dtype_of, from_json, substitute
 from opbuild.operations.table import OPERATIONS
@@ -26,14 +27,20 @@ ANY = "any"
 _WIDE = {"float32": "", "uint32": "uint16"}
 """The types by which kernels read float32: as numbers, or as bits that are moved; the latter as those of 16 bits."""
 
+SELECTING = ("max", "min")
+"""Kinds of pools and reductions whose results are among the elements that they read."""
+
 KernelOf = Callable[[OpDesc], OpDesc | None]
 """Returns a device's kernel for what a CPU's computes; None if it has none."""
 
 
 def narrow_contents(program: Program) -> dict[int, str]:
-    """Return the float32 buffers whose elements are all numbers of one type of 16 bits, with this type."""
-    buffers = enumerate(program.buffers)
-    found = {index: ANY for index, each in buffers if each.kind == "temporary" and each.dtype == "float32"}
+    """Return the float32 buffers whose elements are all numbers of one type of 16 bits, with this type.
+
+    Constants of one number that all types have are of that of what is made of them.
+    """
+    wide = {index: each for index, each in enumerate(program.buffers) if each.dtype == "float32"}
+    found = {index: ANY for index, each in wide.items() if each.kind == "temporary" or _is_number_of_all(each)}
     changed = True
     while changed:
         changed = False
@@ -43,7 +50,27 @@ def narrow_contents(program: Program) -> dict[int, str]:
                 known = found.get(view.buffer, "")
                 if known and _common((known, made)) != known:
                     found[view.buffer], changed = _common((known, made)), True
+    for index in [index for index in found if program.buffers[index].kind == "constant"]:
+        found[index] = _common(found.get(buffer, "") for buffer in _made_of(index, program.calls))
     return {index: type_ for index, type_ in found.items() if type_ in NARROW_FLOATS}
+
+
+def _is_number_of_all(buffer: Buffer) -> bool:
+    """Return whether a buffer is a constant of one number that each type of 16 bits has."""
+    if buffer.kind != "constant" or buffer.pack is None or buffer.table is not None or not always_equal(buffer.size, 1):
+        return False
+    return _is_exact(buffer.pack().reshape(-1)[0])
+
+
+def _is_exact(number: Any) -> bool:
+    return all(numpy_dtype(each).type(number) == number for each in NARROW_FLOATS)
+
+
+def _made_of(index: int, calls: Sequence[Call]) -> Iterator[int]:
+    """Yield the buffers that calls that read a buffer write."""
+    for call in calls:
+        if any(view is not None and view.buffer == index for view in call.inputs):
+            yield from (view.buffer for view in call.outputs if view is not None)
 
 
 def _made(call: KernelCall, found: Mapping[int, str], buffers: Sequence[Buffer]) -> str:
@@ -52,6 +79,8 @@ def _made(call: KernelCall, found: Mapping[int, str], buffers: Sequence[Buffer])
     if "rounds" in find(desc.family).attributes:
         return str(desc.attrs.get("rounds", ""))
     given = [found.get(view.buffer, "") for view in call.inputs]
+    if desc.attrs.get("kind", desc.attrs.get("reduction")) in SELECTING:
+        return given[0]
     if desc.outputs[0].dtype == "uint32":
         return _common(kind for kind, each in zip(given, desc.inputs, strict=True) if each.dtype == "uint32")
     name = _expression_name(desc)
@@ -66,7 +95,7 @@ def _numbers(e: Expression, given: Sequence[str], dtypes: Sequence[str]) -> str:
         return given[e[1]]
     if e[0] == "const":
         number = numpy_dtype("float32").type(e[2])
-        return ANY if all(numpy_dtype(each).type(number) == number for each in NARROW_FLOATS) else ""
+        return ANY if _is_exact(number) else ""
     if e[:2] == ("cast", "float32"):
         read = dtype_of(e[2], dtypes)
         return read if read in NARROW_FLOATS else _numbers(e[2], given, dtypes) if read == "float32" else ""
@@ -167,6 +196,15 @@ def described(call: KernelCall, stored: Mapping[int, str]) -> OpDesc | None:
 def buffers_in(buffers: Sequence[Buffer], stored: Mapping[int, str]) -> list[Buffer]:
     """Return buffers, some of them in 16 bits."""
     return [replace(each, dtype=stored[index]) if index in stored else each for index, each in enumerate(buffers)]
+
+
+def constant_in(buffer: Buffer, dtype: str) -> Buffer:
+    """Return a constant in a type of 16 bits."""
+    read, named = buffer.pack, buffer.source
+    assert read is not None  # noqa: S101 - as ``narrow_contents`` says
+    assert named is not None  # noqa: S101
+    kind = numpy_dtype(dtype)
+    return replace(buffer, dtype=dtype, pack=lambda: read().astype(kind), source=lambda: (named(), dtype))
 
 
 def without_conversions(calls: Sequence[Call], buffers: Sequence[Buffer]) -> list[Call]:

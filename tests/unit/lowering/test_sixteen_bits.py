@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from kernels.transformer import FORMS, Sizes, bert, gpt2
 from opbuild.backend.evaluate import evaluate
@@ -40,8 +42,8 @@ class Class(DeviceClass):
         return replace(desc, target=f"{NAME}:1") if self._serves(desc) else None
 
     def layouts(self, family: str, /) -> tuple[str, ...] | None:
-        """Return none beside plain ones."""
-        return ()
+        """Return none beside plain ones, in which pools are of another family."""
+        return None if family == "pool" else ()
 
 
 def types_of(desc: OpDesc) -> set[str]:
@@ -94,6 +96,24 @@ def test_products_norms_and_softmax_take_and_give_sixteen_bits(
     rounded = [call.desc for call in kernels(placed) if "rounds" in call.desc.attrs]
     assert not rounded
     assert sum("rounds" in call.desc.attrs for call in kernels(lowered, "cpu")) > 2
+
+
+@pytest.mark.parametrize("dtype", NARROW_FLOATS)
+def test_the_number_that_padding_is_filled_with_is_stored_in_sixteen_bits(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So what pools read lies in 16 bits, the padding around it too; the CPU's constant is as it was."""
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 2, 5, 5)) for name in "xy"]
+    graph = helper.make_graph([node], "pool", ports[:1], ports[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    lowered, placed = programs(monkeypatch, model, dtype, lambda _: True)
+    check_types(placed)
+    (fill,) = [each for each in placed.buffers if each.kind == "constant"]
+    assert (fill.dtype, fill.pack().tolist()) == (dtype, -np.inf)
+    assert {each.dtype for each in lowered.buffers if each.kind == "constant"} == {"float32"}
+    (pool,) = [call.desc for call in kernels(placed) if call.desc.family == "window"]
+    assert types_of(pool) == {dtype}
 
 
 def without(*families: str, dtype: str) -> Callable[[OpDesc], bool]:
