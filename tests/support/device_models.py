@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from kernels.models import Sizes
 from kernels.transformer import FORMS, bert
 from support import networks
+from support.narrow_models import in_sixteen_bits
 
 
 def perceptron(batch: int | str = 8) -> onnx.ModelProto:
@@ -62,6 +63,73 @@ def convolutional(batch: int | str = 2) -> onnx.ModelProto:
         helper.make_node("Softmax", ["g3"], ["y"], axis=1),
     ]
     return _model("cnn", nodes, (batch, 3, 16, 16), (batch, 10), weights)
+
+
+class _Layers:
+    """Layers of convolutions with random weights, each with a norm, and the nodes and weights so far."""
+
+    def __init__(self) -> None:
+        self.draw = np.random.default_rng(6)
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[TensorProto] = []
+
+    def weight(self, *shape: int, least: float = -1.0) -> str:
+        """Add weights whose sums keep the size of what they are multiplied by, and return their name."""
+        name = f"w{len(self.weights)}"
+        value = self.draw.uniform(least, 1.0, shape) * (1.5 / np.sqrt(np.prod(shape[1:])))
+        self.weights.append(numpy_helper.from_array(value.astype(np.float32), name))
+        return name
+
+    def add(self, op_type: str, *inputs: str, **attributes: object) -> str:
+        """Add a node and return its output."""
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op_type, inputs, [name], **attributes))
+        return name
+
+    def conv(self, x: str, inputs: int, outputs: int, taps: int = 1, stride: int = 1, group: int = 1) -> str:
+        """Add a convolution, padded so that only its stride makes the image smaller, and its norm."""
+        pads = [taps // 2] * 4
+        w = self.weight(outputs, inputs // group, taps, taps)
+        x = self.add("Conv", x, w, strides=[stride] * 2, pads=pads, group=group)
+        norm = [self.weight(outputs, least=least) for least in (0.5, -1.0, -1.0, 0.5)]
+        return self.add("BatchNormalization", x, *norm)
+
+
+def residual(batch: int | str = 2) -> onnx.ModelProto:
+    """Return two blocks as ResNet-50 has them, one of which halves the image; ``x`` is ``[batch, 3, 21, 18]``."""
+    net = _Layers()
+    x = net.add("Relu", net.conv("x", 3, 16, 7, 2))
+    x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    for inside, stride in ((16, 1), (32, 2)):
+        inner = net.add("Relu", net.conv(x, inside, 16))
+        inner = net.add("Relu", net.conv(inner, 16, 16, 3, stride))
+        shortcut = net.conv(x, inside, 32, 1, stride)
+        x = net.add("Relu", net.add("Add", net.conv(inner, 16, 32), shortcut))
+    x = net.add("Flatten", net.add("GlobalAveragePool", x))
+    net.nodes.append(helper.make_node("Gemm", [x, net.weight(32, 10)], ["y"]))
+    return _model("residual", net.nodes, (batch, 3, 21, 18), (batch, 10), net.weights)
+
+
+def mobile(batch: int | str = 2) -> onnx.ModelProto:
+    """Return depthwise convolutions between those of 1 x 1, a gate by channel; ``x`` is ``[batch, 3, 14, 15]``."""
+    net = _Layers()
+    x = net.add("Relu", net.conv("x", 3, 16, 3, 2))
+    for stride in (2, 1):
+        inner = net.add("Relu", net.conv(x, 16, 40))
+        inner = net.add("Relu", net.conv(inner, 40, 40, 3, stride, 40))
+        gate = net.add("Sigmoid", net.conv(net.add("GlobalAveragePool", inner), 40, 40))
+        inner = net.conv(net.add("Mul", inner, gate), 40, 16)
+        x = inner if stride > 1 else net.add("Add", inner, x)
+    x = net.add("AveragePool", x, kernel_shape=[2, 3], pads=[1, 1, 0, 1])
+    x = net.add("Concat", x, net.conv(x, 16, 8, 3, group=4), axis=1)
+    net.nodes.append(helper.make_node("ReduceMax", [x], ["y"], axes=[2, 3], keepdims=0))
+    return _model("mobile", net.nodes, (batch, 3, 14, 15), (batch, 24), net.weights)
+
+
+def in_half(name: str) -> onnx.ModelProto:
+    """Return another one of these in float16."""
+    model: onnx.ModelProto = globals()[name]()
+    return in_sixteen_bits(model, "float16")
 
 
 def pooled() -> onnx.ModelProto:

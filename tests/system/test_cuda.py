@@ -43,7 +43,7 @@ FAMILIES = {
     "moved": {"copy", "elementwise"},
     "perceptron": {"matmul"},
     "mini_lm": {"attention", "elementwise", "gather", "layer_norm", "matmul"},
-    "convolutional": {"elementwise", "matmul", "reduce", "softmax", "window"},
+    "convolutional": {"conv", "elementwise", "matmul", "reduce", "softmax", "window"},
     "pooled": {"elementwise", "reduce", "softmax", "window"},
     "in_segments": {"matmul", "reduce"},
 }
@@ -126,6 +126,25 @@ def test_networks_run_on_the_gpu_cold_and_from_the_store(name: str, folder: Path
     assert stored.report.level.endswith("with cuda:sm_90a")
     assert_alike(outputs(stored, feeds), wanted)
     del stored
+    assert driver.is_empty
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("name", "size"), [("residual", (21, 18)), ("mobile", (14, 15))])
+def test_convolutions_run_in_float32_and_float16_and_at_any_batch(
+    name: str, size: tuple[int, int], folder: Path, driver: FakeDriver
+) -> None:
+    """Strides, groups, depthwise ones, residuals, pools and gates: numbers are the CPU's, as far as types tell them."""
+    for args, dtype, tolerance in (((), "float32", 1e-4), (("n",), "float32", 1e-4), ((name,), "float16", 4e-3)):
+        path = write(folder, name if dtype == "float32" else "in_half", *args)
+        feeds = (DRAW.standard_normal((2, 3, *size)).astype(dtype),)
+        on_gpu = compiled(path)
+        (found,), (wanted,) = outputs(on_gpu, feeds), outputs(compiled(path, target=None), feeds)
+        assert found.dtype == wanted.dtype == dtype
+        assert np.abs(found.astype(float) - wanted).max() <= tolerance * np.abs(wanted.astype(float)).max()
+        assert families_of(on_gpu) >= {"conv", "matmul", "window", "reduce"}
+    del on_gpu
     assert driver.is_empty
 
 

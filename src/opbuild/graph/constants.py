@@ -32,6 +32,7 @@ class Deferred:
         made_of: The arrays that it is made of.
         make: Works it out.
         numbers: The type of 16 bits whose numbers it has as float32; empty if it may have others.
+        unscaled: The same of the array that it is scaled from, if it is.
     """
 
     type: TensorType
@@ -39,6 +40,7 @@ class Deferred:
     made_of: tuple[Array, ...]
     make: Callable[[], Array]
     numbers: str = ""
+    unscaled: str = ""
 
 
 class ConstantValues(UserDict[str, Array]):
@@ -74,6 +76,12 @@ def numbers_of(values: Mapping[str, Array], name: str) -> str:
     """Return the type of 16 bits whose numbers a constant is known to have as float32; empty if it is not."""
     value = values.data.get(name) if isinstance(values, ConstantValues) else None
     return value.numbers if isinstance(value, Deferred) else ""
+
+
+def unscaled_numbers_of(values: Mapping[str, Array], name: str) -> str:
+    """Return the same of the array that ``factors_of`` returns with factors; empty if there are none."""
+    value = values.data.get(name) if isinstance(values, ConstantValues) else None
+    return value.unscaled if isinstance(value, Deferred) else ""
 
 
 SCALED = "scaled"

@@ -22,6 +22,7 @@ from opbuild.graph.extents import (
     example_dims,
     example_value,
     is_at_least,
+    is_one,
     is_open,
     same_shape,
 )
@@ -39,6 +40,7 @@ from opbuild.lowering.operands import (
     Pending,
     PendingHost,
     Plain,
+    channels_last_strides,
     dense_strides,
     new_dense,
 )
@@ -128,8 +130,10 @@ class Lowering:
         self.target = self.options.device
         self._plain: dict[str, Plain] = {}
         self._placed: dict[str, Plain] = {}
+        self._channels_last: dict[str, Plain] = {}  # copies of images that lie otherwise
         self._blocked: dict[str, Blocked] = {}
         self._ordered: dict[str, tuple[Blocked, Array]] = {}
+        self._layouts: tuple[dict[str, Any], ...] = (self._plain, self._channels_last, self._blocked, self._ordered)
         self.weight_blocks: dict[str, Plain] = {}  # weights that lie as ``conv`` reads them, until they are read plain
         self.gates: dict[str, Gate] = {}  # products that nothing computes: weights are multiplied instead
         self._calls: list[Pending | PendingHost] = []
@@ -241,6 +245,18 @@ class Lowering:
         self.copy(value, self._plain[name], name)
         return self._plain[name]
 
+    def channels_last(self, name: str) -> Plain:
+        """Return an image in plain layout whose channels are adjacent; copies where they are not."""
+        value = self.plain(name)
+        if is_one(value.strides[1]) or is_one(value.shape[1]):
+            return value
+        if name not in self._channels_last:
+            shape = value.shape
+            storage = OperandStorage("temporary", value.storage.dtype, shape)
+            self._channels_last[name] = Plain(storage, shape, channels_last_strides(shape))
+            self.copy(value, self._channels_last[name], name)
+        return self._channels_last[name]
+
     def blocked(self, name: str, halo: tuple[int, int, int, int] = (0, 0, 0, 0)) -> Blocked:
         """Return a value of rank 3 or 4 in blocked layout, in ``(left, top, right, bottom)`` zeros at least."""
         if name not in self._blocked:
@@ -267,6 +283,27 @@ class Lowering:
         placed = self._placed.pop(name) if name in self._placed else new_dense(kind, self.type(name))
         self._plain[name] = placed
         return placed
+
+    def new_channels_last(self, name: str) -> Plain:
+        """Declare that an image is written with its channels innermost and return where; a graph output lies dense."""
+        type_ = self.type(name)
+        spatial = prod(type_.shape[2:])
+        if name in self._outputs or name in self._placed or is_one(type_.shape[1]) or is_one(spatial):
+            return self.new_plain(name)
+        storage = OperandStorage("temporary", type_.dtype, type_.shape)
+        self._plain[name] = Plain(storage, type_.shape, channels_last_strides(type_.shape))
+        return self._plain[name]
+
+    def new_as(self, name: str, values: Iterable[Plain]) -> Plain:
+        """Declare that a value is written as some that it is made of lie, and return where.
+
+        Args:
+            name: The value.
+            values: Those: on a device an image lies with its channels innermost if one of its rank does.
+        """
+        rank = len(self.type(name).shape)
+        is_last = self.target != CPU and any(len(each.shape) == rank and each.has_channels_last for each in values)
+        return self.new_channels_last(name) if is_last else self.new_plain(name)
 
     def place(self, name: str, value: Plain) -> None:
         """Let a value be written there by the next who asks, although it is not dense."""
@@ -423,8 +460,9 @@ class Lowering:
 
     def forget(self) -> None:
         """Keep only the parts that packing needs: a cycle would keep all weights until Python looks for cycles."""
-        for values in (self._plain, self._blocked, self._ordered, self.weight_blocks, self._calls, self._constants):
+        for values in (*self._layouts, self.weight_blocks, self._constants):
             values.clear()
+        self._calls.clear()
 
     @contextmanager
     def _run_only_where(self, flag: int) -> Iterator[None]:
@@ -432,14 +470,13 @@ class Lowering:
         if not is_open((flag,)):
             yield
             return
-        layouts: tuple[dict[str, Any], ...] = (self._plain, self._blocked, self._ordered)
-        before, turned = [dict(each) for each in layouts], self.turned
+        before, turned = [dict(each) for each in self._layouts], self.turned
         names = {*self.weight_blocks, *(name for known in before for name in known)}
         self.turned = {storage: list(copies) for storage, copies in turned.items()}
         with self._repetitions.where(flag):
             yield
         self.turned = turned
-        for own, known in zip(layouts, before, strict=True):
+        for own, known in zip(self._layouts, before, strict=True):
             for name in names & own.keys():
                 del own[name]
             own.update(known)

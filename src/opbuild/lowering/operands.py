@@ -21,7 +21,7 @@ from math import prod
 from typing import Any
 
 from opbuild.families.blocked import BLOCK
-from opbuild.graph.extents import SymbolicExtent, always_equal, is_open, same_shape
+from opbuild.graph.extents import SymbolicExtent, always_equal, is_one, is_open, same_shape
 from opbuild.graph.tables import Table
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
@@ -107,6 +107,13 @@ class Plain:
     def dense(self) -> bool:
         """Whether the elements are contiguous in row-major order."""
         return same_shape(self.strides, dense_strides(self.shape)) or prod(self.shape) == 0
+
+    @property
+    def has_channels_last(self) -> bool:
+        """Whether it is an image whose channels, axis 1, lie innermost, everything contiguous, and not dense too."""
+        is_image = len(self.shape) in (3, 4) and prod(self.shape) > 0 and not self.dense
+        dims = zip(self.shape, self.strides, channels_last_strides(self.shape) if is_image else (), strict=False)
+        return is_image and all(is_one(extent) or always_equal(own, last) for extent, own, last in dims)
 
     @property
     def whole(self) -> bool:
@@ -279,6 +286,13 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= extent
     return tuple(reversed(strides))
+
+
+def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a contiguous image ``(N, C, ...)`` whose channels lie innermost."""
+    images, channels, *spatial = shape
+    outer, *steps, inner = dense_strides((images, *spatial, channels))
+    return outer, inner, *steps
 
 
 def _blocked_strides(owner: OperandStorage) -> tuple[int, int, int, int]:

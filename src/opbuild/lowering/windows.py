@@ -151,6 +151,13 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
     raise NotServedError(f"kernels slide over one or two dimensions, not over shape {list(shape)}")
 
 
+def with_height(value: Plain) -> Plain:
+    """Return images, or weights, with a height, of 1 where they have one spatial dimension."""
+    if len(value.shape) == 4:
+        return value
+    return viewed_as(value, (*value.shape[:2], 1, value.shape[2]), (*value.strides[:2], 0, value.strides[2]))
+
+
 def spatial_pair(values: Sequence[int] | None, rank: int, default: int) -> Pair:
     """Return a per-dimension attribute as (x, y); ONNX gives it outermost first.
 
@@ -279,14 +286,21 @@ def what_is_read(lowering: Lowering, node: Node, axes: Sequence[PooledAxis], kin
     Returns:
         A view ``(planes, *taps, *outputs)``.
     """
-    name = node.inputs[0]
-    type_ = lowering.type(name)
-    planes = type_.shape[0] * type_.shape[1]
-    source = dense_as(lowering.dense(name), (planes, *(axis.size for axis in axes)))
+    images, channels, *_ = lowering.type(node.inputs[0]).shape
+    source = dense_as(lowering.dense(node.inputs[0]), (images * channels, *(axis.size for axis in axes)))
+    return slid_over(lowering, node, source, axes, kind)
+
+
+def slid_over(lowering: Lowering, node: Node, source: Plain, axes: Sequence[PooledAxis], kind: str) -> Plain:
+    """Return the same of a view ``(planes, *sizes, ...)`` as ``(planes, *taps, *outputs, ...)``."""
     if not is_open(axis.before for axis in axes) and all(axis.before == 0 and axis.span <= axis.size for axis in axes):
         return slid(source, axes)
-    padded = lowering.temporary(TensorType(type_.dtype, (planes, *(axis.span for axis in axes))))
-    lowering.copy(broadcast(_fill(lowering, type_.dtype, kind), padded.shape), padded, node.name)
+    dtype, extents = (
+        source.storage.dtype,
+        (source.shape[0], *(axis.span for axis in axes), *source.shape[1 + SPATIAL :]),
+    )
+    padded = lowering.temporary(TensorType(dtype, extents))
+    lowering.copy(broadcast(_fill(lowering, dtype, kind), padded.shape), padded, node.name)
     inside, target = source, padded
     for number, axis in enumerate(axes, 1):
         count = greater(lesser(axis.size, axis.span - axis.before), 0)
@@ -297,13 +311,15 @@ def what_is_read(lowering: Lowering, node: Node, axes: Sequence[PooledAxis], kin
 
 
 def slid(value: Plain, axes: Sequence[PooledAxis]) -> Plain:
-    """Return a value ``(planes, *extents)`` as ``(planes, *taps, *outputs)``."""
-    plane, *steps = value.strides
-    shape = (value.shape[0], *(axis.taps for axis in axes), *(axis.out for axis in axes))
+    """Return a value ``(planes, *extents, ...)`` as ``(planes, *taps, *outputs, ...)``."""
+    (plane, *steps), inner = value.strides[: 1 + SPATIAL], value.strides[1 + SPATIAL :]
+    outputs = (axis.out for axis in axes)
+    shape = (value.shape[0], *(axis.taps for axis in axes), *outputs, *value.shape[1 + SPATIAL :])
     strides = (
         plane,
         *(step * axis.dilation for step, axis in zip(steps, axes, strict=True)),
         *(step * axis.stride for step, axis in zip(steps, axes, strict=True)),
+        *inner,
     )
     return viewed_as(value, shape, strides)
 

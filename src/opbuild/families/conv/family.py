@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Family, Variant, VariantPart, products_of
+from opbuild.families.family import Dims, Family, Variant, VariantPart, elements, products_of
 from opbuild.families.tiles import (
     SPLIT_TILES,
     Pair,
     Tile,
     Tiles,
+    accumulating,
     accumulating_taps,
     computed,
     fitting,
@@ -22,6 +24,7 @@ from opbuild.families.tiles import (
     ranked,
 )
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.operations.expression import Expression, operations
 from opbuild.platform.records import replace
 from opbuild.target.machine import Machine
 
@@ -67,6 +70,9 @@ tiles of 14 x 2 (9 bytes) gains nothing by chunks, in tiles of 7 x 2 (18 bytes) 
 
 LEAST_PAIRED = 32
 """Outputs from which on products are added up in pairs: each input is converted once for all of them."""
+
+PLAIN, PLAIN_RANK = ("stride", "dilation", "before", "is_padded", "is_depthwise"), 3
+"""What a convolution of plain values says beside its kernel, and the dimensions of its weights."""
 
 WAITING = 1.05
 """Time of a tile that waits for its weights, relative to one that takes input channels in chunks."""
@@ -181,6 +187,36 @@ def describe(
     return FAMILY.desc((op_type(step), *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
 
 
+def describe_plain(
+    window: Mapping[str, Any],
+    inputs: Sequence[Operand],
+    out: Operand,
+    epilogue: Expression,
+    impl_mode: str,
+) -> OpDesc:
+    """Return the descriptor of a convolution of plain values, which only devices compute.
+
+    Args:
+        window: The attributes ``PLAIN``.
+        inputs: ``x``, ``w`` and the epilogue's operands, as ``families.conv.triton`` has them.
+        out: The result.
+        epilogue: What is applied to it.
+        impl_mode: The implementation mode.
+    """
+    attrs = {**window, "epilogue": epilogue}
+    return FAMILY.desc(("Conv", *operations(epilogue)), tuple(inputs), (out,), attrs, {}, impl_mode)
+
+
+def _products(dims: Sequence[Dims], out: Dims) -> int:
+    return elements(out) * dims[1][0][0] if len(dims[1]) == PLAIN_RANK else products_of(1, 5)(dims, out)
+
+
+def _work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    if "stride" in desc.attrs:
+        return accumulating(desc, shapes, machine, shapes[1][0][0])
+    return accumulating_taps(1, 5, overlaps=True)(desc, shapes, machine)  # of pairs, as many as there are instructions
+
+
 def _opened(_desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
     dim = replace(dim, multiple=1)
     return replace(dim, stride=FREE) if operand.name == "x" and number > 0 else dim
@@ -189,7 +225,7 @@ def _opened(_desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
 FAMILY = Family(
     "conv",
     choose,
-    attributes=("kernel", "epilogue", "pairs"),
+    attributes=("kernel", "epilogue", "pairs", *PLAIN),
     variant={
         "width": VariantPart(least=1),
         "blocks": VariantPart(least=1),
@@ -199,7 +235,7 @@ FAMILY = Family(
     types=("float32",),
     milliseconds=120,
     opened=_opened,
-    work=accumulating_taps(1, 5, overlaps=True),  # of pairs, as many as there are instructions
+    work=_work,
     candidates=candidates,
-    products=products_of(1, 5),
+    products=_products,
 )

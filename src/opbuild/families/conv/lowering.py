@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.conv import family as direct
 from opbuild.graph.constants import numbers_of
 from opbuild.graph.types import Array, TensorType
-from opbuild.kernel.opdesc import HIGH_PRECISION
+from opbuild.kernel.opdesc import HIGH_PRECISION, Dim, Operand
 from opbuild.lowering import conv_weights as packing
 from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering
@@ -19,10 +20,12 @@ from opbuild.lowering.gates import PRODUCT
 from opbuild.lowering.implementations import call_of, serves
 from opbuild.lowering.operands import Gate, Plain
 from opbuild.lowering.rules.conv import Convolution, emit_images, packed_weights
-from opbuild.lowering.strided import dense_as, viewed_as
+from opbuild.lowering.strided import broadcast, dense_as, viewed_as
+from opbuild.operations.expression import canonical
 from opbuild.platform.records import replace
 
 if TYPE_CHECKING:
+    from opbuild.lowering.rules.conv_plain import PlainConvolution
     from opbuild.lowering.rules.conv_transpose import Phase
 
 
@@ -90,6 +93,38 @@ def lower_pairs(lowering: Lowering, conv: Convolution) -> bool:
 
     emit_images(lowering, conv, desc, lowering.packed((conv.weights,), "pairs", shape, "bfloat16", pack), taps=True)
     return True
+
+
+@serves("lowering.PlainConvolution")
+def lower_plain(lowering: Lowering, conv: PlainConvolution) -> None:
+    """Emit a convolution of plain values, of any groups, for a device."""
+    expression, order = canonical(conv.expression)
+    own, window = conv.of, conv.of.window
+    x, out, *operands = (_in_groups(each, own.groups) for each in (conv.x, conv.out, *conv.operands))
+    rows = broadcast(x, (prod(out.shape[:3]), *x.shape))
+    given = (rows, conv.weights, *(operands[index] for index in order))
+    names = ("x", "w", *(f"e{number}" for number in range(len(order))), "out")
+    *inputs, result = (
+        Operand(name, each.storage.dtype, (Dim(),) * len(each.shape))
+        for name, each in zip(names, (*given, out), strict=True)
+    )
+    attrs = {
+        "kernel": window.kernel,
+        "stride": window.stride,
+        "dilation": window.dilation,
+        "before": window.before,
+        "is_padded": window.padded,
+        "is_depthwise": own.is_depthwise,
+    }
+    desc = direct.describe_plain(attrs, inputs, result, expression, lowering.impl_mode(own.node, differs=False))
+    lowering.emit(desc, (*given, out), own.node)
+
+
+def _in_groups(value: Plain, groups: int) -> Plain:
+    """Return an image as ``(N, H, W, groups, channels of one)``."""
+    (n, c, h, w), (image, step, row, column) = value.shape, value.strides
+    each = c // groups
+    return viewed_as(value, (n, h, w, groups, each), (image, row, column, step * each, step if each > 1 else 0))
 
 
 def _is_of_one_group(_lowering: Lowering, phase: Phase) -> bool:

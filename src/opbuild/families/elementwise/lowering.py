@@ -26,6 +26,7 @@ from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import Expression, canonical, is_refined, operations, walk
 from opbuild.operations.table import BY_TYPE
 from opbuild.program import View
+from opbuild.target.level import CPU
 
 BLOCKED_TYPES = ("float32", "int32", "uint8", "int8")
 """Element types of values that lie in channel blocks."""
@@ -63,13 +64,15 @@ def lower_elementwise(lowering: Lowering, node: Node, chain: Elementwise) -> Non
         return
     shape = lowering.type(output).shape
     plain = [broadcast(_readable(lowering, name), shape) for name in names]
-    target = lowering.new_plain(output)
+    target = lowering.new_as(output, plain)
     lowering.emit(_make(lowering, node, expression, names), (*plain, target), node)
 
 
 def _readable(lowering: Lowering, name: str) -> Plain:
     """Return a value, copied first where its elements lie too far apart to be read as vectors."""
     value = lowering.plain(name)
+    if lowering.target != CPU and value.has_channels_last:
+        return value
     dims = zip(value.shape[::-1], value.strides[::-1], strict=True)
     inner = next((stride for extent, stride in dims if not is_one(extent)), 1)
     if is_step(inner):

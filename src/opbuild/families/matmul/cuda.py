@@ -81,11 +81,15 @@ STEP = 2048
 
 
 def choose(batches: int, m: int, n: int, item: int, *, is_aligned: bool) -> Tile:
-    """Return the tile for extents and the bytes of an element: the one that is likely to be fast.
+    """Return the tile for extents and the bytes of an element: the one that is likely to be fast."""
+    return fastest(TILES[item][0 if is_aligned else UNALIGNED[item] :], batches, m, n)
+
+
+def fastest(tiles: Sequence[Tile], batches: int, m: int, n: int) -> Tile:
+    """Return the tile that is likely to be fast for extents.
 
     Each core takes some of the tiles, one after the other; what a last tile computes in vain is counted.
     """
-    tiles = TILES[item][0 if is_aligned else UNALIGNED[item] :]
 
     def time(tile: Tile) -> float:
         count = batches * -(-m // tile.rows) * -(-n // tile.columns)

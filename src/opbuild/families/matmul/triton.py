@@ -74,7 +74,7 @@ def _tiles(desc: OpDesc) -> TritonKernel:
     ]
     constants = {
         "GROUP": int(variant["group"]),
-        "ELEMENT": _element(desc),
+        "ELEMENT": element_of(desc),
         "PRECISION": str(desc.attrs.get("precision", "ieee")),
     }
     grid = [[Tiles(out, 1, rows), Tiles(out, 0, columns), *(Tiles(out, 2 + i) for i in range(len(batches)))]]
@@ -130,6 +130,7 @@ def kernel(
     lines: Sequence[str],
     grid: Sequence[Sequence[Tiles]],
     constants: dict[str, Any],
+    **functions: Any,
 ) -> TritonKernel:
     """Return the kernel of a product, whose last line stores it.
 
@@ -139,6 +140,7 @@ def kernel(
         lines: The text of the function.
         grid: As in ``TritonKernel``.
         constants: What the text mentions beside ``SUM``.
+        functions: Those that it calls beside the ones of products.
     """
     constants = {**constants, "SUM": getattr(tl, _sum_type(desc))}
     names = [*given.arguments, *(f"{name}: tl.constexpr" for name in constants)]
@@ -148,6 +150,7 @@ def kernel(
         "tile_of": tile_of,
         "sum_of_products": sum_of_products,
         "sum_of_row": sum_of_row,
+        **functions,
         "epilogue": expression_function(from_json(desc.attrs["epilogue"]), dtypes, out, _sum_type(desc)),
     }
     return TritonKernel(
@@ -220,7 +223,7 @@ def _sum_type(desc: OpDesc) -> str:
     return "float64" if desc.inputs[0].dtype == "float64" else "float32"
 
 
-def _element(desc: OpDesc) -> Any:
+def element_of(desc: OpDesc) -> Any:
     """Return the type in which numbers are multiplied: that of both operands, or of the one that has more digits."""
     types = {operand.dtype for operand in desc.inputs[:2]}
     return getattr(tl, types.pop() if len(types) == 1 else "float32")

@@ -15,8 +15,9 @@ from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.movement import integers
-from opbuild.lowering.strided import dense_as, is_short, viewed_as
+from opbuild.lowering.strided import dense_as, is_short, transposed, viewed_as
 from opbuild.platform.records import dataclass
+from opbuild.target.level import CPU
 
 _NAMES = {
     "ReduceSum": "sum",
@@ -52,7 +53,7 @@ def reduce(lowering: Lowering, node: Node) -> None:
     if _is_pool(lowering, node, name, reduced):
         ask(lowering, (ASKED, "PlanePool"), node, _POOLS[name])
         return
-    plan = _plan(lowering.plain(node.inputs[0]), reduced) or _plan(lowering.dense(node.inputs[0]), reduced)
+    plan = _plan_of(lowering, node.inputs[0], reduced)
     if plan is None:
         raise NotServedError(f"{node.op_type} reduces more than two separate groups of axes")
     out = lowering.new_plain(node.outputs[0])
@@ -91,6 +92,16 @@ class _Plan:
     x: Plain
     kept: tuple[int, ...]
     is_turned: bool = False
+
+
+def _plan_of(lowering: Lowering, name: str, reduced: set[int]) -> _Plan | None:
+    """Return the plan to reduce a value; of an image whose channels lie innermost, on a device, as it lies."""
+    value = lowering.plain(name)
+    order = (0, *range(2, len(value.shape)), 1)
+    kept = [axis for axis in order if axis not in reduced]
+    if lowering.target != CPU and value.has_channels_last and kept == sorted(kept):
+        return _plan(transposed(value, order), {place for place, axis in enumerate(order) if axis in reduced})
+    return _plan(value, reduced) or _plan(lowering.dense(name), reduced)
 
 
 def _turned(plan: _Plan) -> _Plan:

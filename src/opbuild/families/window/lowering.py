@@ -8,11 +8,13 @@ from math import prod
 from opbuild.families.window import family as windows
 from opbuild.graph.tables import SPATIAL, PooledAxis
 from opbuild.graph.types import Node, TensorType
+from opbuild.kernel.opdesc import Dim
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.lowering.strided import dense_as, viewed_as
-from opbuild.lowering.windows import axes_of, slid, what_is_read
+from opbuild.lowering.strided import dense_as, transposed, viewed_as, without
+from opbuild.lowering.windows import axes_of, slid, slid_over, what_is_read, with_height
+from opbuild.platform.records import replace
 
 
 @serves("LpPool")
@@ -38,6 +40,9 @@ def _pool(lowering: Lowering, node: Node, kind: str) -> None:
         raise NotServedError(f"{node.op_type} of {type_.dtype}")
     if not type_.size or any(axis.out < 1 for axis in axes):
         raise NotServedError("an operand is empty")
+    if not places and lowering.plain(node.inputs[0]).has_channels_last and lowering.is_for_device(windows.FAMILY.name):
+        _pool_channels(lowering, node, kind, axes)
+        return
     source = what_is_read(lowering, node, axes, kind)
     if node.outputs[0]:
         counted = bool(node.attrs.get("count_include_pad", 0))
@@ -46,6 +51,24 @@ def _pool(lowering: Lowering, node: Node, kind: str) -> None:
     if places:
         extra = [_places(lowering, axes, bool(node.attrs.get("storage_order", 0))), _starts(lowering, axes, type_)]
         _emit(lowering, node, places, "place", source, extra)
+
+
+def _pool_channels(lowering: Lowering, node: Node, kind: str, axes: Sequence[PooledAxis]) -> None:
+    """Emit a pool of images whose channels lie innermost: these are what kernels take for the columns of outputs."""
+    x = transposed(with_height(lowering.plain(node.inputs[0])), (0, 2, 3, 1))
+    source = viewed_as(x, (x.shape[0], 1, *x.shape[1:]), (x.strides[0], 0, *x.strides[1:]))
+    read = without(slid_over(lowering, node, source, axes, kind), 1 + SPATIAL)
+    out = transposed(with_height(lowering.new_channels_last(node.outputs[0])), (0, 2, 3, 1))
+    dtype = x.storage.dtype
+    mode = lowering.impl_mode(node, differs=dtype == "float32" and kind != "max")
+    desc = windows.describe(node.op_type, kind, dtype, 1, {"lanes": 1}, mode)
+    extra = []
+    if kind == "average":
+        counts = _counts(lowering, axes, bool(node.attrs.get("count_include_pad", 0)), dtype)
+        extra.append(viewed_as(counts, out.shape[1:], (*counts.strides[1:], 0)))
+    operands = (replace(each, dims=(Dim(),) * len(each.dims)) for each in desc.operands)
+    *inputs, result = operands
+    lowering.emit(replace(desc, inputs=tuple(inputs), outputs=(result,)), (read, *extra, out), node)
 
 
 def _counts(lowering: Lowering, axes: Sequence[PooledAxis], padded: bool, dtype: str) -> Plain:

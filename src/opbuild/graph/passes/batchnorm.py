@@ -13,7 +13,7 @@ import numpy as np
 
 from opbuild.config import available_cores
 from opbuild.dtypes import numpy_dtype
-from opbuild.graph.constants import SCALED, Deferred, scaled
+from opbuild.graph.constants import SCALED, Deferred, numbers_of, scaled
 from opbuild.graph.extents import is_open
 from opbuild.graph.factors import Magnitudes, cancel, keep_digits, magnitudes
 from opbuild.graph.passes.cleanup import eliminate_dead
@@ -198,7 +198,8 @@ def _weights(node: Node, graph: Graph, step: ChannelScale) -> Array | Deferred:
     weight, scale = graph.constants[node.inputs[1]], _aligned(node, graph, step.scale)
     if weight.size and not any(weight.strides):  # one number everywhere: keep a view instead of a hundred megabytes
         return np.broadcast_to((weight.reshape(-1)[0].astype(np.float64) * scale).astype(weight.dtype), weight.shape)
-    return Deferred(kind, SCALED, (weight, scale), lambda: scaled(weight, scale))
+    narrow = numbers_of(graph.constants, node.inputs[1])
+    return Deferred(kind, SCALED, (weight, scale), lambda: scaled(weight, scale), unscaled=narrow)
 
 
 def _aligned(node: Node, graph: Graph, scale: Array) -> Array:

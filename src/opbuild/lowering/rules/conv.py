@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from opbuild.families.blocked import BLOCKED
 from opbuild.families.epilogue import Epilogue
 from opbuild.graph.constants import factors_of
 from opbuild.graph.types import Array, Node
@@ -16,8 +17,7 @@ from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import epilogue_of, pack_channels, padding, references
 from opbuild.lowering.implementations import ASKED, NotServedError, ask, implementations, serves
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
-from opbuild.lowering.strided import viewed_as
-from opbuild.lowering.windows import ConvolvedWindows, image_shape, window_of
+from opbuild.lowering.windows import ConvolvedWindows, image_shape, window_of, with_height
 from opbuild.platform.records import dataclass, replace
 from opbuild.target.devices import PACKED
 from opbuild.target.level import CPU
@@ -41,6 +41,11 @@ class Convolution(ConvolvedWindows):
 @serves("Conv")
 def lower_conv(lowering: Lowering, node: Node) -> None:
     """Lower a Conv of one or two spatial dimensions to the fastest family that serves it."""
+    if not lowering.takes("conv", BLOCKED) and lowering.is_for_device("conv"):
+        from opbuild.lowering.rules.conv_plain import conv_of_plain
+
+        if conv_of_plain(lowering, node):
+            return
     if lowering.type(node.inputs[0]).dtype == "float64" or _is_multiplied(lowering):
         from opbuild.lowering.rules.conv_product import conv_by_product
 
@@ -55,9 +60,11 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
 
 
 def _is_multiplied(lowering: Lowering) -> bool:
-    """Return whether convolutions are for a device that has kernels of products, and none of convolutions."""
+    """Return whether convolutions are for a device that has kernels of products, and none of convolutions in blocks."""
     own = implementations((ASKED, "Convolution"), lowering.target)
-    is_own = lowering.has_device_kernels("conv") or any(each.target != CPU for each in own)
+    is_own = (lowering.has_device_kernels("conv") and lowering.takes("conv", BLOCKED)) or any(
+        each.target != CPU for each in own
+    )
     return not is_own and lowering.is_for_device("matmul")
 
 
@@ -144,6 +151,4 @@ def keep_unpacked(lowering: Lowering, conv: Convolution, family: str, weights: P
 
 def _plain_weights(lowering: Lowering, conv: Convolution) -> Plain:
     """Return weights as the model has them, with a height of 1 if they have one spatial dimension."""
-    weights = lowering.plain(conv.weights)
-    (co, ci, *taps), strides = weights.shape, weights.strides
-    return weights if len(taps) == 2 else viewed_as(weights, (co, ci, 1, *taps), (*strides[:2], 0, *strides[2:]))
+    return with_height(lowering.plain(conv.weights))

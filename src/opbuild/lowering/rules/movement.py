@@ -163,7 +163,7 @@ def concat(lowering: Lowering, node: Node) -> None:
     shape = lowering.type(output).shape
     axis = int(node.attrs.get("axis", 0)) % len(shape)
     parts = [lowering.plain(name) for name in names]
-    whole, start = lowering.new_plain(output), 0
+    whole, start = lowering.new_as(output, parts), 0
     outermost = all(is_one(extent) for extent in shape[:axis])
     for name, part in zip(names, parts, strict=True):
         count = part.shape[axis]
