@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import hypothesis
 import numpy as np
@@ -19,6 +20,7 @@ import pytest
 from opbuild import events
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.config import Config
+from opbuild.graph import user_operators
 from opbuild.runtime.reused import MemoryRequest, ReusedMemory
 from support import kept_kernels
 from support.campaign import Campaign
@@ -134,6 +136,13 @@ def _told_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(notices, "_SAID", set())
     if (remote := sys.modules.get("opbuild.pipeline.remote")) is not None:
         remote.service_at.cache_clear()  # what was told of a store, and that it failed
+
+
+@pytest.fixture(autouse=True)
+def _operators_of_users() -> Iterator[None]:
+    """Forget the operators that a test registers: the keys of all stored networks have them."""
+    with mock.patch.dict(user_operators._REGISTERED):
+        yield
 
 
 @pytest.fixture

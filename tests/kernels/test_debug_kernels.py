@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -20,7 +19,6 @@ from kernels.harness import Guarded, HalideBuffer, check_canaries, dims_of, guar
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.config import Config
 from opbuild.errors import RunError
-from opbuild.graph import user_operators
 from opbuild.kernel.debug import LEVELS
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand, runtime_desc
 from opbuild.report import Report
@@ -170,19 +168,15 @@ def test_oom_refuses_a_null_address_and_a_wrong_type(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def operators(tmp_path: Path) -> Any:
+def operators(tmp_path: Path) -> None:
     """Import the operators of ``SOURCE``."""
     import importlib.util
 
-    before = dict(user_operators._REGISTERED)
     (tmp_path / "debugged_operators.py").write_text(SOURCE)
     spec = importlib.util.spec_from_file_location("debugged_operators", tmp_path / "debugged_operators.py")
     assert spec is not None
     assert spec.loader is not None
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
-    yield
-    user_operators._REGISTERED.clear()
-    user_operators._REGISTERED.update(before)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -44,15 +44,6 @@ def blur3(x, weight=1.0):
     out[i, j] = (x[i, j] + x[i + 1, j] + x[i + 2, j]) * hl.f32(weight)
     return out
 '''
-
-
-@pytest.fixture(autouse=True)
-def registry() -> Iterator[None]:
-    """Every test starts with the operators that there were."""
-    before = dict(user_operators._REGISTERED)
-    yield
-    user_operators._REGISTERED.clear()
-    user_operators._REGISTERED.update(before)
 
 
 def model_of(nodes: Sequence[onnx.NodeProto], inputs: dict[str, np.ndarray]) -> onnx.ModelProto:
