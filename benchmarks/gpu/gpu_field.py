@@ -32,7 +32,7 @@ WAYS = {"eager": None, "compiled": "reduce-overhead"}
 CLOSE = {"fp16": 2e-3, "bf16": 1e-2, "fp32": 1e-5}
 """Largest errors, of the largest value, against torch's float32 on the CPU."""
 
-NAMES = ("BERT", "GPT-2", "MiniLM", "Llama", "ViT", "ResNet-50")
+NAMES = ("BERT", "GPT-2", "MiniLM", "Llama", "ViT", "ResNet-50", "MobileNet-v2")
 SINGLE = (
     "product of 1024",
     "attention of 512",
@@ -41,7 +41,7 @@ SINGLE = (
     "product of 8192",
     "attention of 2048",
 )
-SMALL = ("BERT", "GPT-2", "Llama", "ResNet-50", "product of 16")
+SMALL = ("BERT", "GPT-2", "Llama", "ResNet-50", "MobileNet-v2", "product of 16")
 Call = Callable[[], Any]
 
 

@@ -191,6 +191,51 @@ class ResNet(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+class Inverted(nn.Module):
+    """A block of MobileNet-v2, its norms folded into convolutions."""
+
+    def __init__(self, inside: int, wider: int, outside: int, stride: int) -> None:
+        super().__init__()
+        width = inside * wider
+        self.one = nn.Conv2d(inside, width, 1) if wider > 1 else None
+        self.two, self.three = nn.Conv2d(width, width, 3, stride, 1, groups=width), nn.Conv2d(width, outside, 1)
+        self.is_added = stride == 1 and inside == outside
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the next block's input."""
+        wide = x if self.one is None else functional.relu6(self.one(x))
+        out = self.three(functional.relu6(self.two(wide)))
+        return x + out if self.is_added else out
+
+
+class MobileNet(nn.Module):
+    """MobileNet-v2: classes of ``[batch, 3, 224, 224]``.
+
+    Args:
+        plan: How much wider blocks are inside, their outputs, how many there are, and the stride of the first.
+        last: Channels behind the last of them.
+    """
+
+    PLAN = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+
+    def __init__(self, plan: Sequence[tuple[int, int, int, int]] = PLAN, last: int = 1280) -> None:
+        super().__init__()
+        layers, inside = [], 32
+        self.first = nn.Conv2d(3, inside, 3, 2, 1)
+        for wider, outside, count, stride in plan:
+            for block in range(count):
+                layers.append(Inverted(inside, wider, outside, 1 if block else stride))
+                inside = outside
+        self.layers, self.last, self.head = nn.ModuleList(layers), nn.Conv2d(inside, last, 1), nn.Linear(last, 1000)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return ``[batch, 1000]``."""
+        x = functional.relu6(self.first(images))
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(functional.relu6(self.last(x)).mean((2, 3)))
+
+
 class Chain(nn.Module):
     """One operation several times, each on the result of the one before: then launches and copies do not count.
 
@@ -250,6 +295,7 @@ NETWORKS = {
     "Llama": Network(lambda: Text(_LLAMA, LlamaLayer, has_places=False), _tokens(128, 32000)),
     "ViT": Network(lambda: Patches(Size(length=196)), _images()),
     "ResNet-50": Network(ResNet, _images()),
+    "MobileNet-v2": Network(MobileNet, _images()),
 }
 """By name, at the sizes that are measured."""
 
@@ -266,6 +312,7 @@ SMALL = {
     "GPT-2": Network(lambda: Text(_SMALL, lambda size: Layer(size, causal=True, before=True)), _tokens(16, 100)),
     "Llama": Network(lambda: Text(Size(2, 64, 4, 2, 96, 100, 16), LlamaLayer, has_places=False), _tokens(16, 100)),
     "ResNet-50": Network(lambda: ResNet((1, 1), 8), _images(32)),
+    "MobileNet-v2": Network(lambda: MobileNet(((1, 16, 1, 1), (2, 16, 2, 2)), 32), _images(32)),
     "product of 16": Network(lambda: Chain("product", 32), _values(16, 32)),
 }
 """The same of a size that an interpreter computes."""

@@ -148,6 +148,21 @@ def test_convolutions_run_in_float32_and_float16_and_at_any_batch(
     assert driver.is_empty
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_convolution_that_stays_on_the_cpu_reads_what_the_gpu_s_wrote(
+    folder: Path, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images with their channels last are brought into its blocks, and its result is read by the next ones."""
+    serve = CLASS.kernel
+    monkeypatch.setattr(CLASS, "kernel", lambda desc: None if desc.attrs.get("is_depthwise") else serve(desc))
+    path, feeds = write(folder, "mobile", 3), (DRAW.standard_normal((3, 3, 14, 15)).astype(np.float32),)
+    mixed = compiled(path)
+    assert mixed.report.stayed
+    assert "conv" in families_of(mixed)
+    assert_alike(outputs(mixed, feeds), outputs(compiled(path, target=None), feeds))
+
+
 def test_what_follows_each_other_is_one_launch_from_the_third_call(folder: Path, driver: FakeDriver) -> None:
     """The first call launches each kernel, the second records them; results are the same, and inputs are new ones."""
     path = write(folder, "moved")

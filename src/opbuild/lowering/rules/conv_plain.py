@@ -52,15 +52,15 @@ class PlainConvolution:
 
 
 def conv_of_plain(lowering: Lowering, node: Node) -> bool:
-    """Emit a Conv for a device; return whether it has one or two dimensions, float32, and paddings that are known."""
+    """Emit a Conv for a device; return whether it has one or two dimensions, float32, and a known padding."""
     data, weights, bias = (*node.inputs[: node.attrs.get("own_inputs", 3)], "")[:3]
     (outputs, *_), kernel = lowering.type(weights).shape, lowering.type(weights).shape[2:]
     if len(kernel) > 2 or {lowering.type(name).dtype for name in (data, weights, bias) if name} != {"float32"}:
         return False
     window = window_of(lowering, node, kernel)
-    if is_open(window.before):
-        return False
     images, inputs, *_ = image_shape(lowering.type(data).shape)
+    if is_open((*window.before, inputs, outputs)):
+        return False
     own = ConvolvedWindows(node, images, inputs, outputs, int(node.attrs.get("group", 1)), window)
     packed, factors = _weights(lowering, weights, own)
     expression, names = fused_with(node)
