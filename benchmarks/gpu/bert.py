@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import references
 from calls import Call, Tensor
 from cases import CASES
+from transformer import Size
 
 Array = np.ndarray[Any, Any]
 
@@ -20,30 +20,18 @@ PROCESSORS = 132
 """Of an H100: with fewer tiles than these some of them idle."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How large the network is."""
-
-    layers: int = 12
-    hidden: int = 768
-    heads: int = 12
-    inner: int = 3072
-    length: int = 128
-
-    @property
-    def weights(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each weight of a layer, as it is multiplied from the right."""
-        return {
-            "qkv": (self.hidden, 3 * self.hidden), "qkv_bias": (3 * self.hidden,),
-            "projection": (self.hidden, self.hidden), "projection_bias": (self.hidden,),
-            "scale_1": (self.hidden,), "bias_1": (self.hidden,),
-            "up": (self.hidden, self.inner), "up_bias": (self.inner,),
-            "down": (self.inner, self.hidden), "down_bias": (self.hidden,),
-            "scale_2": (self.hidden,), "bias_2": (self.hidden,),
-        }  # fmt: skip
+def shapes_of(size: Size) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each weight of a layer, as it is multiplied from the right."""
+    hidden, inner = size.hidden, size.inner
+    return {
+        "qkv": (hidden, 3 * hidden), "qkv_bias": (3 * hidden,),
+        "projection": (hidden, hidden), "projection_bias": (hidden,), "scale_1": (hidden,), "bias_1": (hidden,),
+        "up": (hidden, inner), "up_bias": (inner,), "down": (inner, hidden), "down_bias": (hidden,),
+        "scale_2": (hidden,), "bias_2": (hidden,),
+    }  # fmt: skip
 
 
-def random_weights(sizes: Sizes, seed: int = 0) -> list[dict[str, Array]]:
+def random_weights(size: Size, seed: int = 0) -> list[dict[str, Array]]:
     """Return float16 weights for each layer, about as large as trained ones."""
     rng = np.random.default_rng(seed)
 
@@ -52,15 +40,15 @@ def random_weights(sizes: Sizes, seed: int = 0) -> list[dict[str, Array]]:
         mean = 1 if name.startswith("scale") else 0
         return (mean + scale * rng.standard_normal(shape, np.float32)).astype(np.float16)
 
-    return [{name: drawn(name, shape) for name, shape in sizes.weights.items()} for _ in range(sizes.layers)]
+    return [{name: drawn(name, shape) for name, shape in shapes_of(size).items()} for _ in range(size.layers)]
 
 
-def reference(x: Array, weights: Sequence[dict[str, Array]], sizes: Sizes) -> Array:
+def reference(x: Array, weights: Sequence[dict[str, Array]], size: Size) -> Array:
     """Return the layers' output for ``x[batch, length, hidden]`` in float64."""
     x = x.astype(np.float64)
     for layer in weights:
         w = {name: value.astype(np.float64) for name, value in layer.items()}
-        qkv = (x @ w["qkv"] + w["qkv_bias"]).reshape(*x.shape[:2], 3, sizes.heads, -1).transpose(2, 0, 3, 1, 4)
+        qkv = (x @ w["qkv"] + w["qkv_bias"]).reshape(*x.shape[:2], 3, size.heads, -1).transpose(2, 0, 3, 1, 4)
         seen = references.attention(*qkv, 1 / sqrt(qkv.shape[-1]), causal=False).transpose(0, 2, 1, 3).reshape(x.shape)
         seen = seen @ w["projection"] + w["projection_bias"]
         x = references.add_layer_norm(seen, x, w["scale_1"], w["bias_1"], EPSILON)
@@ -90,15 +78,15 @@ class Layers:
     Args:
         device: Where they run.
         weights: Of each layer.
-        sizes: How large it is.
+        size: How large it is.
         batch: Sequences in a call.
     """
 
-    def __init__(self, device: Any, weights: Sequence[dict[str, Array]], sizes: Sizes, batch: int) -> None:
-        self._device, self._sizes, self._batch = device, sizes, batch
-        rows, hidden = batch * sizes.length, sizes.hidden
+    def __init__(self, device: Any, weights: Sequence[dict[str, Array]], size: Size, batch: int) -> None:
+        self._device, self._size, self._batch = device, size, batch
+        rows, hidden = batch * size.length, size.hidden
         self.x, self._y, self._seen, self._added = (self._blank(rows, hidden) for _ in range(4))
-        self._qkv, self._inner = self._blank(rows, 3 * hidden), self._blank(rows, sizes.inner)
+        self._qkv, self._inner = self._blank(rows, 3 * hidden), self._blank(rows, size.inner)
         self.calls = [call for layer in weights for call in self._layer(self._placed(layer))]
         self.launches: list[Callable[[], None]] = [device.prepare(call) for call in self.calls]
 
@@ -114,13 +102,13 @@ class Layers:
 
     def _layer(self, w: dict[str, Tensor]) -> list[Call]:
         """Return the calls of a layer, which reads ``x`` and leaves its result there."""
-        sizes, (rows, hidden) = self._sizes, self.x.shape
-        width = hidden // sizes.heads
-        shape = (self._batch, sizes.heads, sizes.length, width)
+        size, (rows, hidden) = self._size, self.x.shape
+        width = hidden // size.heads
+        shape = (self._batch, size.heads, size.length, width)
         q, k, v = (
-            self._qkv.part(part * hidden, shape, (sizes.length * 3 * hidden, width, 3 * hidden, 1)) for part in range(3)
+            self._qkv.part(part * hidden, shape, (size.length * 3 * hidden, width, 3 * hidden, 1)) for part in range(3)
         )
-        seen = self._seen.part(0, shape, (sizes.length * hidden, width, hidden, 1))
+        seen = self._seen.part(0, shape, (size.length * hidden, width, hidden, 1))
 
         def matmul(x: Tensor, name: str, out: Tensor, activation: str = "none") -> Call:
             binary = matmul_for(rows, out.shape[1], activation)
@@ -157,7 +145,7 @@ class Layers:
 
     def fetch(self) -> Array:
         """Return the output, ``[batch, length, hidden]``."""
-        out = np.empty((self._batch, self._sizes.length, self._sizes.hidden), np.float16)
+        out = np.empty((self._batch, self._size.length, self._size.hidden), np.float16)
         self._device.synchronize()
         self._device.read(self.x.pointer, out)
         return out

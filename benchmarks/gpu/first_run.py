@@ -24,10 +24,11 @@ from steps import Record, latency, recorded, run_all, stand_in, started, write_r
 STARTED = started()
 
 import numpy as np  # noqa: E402
-from bert import Layers, Sizes, random_weights, reference  # noqa: E402
+from bert import Layers, random_weights, reference, shapes_of  # noqa: E402
 from cases import CASES  # noqa: E402
 from checks import check  # noqa: E402
 from driver import Device  # noqa: E402
+from transformer import Size  # noqa: E402
 
 HERE = Path(__file__).parent
 RESULTS = "first_run.jsonl"
@@ -40,7 +41,7 @@ LONGEST = 100
 TORCH_WAYS = ("eager", "compiled", "reduce-overhead")
 BATCHES = (1, 8)
 CALLS = 50
-SMALL = Sizes(layers=2, hidden=128, heads=2, inner=256, length=16)
+SMALL = Size(layers=2, hidden=128, heads=2, shared=2, inner=256, length=16)
 CLOSE = 3e-2
 """Largest error of the float16 layers, of the largest value: some eighty roundings one after the other."""
 
@@ -54,7 +55,7 @@ class Run:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.out, self.small, self._driver = Path(options.out), options.small, options.driver
-        self.sizes, self.calls = (SMALL, 3) if options.small else (Sizes(), CALLS)
+        self.size, self.calls = (SMALL, 3) if options.small else (Size(), CALLS)
 
     def device(self) -> Device:
         """Return the GPU, or what stands for it."""
@@ -68,12 +69,12 @@ class Run:
         """Return the layers' weights, read from the file that all ways read."""
         path = self.out / "weights.npy"
         if not path.exists():
-            flat = [value.ravel() for layer in random_weights(self.sizes) for value in layer.values()]
+            flat = [value.ravel() for layer in random_weights(self.size) for value in layer.values()]
             np.save(path, np.concatenate(flat))
         flat_weights, at, layers = np.load(path, mmap_mode="r"), 0, []
-        for _ in range(self.sizes.layers):
+        for _ in range(self.size.layers):
             layer = {}
-            for name, shape in self.sizes.weights.items():
+            for name, shape in shapes_of(self.size).items():
                 size = int(np.prod(shape))
                 layer[name] = np.array(flat_weights[at : at + size]).reshape(shape)
                 at += size
@@ -82,7 +83,7 @@ class Run:
 
     def x(self, batch: int) -> Any:
         """Return an input of the layers."""
-        shape = (batch, self.sizes.length, self.sizes.hidden)
+        shape = (batch, self.size.length, self.size.hidden)
         return np.random.default_rng(batch).standard_normal(shape).astype(np.float16)
 
 
@@ -136,12 +137,12 @@ def bert(run: Run, step: str) -> None:
     """Record the first answer and the latencies of the layers by the carried kernels."""
     device, weights = run.device(), run.weights()
     for batch in BATCHES:
-        layers = Layers(device, weights, run.sizes, batch)
+        layers = Layers(device, weights, run.size, batch)
         layers.feed(run.x(batch))
         layers.run()
         got = layers.fetch()
         first = time.time() - STARTED
-        wanted = reference(run.x(batch), weights, run.sizes)
+        wanted = reference(run.x(batch), weights, run.size)
         error = float(np.abs(got - wanted).max() / np.abs(wanted).max())
         if not error <= CLOSE:
             raise SystemExit(f"batch {batch}: error {error:.2e}, allowed {CLOSE}")
@@ -163,7 +164,7 @@ def torch_bert(run: Run, step: str) -> None:
     torch._dynamo.config.automatic_dynamic_shapes = False
     way, again = step.removeprefix("torch ").removesuffix(" again"), step.endswith(" again")
     for batch in BATCHES[:1] if again else BATCHES:
-        work = runner(way, run.weights(), run.sizes, run.x(batch))
+        work = runner(way, run.weights(), run.size, run.x(batch))
         work()
         first = {"first_answer": time.time() - STARTED} if batch == BATCHES[0] else {}
         run.record(step, way=step, batch=batch, seconds=0.0 if again else latency(work, run.calls), **first)

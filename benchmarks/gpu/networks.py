@@ -15,21 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformer import Size
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Size:
-    """How large a transformer is."""
-
-    layers: int = 12
-    hidden: int = 768
-    heads: int = 12
-    shared: int = 12
-    inner: int = 3072
-    words: int = 30522
-    length: int = 128
 
 
 class Attention(nn.Module):

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from bert import EPSILON, Array, Sizes
+from bert import EPSILON, Array
 from torch.nn import functional
+from transformer import Size
 
 MODES = {"eager": None, "compiled": "default", "reduce-overhead": "reduce-overhead"}
 """Ways to run, and the mode of ``torch.compile``."""
@@ -16,9 +17,9 @@ MODES = {"eager": None, "compiled": "default", "reduce-overhead": "reduce-overhe
 class Layers(torch.nn.Module):
     """Layers of BERT with given weights."""
 
-    def __init__(self, weights: Sequence[dict[str, Array]], sizes: Sizes) -> None:
+    def __init__(self, weights: Sequence[dict[str, Array]], size: Size) -> None:
         super().__init__()
-        self.heads = sizes.heads
+        self.heads = size.heads
         self.weights = [
             {name: torch.from_numpy(value).cuda().T.contiguous() for name, value in layer.items()} for layer in weights
         ]
@@ -38,9 +39,9 @@ class Layers(torch.nn.Module):
         return functional.layer_norm(x, x.shape[-1:], w[f"scale_{number}"], w[f"bias_{number}"], EPSILON)
 
 
-def runner(way: str, weights: Sequence[dict[str, Array]], sizes: Sizes, x: Array) -> Callable[[], Any]:
+def runner(way: str, weights: Sequence[dict[str, Array]], size: Size, x: Array) -> Callable[[], Any]:
     """Return a function that runs the layers once on an input and waits for the result."""
-    layers: Any = Layers(weights, sizes).eval()
+    layers: Any = Layers(weights, size).eval()
     if MODES[way]:
         layers = torch.compile(layers, mode=MODES[way])
     fed = torch.from_numpy(x).cuda()
