@@ -1,4 +1,4 @@
-"""A compiler of kernel families: the module of each that defines its kernels, and the digest of their sources."""
+"""A compiler of kernel families: what is installed of it, which module defines a family, the digest of sources."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from opbuild.platform.locks import lazy_property
 
 if TYPE_CHECKING:
     from opbuild.platform.imports import Modules
+    from opbuild.platform.paths import Path
 
 
 class FamilyCompiler:
@@ -31,6 +32,23 @@ class FamilyCompiler:
     def __init__(self) -> None:
         self._modules: Modules | None = None
         self._is_loaded = False
+
+    @classmethod
+    def version(cls) -> str:
+        """Return the release of the installed package; empty if there is none."""
+        from opbuild.platform.sources import release_of
+
+        return release_of(cls.name)
+
+    @classmethod
+    def library(cls) -> Path | None:
+        """Return the compiler's shared library; None if it is not installed."""
+        return next(iter(cls.files()), None)
+
+    @classmethod
+    def files(cls) -> tuple[Path, ...]:
+        """Return the files whose bytes are part of every key, the library first; none if it is not installed."""
+        raise NotImplementedError
 
     def new_modules(self) -> Modules:
         """Return the sources as they are now, without those that decide nothing."""

@@ -30,20 +30,8 @@ class HalideCompiler(FamilyCompiler):
     undeciding = frozenset({"opbuild.errors", "opbuild.graph.types", "opbuild.platform.digest", "opbuild.text.plural"})
     """What is raised ends a compile, and the others serve what is said of operators and how they are registered."""
 
-    @staticmethod
-    def version() -> str:
-        """Return the version of the installed halide package; empty if there is none."""
-        from opbuild.platform.sources import release_of
-
-        return release_of("halide")
-
-    @staticmethod
-    def library() -> Path | None:
-        """Return the compiler's shared library; None if halide is not installed."""
-        return next(iter(_installed()), None)
-
-    @staticmethod
-    def files() -> tuple[Path, ...]:
+    @classmethod
+    def files(cls) -> tuple[Path, ...]:
         """Return the files whose bytes are part of every key: the library, its Python binding, and Python sources."""
         return _installed()
 

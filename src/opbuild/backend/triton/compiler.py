@@ -55,20 +55,8 @@ class TritonCompiler(FamilyCompiler):
         {"opbuild.backend.family_compiler", "opbuild.errors", "opbuild.platform.digest", "opbuild.text.plural"}
     )
 
-    @staticmethod
-    def version() -> str:
-        """Return the release of the installed package; empty if there is none."""
-        from opbuild.platform.sources import release_of
-
-        return release_of("triton")
-
-    @staticmethod
-    def library() -> Path | None:
-        """Return Triton's shared library; None if it is not installed."""
-        return next(iter(_installed()), None)
-
-    @staticmethod
-    def files() -> tuple[Path, ...]:
+    @classmethod
+    def files(cls) -> tuple[Path, ...]:
         """Return the files whose bytes are part of every key: the library, ptxas, libdevice, and Python sources."""
         return _installed()
 
