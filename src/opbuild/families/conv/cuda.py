@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from opbuild.families.cuda import has_code, is_plain, on_device
 from opbuild.families.family import Variant
@@ -14,7 +14,6 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
 from opbuild.platform.records import replace
 
-LAYOUTS: Collection[str] = ()
 COST = cuda.COST
 
 TYPES = frozenset({"float16", "bfloat16", "float32"})
