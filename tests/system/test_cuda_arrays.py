@@ -132,9 +132,10 @@ def test_a_network_of_which_nothing_is_the_gpus_takes_what_lies_there(
 ) -> None:
     """Its target says where arrays may lie, whatever its size."""
     monkeypatch.setattr(CLASS, "copy_cost", lambda: DeviceCost(1e12))
+    on_cpu = compiled(folder, target=None)
     network = opbuild.compile(folder / "moved.onnx", cache_path=folder / "dear", target="cuda")
     x = GpuArray(driver, drawn(), new_stream(driver))
-    wanted = compiled(folder, target=None)(x.contents)
+    wanted = on_cpu(x.contents)
     np.testing.assert_allclose(network(x), wanted, rtol=1e-4, atol=1e-5)
     out = zeros(driver, network, x.stream)
     network.run(feeds_of(network, x), out={output_of(network): out})
