@@ -35,7 +35,7 @@ def write_model(network: Network, name: str, dtype: str, folder: Path) -> Path:
     if isinstance(module, Chain):  # it is computed to be traced: all rows of a large product take a CPU an hour
         x, axes[1] = x[:, :16], "rows"
     torch.onnx.export(
-        module, (x,), buffer, input_names=["x"], output_names=["y"], dynamic_axes={"x": axes},
+        module, (x,), buffer, input_names=[input_of(name)], output_names=["y"], dynamic_axes={input_of(name): axes},
         opset_version=18, do_constant_folding=False, dynamo=False,
     )  # fmt: skip
     model = onnx.load_from_string(buffer.getvalue())
@@ -56,10 +56,16 @@ def write_model(network: Network, name: str, dtype: str, folder: Path) -> Path:
     return path
 
 
+def input_of(name: str) -> str:
+    """Return the name of a network's input: each has its own, so that shapes of all can be given together."""
+    return name.replace(" ", "_")
+
+
 def shapes(networks: dict[str, Network]) -> Iterator[str]:
     """Yield the options that name the shapes of a pack."""
-    for shape in {network.feed(batch).shape for network in networks.values() for batch in BATCHES}:
-        yield from ("--shape", f"x:{','.join(map(str, shape))}")
+    for batch in BATCHES:
+        given = {input_of(name): network.feed(batch).shape for name, network in networks.items()}
+        yield from ("--shape", ";".join(f"{name}:{','.join(map(str, shape))}" for name, shape in given.items()))
 
 
 def fetch_packages(folder: Path) -> None:
