@@ -97,7 +97,9 @@ def test_an_edit_that_changes_no_kernel_compiles_nothing(built: Path, tmp_path: 
     shutil.copytree(SOURCE / "opbuild", edited / "opbuild", ignore=shutil.ignore_patterns("__pycache__"))
     file = edited / "opbuild/families/softmax/triton.py"
     text = file.read_text()
-    file.write_text(text.replace("grid = [", "tiles = [").replace("parameters, grid,", "parameters, tiles,") + "# an edit\n")
+    file.write_text(
+        text.replace("grid = [", "tiles = [").replace("parameters, grid,", "parameters, tiles,") + "# an edit\n"
+    )
     explain, warm, again = run(tmp_path / "net", EXPLAIN, WARM, EXPLAIN, source=edited)
     assert explain.output.count(UNCHANGED) == 1
     assert "0 operators to build, 2 to reuse" in explain.output
