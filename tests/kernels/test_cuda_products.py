@@ -258,8 +258,8 @@ def test_long_sums_are_added_up_in_parts(dtype: str, is_turned: bool, rng: np.ra
     given = [*arrays[:2], guarded([extent for extent, _ in found.places[2].dims][::-1], "float32")[0]]
     results = []
     for _ in range(2):
-        run_as(found.products, [viewed(each, place) for each, place in zip(given, found.places, strict=True)])
-        run_as(found.total, [viewed(given[2], found.parts), *arrays[2:]])
+        run_as(found.first, [viewed(each, place) for each, place in zip(given, found.places, strict=True)])
+        run_as(found.second, [viewed(given[2], found.parts), *arrays[2:]])
         results.append(out.tobytes())
     assert results[0] == results[1]
     wanted = np.maximum(lhs.astype(float) @ rhs.astype(float) + bias, 0)

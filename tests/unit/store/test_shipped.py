@@ -244,7 +244,7 @@ def test_what_the_user_tuned_is_taken_whatever_the_pack_has(monkeypatch: pytest.
 
 def test_the_sources_of_a_record_are_those_of_a_release() -> None:
     """A database made in a checkout counts where the release made of it is installed, without comments."""
-    modules = tuned_pipeline._modules()
+    modules = tuned_pipeline._compiler().released
     names = ("opbuild.families.conv.halide",)
     assert tuned_pipeline.family_sources("conv") == Modules(without=modules._without, digested=code).digest(names)
     assert "opbuild.families.conv.family" not in modules.closure(names)
