@@ -42,7 +42,7 @@ class Sharing:
         self._claims, self._is_certain, self._clock = claims, is_certain, clock
         self._own = set[str]()
         self._met: dict[str, float] = {}  # when each source of others was met
-        self._ahead = self._packed_bytes = 0
+        self._balance = self._packed_bytes = 0
         self._packed_seconds = 0.0
         self._counting = threading.Lock()
 
@@ -86,7 +86,7 @@ class Sharing:
     @property
     def owes(self) -> bool:
         """Whether at least as much came from others as was copied for them."""
-        return self._ahead <= 0
+        return self._balance <= 0
 
     def offer(self, source: str, pages: Array, *, is_copy: bool = False) -> bool:
         """Let others map what a source packs to; return whether they may, and the pages are shared ones."""
@@ -95,7 +95,7 @@ class Sharing:
             return False
         self._claims.offer(source, descriptor)
         with self._counting:
-            self._ahead += pages.nbytes * is_copy
+            self._balance += pages.nbytes * is_copy
         return True
 
     def take(self, source: str, nbytes: int) -> Array | None:
@@ -104,7 +104,7 @@ class Sharing:
         pages = None if offered is None else map_shared_pages(*offered, source, nbytes)
         if pages is not None:
             with self._counting:
-                self._ahead -= nbytes
+                self._balance -= nbytes
         return pages
 
     def close(self) -> None:
