@@ -72,7 +72,7 @@ LEAST_PAIRED = 32
 """Outputs from which on products are added up in pairs: each input is converted once for all of them."""
 
 PLAIN, PLAIN_RANK = ("stride", "dilation", "before", "is_padded", "is_depthwise"), 3
-"""What a convolution of plain values says beside its kernel, and the dimensions of its weights."""
+"""The attributes of a convolution of plain values beside its kernel, and the dimensions of its weights."""
 
 WAITING = 1.05
 """Time of a tile that waits for its weights, relative to one that takes input channels in chunks."""

@@ -36,7 +36,7 @@ _PART = 32 * 2**20
 _READERS = 4
 
 MAP_FAILED = ctypes.c_void_p(-1).value
-"""What a map that cannot be made returns."""
+"""The address of a map that cannot be made."""
 
 
 def map_file(path: Path, nbytes: int | None, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
