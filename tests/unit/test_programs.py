@@ -79,7 +79,7 @@ def test_a_size_that_is_asked_for_again_gets_the_kernels_that_suit_it(store: Pat
     assert is_by_numbers(network, 3)
     assert replaced
     check(network, 3)
-    assert until(lambda: not network._improving)
+    assert until(lambda: not network._improves)
     check(network, 3)
 
 
@@ -151,7 +151,7 @@ def test_what_fails_behind_a_call_is_a_warning(
     monkeypatch.setattr(made[0], "_lower", fail)
     for _ in range(3):
         check(network, 4)
-    assert until(lambda: not network._improving)
+    assert until(lambda: not network._improves)
     assert [event for event in events if isinstance(event, Warned) and "no room" in event.message]
     assert is_by_numbers(network, 4)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -85,7 +86,8 @@ class Network:
         self._bindings: dict[Shapes, Bound] = {}
         self._own: dict[Shapes, None] = {}
         self._copies = ReusedMemory()
-        self._improving: dict[Shapes, Improvement] = {}
+        self._to_improve = deque[tuple[Shapes, Improvement]]()
+        self._improves = False
         self._lock = Lock()
         self._latest: Bound | None = None
         self._built = 0
@@ -423,19 +425,24 @@ class Network:
             if binding is None or (better := binding.better) is None:
                 return
             self._bindings[shapes] = binding.improving()
-            if len(self._improving) < MOST_IMPROVED:
-                self._improving[shapes] = better
-            if len(self._improving) == 1:
-                begin(self._improve, "opbuild-improve")
+            if len(self._to_improve) < MOST_IMPROVED:
+                self._to_improve.append((shapes, better))
+            if not self._improves:
+                self._improves = begin(self._improve, "opbuild-improve") is not None
+
+    def _next_improvement(self) -> tuple[Shapes, Improvement] | None:
+        """Return what is to be improved next; None: nothing, and the next who asks begins a thread."""
+        with self._lock:
+            self._improves = bool(self._to_improve)
+            return self._to_improve.popleft() if self._improves else None
 
     def _improve(self) -> None:
         """Exchange bindings for faster ones, one after the other."""
-        while self._improving:
-            shapes, better = next(iter(self._improving.items()))
+        while (asked := self._next_improvement()) is not None:
+            shapes, better = asked
             with yielding():
                 found = better.bind()
             with self._lock:
-                del self._improving[shapes]
                 if isinstance(found, Outdated):
                     self._built += found.built
                     self._bindings.pop(shapes, None)

@@ -6,6 +6,8 @@ import copy
 import gc
 import pickle
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +20,7 @@ from opbuild.errors import InputError, RunError
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.program import Buffer, HostCall, Port, Program, View
 from opbuild.report import Report
-from opbuild.runtime.binding import Binding, Shapes
+from opbuild.runtime.binding import Binding, Outdated, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.network import Network
@@ -26,6 +28,7 @@ from opbuild.runtime.reused import LEAST
 from support.forked import in_fork
 from support.handmade import build, chain, counting, expected_chain, parallel_program, two_in_two_out
 from support.pools import tasks_of_process
+from support.until import until
 
 
 def network(open_extent: bool = False) -> tuple[Network, list[Any]]:
@@ -40,6 +43,52 @@ def network(open_extent: bool = False) -> tuple[Network, list[Any]]:
 
 
 X = np.linspace(-1, 1, 32, dtype=np.float32)
+
+
+class LaggingLock:
+    """A lock behind which others go first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        time.sleep(1e-4)
+
+
+def test_sizes_are_improved_one_after_the_other_whenever_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also just when the one before is done: each by one thread, which nothing ends early."""
+    under_way, most, failures = [0], [0], list[Any]()
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    monkeypatch.setattr("opbuild.runtime.network.Lock", LaggingLock)
+
+    class Better:
+        def bind(self) -> Outdated:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+            time.sleep(1e-4)
+            under_way[0] -= 1
+            return Outdated(1)
+
+    def bind(shapes: Shapes) -> Binding:
+        return Binding(build(chain(shapes[0][0])).executor, Report("chain"), Better())
+
+    net = Network("chain", [Endpoint("x", TensorType("float32", (-1,)))], ["out"], bind)
+
+    def serve(first: int) -> None:
+        for number in range(100):
+            net(np.zeros(1 + (first + number) % 7, np.float32))
+
+    threads = [threading.Thread(target=serve, args=(first,)) for first in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert until(lambda: not any(thread.name == "opbuild-improve" for thread in threading.enumerate()))
+    assert (failures, most) == ([], [1])
 
 
 def test_one_output_comes_as_an_array() -> None:
