@@ -27,6 +27,7 @@ from support.campaign import Campaign
 from support.fuzzing import CAMPAIGN
 from support.preloaded import Preloaded, preloaded
 from support.remote_servers import patient, servers
+from support.unnoticed import check_said, checking_processes
 
 __all__ = ["patient", "servers"]
 
@@ -41,6 +42,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a job in the backgro
 
 
 _NUMBERS = itertools.count()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Fail a test in which a process that has the test's standard error says that something ended unnoticed."""
+    report = yield
+    if report.passed:
+        try:
+            check_said(*(said for title, said in report.sections if title == f"Captured stderr {call.when}"))
+        except AssertionError as error:
+            report.outcome, report.longrepr = "failed", str(error)
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _heard_processes() -> Iterator[None]:
+    """Fail a test whose processes say that something ended unnoticed."""
+    with checking_processes():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

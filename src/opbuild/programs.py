@@ -13,7 +13,6 @@ asked for again, behind the calls.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -23,7 +22,7 @@ from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import NetworkLoaded, tell
 from opbuild.kernel.free import FREE
 from opbuild.pipeline.source import FirstSegment
-from opbuild.platform.locks import Lock, RLock, lazy_property
+from opbuild.platform.locks import RLock, lazy_property
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.binding import Binding, Bound, Shapes, tells_bindings
@@ -79,7 +78,7 @@ class Programs:
         reopens: bool = False,
     ) -> None:
         self._session, self._source = session, source
-        self._lock, self._making, self._process = RLock(), Lock(), os.getpid()
+        self._lock, self._making, self._adding = RLock(), RLock(), RLock()
         self._opened: list[DynamicNetwork] = []
         self._built: dict[str, OperatorReport] = {}  # by symbol, as they were built or stored
         self._reported: tuple[object, tuple[OperatorReport, ...]] = None, ()
@@ -95,8 +94,6 @@ class Programs:
         Raises:
             ModelError, BuildError: If it cannot be built for it.
         """
-        if self._process != os.getpid():  # threads that may hold locks stayed in the parent
-            self._lock, self._making, self._process = RLock(), Lock(), os.getpid()
         bound = self._bound(shapes)
         if bound is None:
             with self._making:  # which may just be making the one
@@ -232,9 +229,11 @@ class Programs:
             self._add(built.symbols, self._modules(built.code))
             if dynamic.bind(shapes, self._kernels) is None:
                 raise BuildError("a network does not serve the size at which it was lowered")
-        number = next((n for n, each in enumerate(self._opened) if each.is_for_sizes_of(dynamic)), len(self._opened))
-        session.keep(networks.dynamic_key(self._source, number), self._source, network, packer, clock)
-        self._opened[number : number + 1] = [dynamic]
+        with self._adding:  # a call at a new size and what is made behind another may each have made one
+            places = (number for number, each in enumerate(self._opened) if each.is_for_sizes_of(dynamic))
+            number = next(places, len(self._opened))
+            session.keep(networks.dynamic_key(self._source, number), self._source, network, packer, clock)
+            self._opened[number : number + 1] = [dynamic]
         self._source.forget()
         made = {operator.symbol: operator for operator in built.operators.values()}
         self._built |= made
@@ -254,8 +253,10 @@ class Programs:
 
     def _load_next(self) -> bool:
         """Load the next stored program; return whether there was one."""
-        if self._is_loaded or not self._source.declaration.is_open:
-            return False
+        with self._making:
+            return not self._is_loaded and self._source.declaration.is_open and self._is_next_loaded()
+
+    def _is_next_loaded(self) -> bool:
         networks, found = self._session.stores.networks, None
         try:
             if self._stored < MOST_PROGRAMS:
@@ -315,9 +316,9 @@ class Programs:
         self, record: Record, decision: Decision, made: Mapping[str, OperatorReport]
     ) -> tuple[OperatorReport, ...]:
         """Return the reports of the kernels of a binding; the same for all that make the same calls."""
-        key = decision.calls, decision.replaced
-        if key == self._reported[0] and not made:
-            return self._reported[1]
+        key, reported = (decision.calls, decision.replaced), self._reported
+        if key == reported[0] and not made:
+            return reported[1]
         steps, nodes = record.steps, [dict[str, None]() for _ in record.steps.kinds]
         for kind, names in zip(steps.called.tolist(), steps.nodes, strict=True):
             nodes[kind].update(dict.fromkeys(names))
@@ -371,10 +372,8 @@ class Programs:
 
     def _load_all(self) -> None:
         """Load the stored programs that no size needed so far."""
-        while True:
-            with self._making:  # a new size waits for one of them, not for all
-                if not self._load_next():
-                    return
+        while self._load_next():  # a new size waits for one of them, not for all
+            pass
 
     @lazy_property
     def _quiet(self) -> Session:
@@ -465,15 +464,16 @@ class ModelPrograms:
 
     def _of_rank(self, shapes: Shapes) -> _OfRank:
         ranks = tuple(map(len, shapes))
-        if ranks not in self._of_ranks:
+        known = self._of_ranks.get(ranks)
+        if known is None:
             declared = [
                 (FREE,) * len(shape) if each.shape is None or each.name in self._any_shape else each.shape
                 for each, shape in zip(self._inputs, shapes, strict=True)
             ]
             first = FirstSegment(self._source, declared)
             programs = Programs(self._session, first, is_open=self._is_open)
-            self._of_ranks[ranks] = _OfRank(self._session, self._source, first, programs)
-        return self._of_ranks[ranks]
+            known = self._of_ranks[ranks] = _OfRank(self._session, self._source, first, programs)
+        return known
 
 
 class _OfRank:

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from opbuild.kernel.reason import Reason
+from opbuild.pipeline import remote
 from opbuild.platform.files.private import PREFIX, private_stem
 from opbuild.store.remote.retry import FAILURES
 from opbuild.store.remote.service import Service
@@ -20,6 +22,7 @@ from opbuild.store.remote.shared_folder import LEAST_RATE, SharedFolder, answer
 from support.forked import in_fork
 from support.full_disk import python_on_a_small_disk
 from support.remote_servers import service
+from support.together import run_together
 
 FULL = """
 import json, sys
@@ -132,3 +135,41 @@ def test_what_a_killed_writer_left_is_not_listed_and_goes(tmp_path: Path) -> Non
         (tmp_path / name).touch()
     assert service(f"file://{tmp_path}").names() == ("x",)
     assert {path.name for path in tmp_path.iterdir()} == {own, others, "x"}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_the_child_of_a_fork_writes_by_itself(tmp_path: Path) -> None:
+    """The thread that writes stayed in the parent, which is just writing something."""
+    store, go_on, begun = remote.service_at(f"file://{tmp_path}"), threading.Event(), threading.Event()
+
+    def written() -> None:
+        begun.set()
+        go_on.wait(60)
+
+    def work() -> list[object]:
+        done: list[object] = []
+        remote._uploads(store).add(lambda: done.append("written"))
+        return [remote._uploads(store).wait(), done]
+
+    remote._uploads(store).add(written)
+    assert begun.wait(60)
+    try:
+        assert in_fork(work) == [[], ["written"]]
+    finally:
+        go_on.set()
+
+
+def test_a_process_has_one_service_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many threads ask for it first: its failures count for all."""
+    made: list[object] = []
+
+    def slow(*given: object) -> object:
+        time.sleep(0.01)
+        made.append(given)
+        return object()
+
+    monkeypatch.setattr(remote, "Service", slow)
+    found: list[object] = []
+    assert run_together(lambda _: found.append(remote.service_at(f"file://{tmp_path}/one")), 4) == []
+    assert (len(made), len({*map(id, found)})) == (1, 1)
+    remote.service_at.cache_clear()  # type: ignore[attr-defined]

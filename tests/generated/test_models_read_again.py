@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -84,3 +86,36 @@ def test_what_is_read_again_is_of_one_version(
     source.release()
     for file in (path, *([tmp_path / "data"] if external else [])):
         os.close(os.open(file, os.O_WRONLY | os.O_NONBLOCK))
+
+
+def test_a_file_is_not_let_go_of_while_another_thread_begins_to_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who finds that nobody reads lets go first; what is held then is the reader's."""
+    path, done = tmp_path / "model.onnx", list[str]()
+    write(path, 1, external=False)
+    memory = ModelMemory(tmp_path / "meta", PRIVATE, reads=False, writes=False, keeps_times=False)
+    source = open_model(path, memory, releases=True)
+    release = held.HeldFile.release
+
+    def released(file: held.HeldFile) -> None:
+        release(file)
+        done.append("released")
+
+    def read_on() -> None:
+        with source.reading():
+            done.append("reads")
+            assert read(source) == 1
+
+    def uncertain(_: object) -> bool:
+        if not done and not reader.is_alive():
+            reader.start()
+            time.sleep(0.05)
+        return False
+
+    reader = threading.Thread(target=read_on)
+    monkeypatch.setattr(held.HeldFile, "release", released)
+    monkeypatch.setattr(type(source), "_is_uncertain", property(uncertain))
+    source.release()
+    reader.join()
+    assert done[:2] == ["released", "reads"]

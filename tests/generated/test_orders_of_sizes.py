@@ -111,7 +111,7 @@ class Order:
             self.found["at once"] += 1
 
     def _wait(self) -> None:
-        assert until(lambda: not self._network._improves)
+        assert until(lambda: self._network._improver is None)
 
     def _process(self) -> None:
         self._wait()
@@ -188,6 +188,6 @@ def test_better_kernels_for_more_sizes_are_no_more_programs(tmp_path: Path) -> N
         network = opbuild.compile(model(), cache_path=tmp_path, workers=2)
         for rows in (*SIZES, 200, 500) * 2:
             check(network, rows)
-            assert until(lambda: not network._improves)  # noqa: B023  it is called at once
+            assert until(lambda: network._improver is None)  # noqa: B023  it is called at once
         assert bool(network.built) is built
         assert len([*tmp_path.rglob("rows_*.so")]) <= 2  # nothing is computed of no rows

@@ -5,68 +5,28 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opbuild.builder import build as build_module
 from opbuild.builder.build import Builder
-from opbuild.builder.client import CompileServer, IdleServer
 from opbuild.config import Config
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.identity import FilesState
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.digest import sha256
 from opbuild.store.blobs import Memory
 from opbuild.store.operators import Operators, operators_in
-from support.fake_compiler import FakeCompiler, fake_object
-from support.samples import LEVEL, conv, delivered, needed
+from support.fake_compiler import FakeCompiler
+from support.instant_server import InstantServer, NoneRests
+from support.samples import LEVEL, conv, needed
 
 networks = st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=5)
 damages = st.sampled_from(["none", "delete", "empty", "cut", "evict"])
 
 
-class InstantServer:
-    """A compile server that answers at once, so that hundreds of builds take seconds."""
-
-    alive = True
-    compiled: list[str] = []  # noqa: RUF012  shared on purpose: the builder makes the instances
-
-    def __init__(self, import_string: str, workers: int) -> None:
-        self.answers: list[tuple[dict[str, object], bytes]] = []
-
-    def send(self, request: dict[str, object]) -> None:
-        """Compile like the fake compiler does."""
-        desc = OpDesc.from_components(request["desc"])  # type: ignore[arg-type]
-        self.compiled.append(str(request["symbol"]))
-        code = sha256(desc.canonical().encode()).encode()
-        self.answers.append(delivered(request, fake_object(code, (str(request["symbol"]),))))
-
-    def receive(self, timeout: float | None = None) -> list[tuple[dict[str, object], bytes]]:
-        """Return all answers."""
-        answers, self.answers = self.answers, []
-        return answers
-
-    def close(self) -> None:
-        """End nothing."""
-
-
 def objects(entries: Mapping[OpDesc, Entry]) -> dict[OpDesc, bytes]:
     """Return the objects of a build, which are all that matters."""
     return {desc: entry.object for desc, entry in entries.items()}
-
-
-class NoneRests(IdleServer):
-    """Starts a server in this process for each build."""
-
-    def start(self, import_string: str, workers: int, _compiler: FilesState) -> CompileServer:
-        """Return a new one."""
-        return cast("CompileServer", InstantServer(import_string, workers))
-
-    def keep(self, server: CompileServer) -> None:
-        """End it."""
-        server.close()
 
 
 def damage(folder: Path, kind: str, number: int) -> str | None:

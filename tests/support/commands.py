@@ -16,6 +16,7 @@ from opbuild.cli.main import main
 from opbuild.cli.main import opbuild as group
 from opbuild.platform.background import BACKGROUND_WRITER
 from support.preloaded import Ended
+from support.unnoticed import check_said
 
 
 def all_commands() -> dict[tuple[str, ...], click.Command]:
@@ -38,7 +39,9 @@ def opbuild(*arguments: str | Path, folder: str | Path = ".", **variables: str) 
     """Run a command as a process of its own would: in a folder, with variables added to the environment."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         code = run(list(map(str, arguments)), output, errors, folder, {**os.environ, **variables})
-        return Ended(code, *(_content(file) for file in (output, errors)))
+        ended = Ended(code, *(_content(file) for file in (output, errors)))
+        check_said(ended.output, ended.errors)
+        return ended
 
 
 def run(

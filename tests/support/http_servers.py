@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.remote_servers import free_port
+from support.unnoticed import check_said
 from support.until import PATIENCE, until
 
 
@@ -83,3 +84,4 @@ def serving(
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            check_said(server.log.read_bytes())

@@ -40,6 +40,8 @@ class Preloaded:
             folder: Where it runs.
             environment: All variables that it has, but for ``PYTHONPATH``.
         """
+        from support.unnoticed import check_said  # the process itself may not find it
+
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with tempfile.TemporaryDirectory() as place:
@@ -51,7 +53,9 @@ class Preloaded:
             except BaseException:
                 self._process.kill()  # else its answer would be taken for that of the next test
                 raise
-            return Ended(code, *(Path(stream).read_text(encoding="utf-8") for stream in streams[1:]))
+            ended = Ended(code, *(Path(stream).read_text(encoding="utf-8") for stream in streams[1:]))
+            check_said(ended.output, ended.errors)
+            return ended
 
 
 @contextmanager

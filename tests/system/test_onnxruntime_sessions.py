@@ -24,6 +24,7 @@ from opbuild.onnxruntime.capi._pybind_state import (
     NoSuchFile,
     NotImplemented,  # noqa: A004  ONNX Runtime's name
 )
+from opbuild.onnxruntime.profile import SessionProfile
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 
@@ -364,6 +365,26 @@ def test_a_profile_is_a_file_of_trace_events(path: Path, tmp_path: Path) -> None
     assert [set(each) for each in found["input_type_shape"]] == [{"float"}, {"float"}]
     assert np.prod(found["output_type_shape"][0]["float"]) == X.size
     assert session.end_profiling() == ""
+
+
+def test_a_profile_may_end_while_a_call_begins(path: Path, tmp_path: Path) -> None:
+    """Another thread ends it: the call goes on, with or without it."""
+
+    class Ended(ort.InferenceSession):
+        _profiles: list[Any]
+
+        @property
+        def _profile(self) -> Any:
+            return self._profiles.pop() if self._profiles else None
+
+        @_profile.setter
+        def _profile(self, profile: Any) -> None:
+            self._profiles = [profile]
+
+    session = Ended(path)
+    for ask in (lambda: session.run(None, {"X": X}), session.get_profiling_start_time_ns):
+        session._profile = SessionProfile(str(tmp_path / "profile"))
+        assert ask()
 
 
 def test_errors_can_be_sent_to_another_process() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -18,12 +20,16 @@ import opbuild
 from opbuild.builder.client import server_environment
 from opbuild.errors import BuildError
 from opbuild.events import CompileStarted, Event, Warned
-from opbuild.graph.types import Array
+from opbuild.graph.types import Array, TensorType
 from opbuild.platform.background import Background
-from opbuild.programs import Programs
+from opbuild.programs import ModelPrograms, Programs
+from opbuild.report import Clock
 from opbuild.runtime import dynamic
+from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.symbolic import numbers_of
+from support.forked import in_fork
 from support.open_rows import check, is_by_numbers, model, noted_programs
+from support.together import run_together
 from support.until import until
 
 
@@ -79,7 +85,7 @@ def test_a_size_that_is_asked_for_again_gets_the_kernels_that_suit_it(store: Pat
     assert is_by_numbers(network, 3)
     assert replaced
     check(network, 3)
-    assert until(lambda: not network._improves)
+    assert until(lambda: network._improver is None)
     check(network, 3)
 
 
@@ -151,7 +157,7 @@ def test_what_fails_behind_a_call_is_a_warning(
     monkeypatch.setattr(made[0], "_lower", fail)
     for _ in range(3):
         check(network, 4)
-    assert until(lambda: not network._improves)
+    assert until(lambda: network._improver is None)
     assert [event for event in events if isinstance(event, Warned) and "no room" in event.message]
     assert is_by_numbers(network, 4)
 
@@ -208,13 +214,69 @@ def test_arrays_of_sizes_are_checked_before_anything_runs(store: Path, made: lis
         assert opened.bind(((24, 24),), made[0]._kernels) is not None
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_the_child_of_a_fork_waits_for_no_thread_of_its_parent(store: Path, made: list[Programs]) -> None:
-    """Locks that threads of the parent held, and preparations that they had begun, are the child's own anew."""
+    """Locks that threads of the parent have are open in the child."""
     network = opbuild.compile(model(), cache_path=store, workers=2)
     check(network, 20)
-    made[0]._making.acquire()
-    made[0]._process = 0
-    check(network, 2)
-    assert made[0]._process == os.getpid()
-    assert not made[0]._making.locked()
-    assert is_by_numbers(network, 2)
+    with ThreadPoolExecutor(1) as other:
+        for lock in (made[0]._making, made[0]._lock, made[0]._adding, network._lock):
+            other.submit(lock.acquire).result()
+        in_fork(lambda: check(network, 2))
+
+
+def test_two_programs_that_are_made_at_once_are_both_kept() -> None:
+    """One by a call at a new size, the other behind another call: each has its own place, here and in the store."""
+    kept: list[int] = []
+    network = SimpleNamespace(record=None, constants=SimpleNamespace(arrays=()), followed_by=lambda _: network)
+    network.built = SimpleNamespace(symbols={}, code=b"", operators={})
+    networks = SimpleNamespace(dynamic_key=lambda _, number: number)
+
+    def keep(number: int, *_: Any) -> None:
+        time.sleep(0.01)
+        kept.append(number)
+
+    session = SimpleNamespace(
+        stores=SimpleNamespace(packer=lambda _: None, networks=networks), build=lambda *_: [network], keep=keep
+    )
+    programs = Programs(cast("Any", session), cast("Any", SimpleNamespace(forget=lambda: None)), is_open=True)
+    programs._dynamic = lambda *_: SimpleNamespace(is_for_sizes_of=lambda _: False, bind=lambda *_: 1)  # type: ignore[method-assign,assignment,return-value]
+    programs._kernels = programs._modules = programs._add = lambda *_: None  # type: ignore[method-assign,assignment]
+    lowered: Any = SimpleNamespace(graphs=[SimpleNamespace(follows=None)])
+
+    def add(_: int) -> None:
+        programs._add_program(cast("Any", session), cast("Any", None), lowered, (), Clock())
+
+    assert run_together(add, 3) == []
+    assert (sorted(kept), len(programs._opened)) == ([0, 1, 2], 3)
+
+
+def test_a_report_is_of_the_binding_that_was_asked_for() -> None:
+    """Another thread may ask for one of another binding meanwhile."""
+    decision = SimpleNamespace(calls="own", replaced=frozenset())
+    reported = iter([(("own", frozenset()), ("of own",)), (("other", frozenset()), ("of other",))])
+
+    class Changing(Programs):
+        @property
+        def _reported(self) -> Any:
+            return next(reported)
+
+        @_reported.setter
+        def _reported(self, _: Any) -> None:
+            pass
+
+    programs = Changing(cast("Any", None), cast("Any", SimpleNamespace()), is_open=True)
+    assert programs._operators(cast("Any", None), cast("Any", decision), {}) == ("of own",)
+
+
+def test_programs_of_ranks_may_be_forgotten_while_they_are_asked_for() -> None:
+    """Kernels that came behind a call have all segments bound anew, at any moment."""
+
+    class Forgetful(dict[Any, Any]):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            """Forget it at once."""
+
+    source: Any = SimpleNamespace(declaration=SimpleNamespace(name="net", inputs=[("x", "float32", (3,))]), keeps=True)
+    programs = ModelPrograms(cast("Any", None), source, [Endpoint("x", TensorType("float32", (3,)))], (), is_open=True)
+    programs._of_ranks = Forgetful()
+    assert programs._of_rank(((3,),)).has_segments is False

@@ -490,7 +490,8 @@ class InferenceSession:
 
     def get_profiling_start_time_ns(self) -> int:
         """Return the start of profiling, in nanoseconds of ``time.monotonic_ns``; 0 if it has not begun."""
-        return self._profile.start if self._profile else 0
+        profile = self._profile
+        return profile.start if profile else 0
 
     def end_profiling(self) -> str:
         """End profiling and return the file's name; empty if there is none."""
@@ -534,8 +535,8 @@ class InferenceSession:
         names = list(output_names or ()) or None
         overridden = self.feeds.overridden(feeds)
         network = self._model.network if not overridden else self._overridden(overridden)
-        if self._profile is not None:
-            with self._profile.event("model_run"):
+        if (profile := self._profile) is not None:  # another thread may end it meanwhile
+            with profile.event("model_run"):
                 return _call(network, names, feeds, run_options, out)
         return _call(network, names, feeds, run_options, out)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -16,7 +16,7 @@ from opbuild.kernel.networks import Bytes, NetworkKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.files.trust import Trust
-from opbuild.platform.locks import lazy_property
+from opbuild.platform.locks import lazy_property, made_once
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store.claims import Flights
@@ -69,7 +69,7 @@ def remote_for_transfer(url: str, setup: Setup, seconds: float = TRANSFER_SECOND
     return Remote(service, setup.trust, lambda text: setup.observer(Warned(text)), writes=True, reads_all=True)
 
 
-@cache
+@made_once
 def service_at(url: str) -> Service:
     """Return this process's service at a URL, whose failures count for all builds.
 
@@ -80,12 +80,17 @@ def service_at(url: str) -> Service:
     return Service(address, credentials(address))
 
 
-@cache
 def _uploads(service: Service) -> Uploads:
+    return _uploads_of(service, os.getpid())
+
+
+@made_once
+def _uploads_of(service: Service, process: int) -> Uploads:
+    """Return the uploads of a process: the threads of its parent's stayed there."""
     return Uploads(_log)
 
 
-@cache
+@made_once
 def _sender(service: Service) -> Service:
     """Return the service through which uploads go: more patient, and given up by itself."""
     sender = Service(service.address, credentials(service.address), UPLOAD_SECONDS)

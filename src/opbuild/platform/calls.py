@@ -7,6 +7,7 @@ again, and find nothing.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -45,12 +46,22 @@ def rare_collection() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _inside[0] -= 1
+            _inside[0] = max(0, _inside[0] - 1)
             if _inside[0] == 0 and _usual:
                 usual = _usual.pop()
                 if gc.get_threshold() == (_MANY, *usual[1:]):
                     _make_old()
                     gc.set_threshold(*usual)
+
+
+def _leave_in_fork() -> None:
+    """Let a fork have the usual thresholds: who was inside in other threads stayed in the parent."""
+    _inside[0] = 0
+    if _usual:
+        gc.set_threshold(*_usual.pop())
+
+
+os.register_at_fork(after_in_child=_leave_in_fork)
 
 
 def _make_old() -> None:

@@ -11,13 +11,13 @@ import os
 from _thread import _local as local
 from _weakref import ref
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 if TYPE_CHECKING:
     import ctypes
 
-__all__ = ["Lock", "RLock", "lazy_property", "libc", "local"]
+__all__ = ["Lock", "RLock", "lazy_property", "libc", "local", "made_once"]
 
 _made: set[ref[Any]] = set()
 
@@ -74,6 +74,19 @@ class lazy_property(Generic[T]):  # noqa: N801  used as a decorator, as ``functo
             return self
         made: T = instance.__dict__.setdefault(self._name, self._make(instance))
         return made
+
+
+def made_once(make: Callable[..., T]) -> Callable[..., T]:
+    """Return a function that makes one value for equal arguments; ``functools.cache`` lets threads make one each."""
+    lock, known = RLock(), lru_cache(maxsize=None)(make)
+
+    @wraps(make)
+    def made(*given: Any) -> T:
+        with lock:
+            return known(*given)
+
+    made.cache_clear = known.cache_clear  # type: ignore[attr-defined]
+    return made
 
 
 @lru_cache(maxsize=1)

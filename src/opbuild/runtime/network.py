@@ -24,6 +24,8 @@ from opbuild.runtime.shape_pattern import ShapePattern
 from opbuild.text.plural import counted, verb
 
 if TYPE_CHECKING:
+    import threading
+
     from opbuild.runtime.profile import Profile
 
 Declare = Callable[[tuple[Endpoint, ...]], Sequence[Endpoint]]
@@ -87,7 +89,7 @@ class Network:
         self._own: dict[Shapes, None] = {}
         self._copies = ReusedMemory()
         self._to_improve = deque[tuple[Shapes, Improvement]]()
-        self._improves = False
+        self._improver: threading.Thread | None = None  # noqa: TID251  its type alone
         self._lock = Lock()
         self._latest: Bound | None = None
         self._built = 0
@@ -427,14 +429,16 @@ class Network:
             self._bindings[shapes] = binding.improving()
             if len(self._to_improve) < MOST_IMPROVED:
                 self._to_improve.append((shapes, better))
-            if not self._improves:
-                self._improves = begin(self._improve, "opbuild-improve") is not None
+            if self._improver is None or not self._improver.is_alive():  # a fork has none of its parent's
+                self._improver = begin(self._improve, "opbuild-improve")
 
     def _next_improvement(self) -> tuple[Shapes, Improvement] | None:
-        """Return what is to be improved next; None: nothing, and the next who asks begins a thread."""
+        """Return the next signature to improve; None: there is none, and who asks next begins a thread."""
         with self._lock:
-            self._improves = bool(self._to_improve)
-            return self._to_improve.popleft() if self._improves else None
+            if self._to_improve:
+                return self._to_improve.popleft()
+            self._improver = None
+            return None
 
     def _improve(self) -> None:
         """Exchange bindings for faster ones, one after the other."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from opbuild.platform.calls import rare_collection
+from support.forked import in_fork
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +99,29 @@ def test_what_somebody_froze_stays_frozen() -> None:
         assert gc.get_freeze_count() > frozen // 2
     finally:
         gc.unfreeze()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_has_the_usual_thresholds(usual: tuple[int, int, int]) -> None:
+    """Whoever is inside stays in the parent, and nobody in the child would restore them."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with rare_collection():
+            inside.set()
+            leave.wait()
+
+    def thresholds() -> list[bool]:
+        before = gc.get_threshold() == usual
+        with rare_collection():
+            is_rare = gc.get_threshold() != usual
+        return [before, is_rare, gc.get_threshold() == usual]
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    inside.wait()
+    try:
+        assert in_fork(thresholds) == [True, True, True]
+    finally:
+        leave.set()
+        thread.join()

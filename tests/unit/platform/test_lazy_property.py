@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 
-from opbuild.platform.locks import lazy_property
+from opbuild.platform.locks import lazy_property, made_once
 from support.forked import in_fork
+from support.together import run_together
 
 
 class Slow:
@@ -44,3 +46,19 @@ def test_a_fork_does_not_wait_for_who_makes_an_attribute() -> None:
     finally:
         slow.go_on.set()
         thread.join()
+
+
+def test_a_value_is_made_once_however_many_threads_ask() -> None:
+    """All get the same one, for equal arguments; ``functools.cache`` lets each thread make its own."""
+    made: list[int] = []
+    found: list[list[int]] = []
+
+    @made_once
+    def value(number: int) -> list[int]:
+        made.append(number)
+        time.sleep(0.01)
+        return [number]
+
+    assert run_together(lambda number: found.append(value(number % 2)), 6) == []
+    assert sorted(made) == [0, 1]
+    assert len({id(each) for each in found}) == 2

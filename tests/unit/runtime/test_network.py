@@ -27,6 +27,7 @@ from opbuild.runtime.network import Network
 from opbuild.runtime.reused import LEAST
 from support.forked import in_fork
 from support.handmade import build, chain, counting, expected_chain, parallel_program, two_in_two_out
+from support.lagging import LaggingLock
 from support.pools import tasks_of_process
 from support.until import until
 
@@ -43,20 +44,6 @@ def network(open_extent: bool = False) -> tuple[Network, list[Any]]:
 
 
 X = np.linspace(-1, 1, 32, dtype=np.float32)
-
-
-class LaggingLock:
-    """A lock behind which others go first."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-        time.sleep(1e-4)
 
 
 def test_sizes_are_improved_one_after_the_other_whenever_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,6 +76,36 @@ def test_sizes_are_improved_one_after_the_other_whenever_they_are_asked_for(monk
         thread.join()
     assert until(lambda: not any(thread.name == "opbuild-improve" for thread in threading.enumerate()))
     assert (failures, most) == ([], [1])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_the_child_of_a_fork_improves_sizes_too() -> None:
+    """The thread that improves sizes stayed in the parent, where it has just begun with one."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Better:
+        def bind(self) -> None:
+            if not begun.is_set():
+                begun.set()
+                go_on.wait(60)
+
+    def bind(shapes: Shapes) -> Binding:
+        return Binding(build(chain(shapes[0][0])).executor, Report("chain"), Better())
+
+    def is_improved() -> bool:
+        improver = net._improver
+        net(np.zeros(5, np.float32))
+        net(np.zeros(5, np.float32))
+        return net._improver is not improver and until(lambda: net._improver is None)
+
+    net = Network("chain", [Endpoint("x", TensorType("float32", (-1,)))], ["out"], bind)
+    for _ in range(2):
+        net(np.zeros(3, np.float32))
+    assert begun.wait(60)
+    try:
+        assert in_fork(is_improved)
+    finally:
+        go_on.set()
 
 
 def test_one_output_comes_as_an_array() -> None:

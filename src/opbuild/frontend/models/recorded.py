@@ -14,13 +14,12 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import lru_cache
 
 from opbuild.errors import OptionError
 from opbuild.frontend.models.source import ModelSource
 from opbuild.platform.files.trust import Trust, parse_json
 from opbuild.platform.files.writing import append, make_folder
-from opbuild.platform.locks import Lock
+from opbuild.platform.locks import Lock, made_once
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.runtime.binding import Shapes
@@ -100,7 +99,7 @@ class SizeRecorder:
             raise OSError("the file is full: remove what is not needed any more")
 
 
-@lru_cache(maxsize=4)
+@made_once
 def recorder(place: str) -> SizeRecorder:
     """Return the recorder of a place, one a process."""
     return SizeRecorder(place)

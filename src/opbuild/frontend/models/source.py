@@ -169,8 +169,11 @@ class ModelSource:
 
     def release(self) -> None:
         """Let others write to the file, unless somebody reads it; who needs more of it than is kept reads it again."""
-        if self._is_reading:
-            return
+        with self._counting:  # nobody begins to read meanwhile
+            if not self._is_reading:
+                self._release()
+
+    def _release(self) -> None:
         if self._is_read_again or (self._declaration is not None and self._declaration.external):
             self._loaded, self._is_read_again = None, False  # less is read again than would be copied
         if self._is_uncertain:
