@@ -359,7 +359,7 @@ def working(observer: Observer, step: str) -> Watch:
 
 def log_warnings(event: Event) -> None:
     """Log warnings, each once in a process, where nobody observes the build."""
-    if isinstance(event, Warned) and _is_new(event.message, _LOGGED):
+    if isinstance(event, Warned) and is_new(event.message, _LOGGED):
         import logging
 
         from opbuild.text.visible import visible
@@ -370,18 +370,18 @@ def log_warnings(event: Event) -> None:
 _LOGGED: set[str] = set()
 
 
-def _is_new(text: str, told: set[str]) -> bool:
+def is_new(text: str, told: set[str]) -> bool:
     """Add a text to those that were told, and return whether it was not among them."""
     with _lock:
-        is_new = text not in told
+        was_told = text in told
         told.add(text)
-        return is_new
+        return not was_told
 
 
 def tell_of_environment(warnings: Iterable[str], observer: Observer) -> None:
     """Tell an observer warnings about the environment: each once in a process, whose environment it is."""
     for each in warnings:
-        if _is_new(each, _TOLD):
+        if is_new(each, _TOLD):
             observer(Warned(each))
 
 

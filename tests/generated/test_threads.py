@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
+import os
 import random
 import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from opbuild.builder.build import Builder
 from opbuild.builder.client import IdleServer
 from opbuild.config import Config
 from opbuild.events import Event, Warned
+from opbuild.graph.types import TensorType
 from opbuild.kernel.interfaces import Holder
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.onnxruntime.status import Fail
@@ -38,7 +41,12 @@ from opbuild.pipeline.remote import Remote, service_at
 from opbuild.platform.background import BACKGROUND_WRITER
 from opbuild.platform.digest import sha256
 from opbuild.platform.files.trust import PRIVATE
-from opbuild.runtime import weights
+from opbuild.report import Report
+from opbuild.runtime import network, weights
+from opbuild.runtime.binding import Binding, Outdated
+from opbuild.runtime.endpoint import Endpoint
+from opbuild.runtime.executor import Executor
+from opbuild.runtime.network import Network
 from opbuild.store import ageing
 from opbuild.store.claims import Flights, FolderClaims, sweep_claims
 from opbuild.store.operators import operators_in
@@ -48,10 +56,13 @@ from opbuild.store.remote.operators import SingleFlight
 from opbuild.store.tiers import TieredStore
 from support.fake_compiler import FakeCompiler
 from support.forked import forked
-from support.fuzzing import CAMPAIGN, check_seeds
+from support.fuzzing import CAMPAIGN, SEED, check_seeds
+from support.handmade import build as build_chain
+from support.handmade import chain, expected_chain
 from support.instant_server import InstantServer
 from support.lagging import lagging_locks, random_lag
 from support.open_rows import check, model
+from support.preloaded import Preloaded
 from support.samples import LEVEL, conv, needed
 from support.until import until
 
@@ -411,3 +422,101 @@ def test_builders_of_two_hosts_give_each_other_what_they_build(monkeypatch: pyte
             hosts.check()
 
     check_seeds("threads over builders", check_program, PROGRAMS)
+
+
+class Improving:
+    """A binding of ``chain`` for one size that others may take the place of, a seed decides which.
+
+    Args:
+        chance: Decides.
+        size: The size.
+        turns: How many may follow each other.
+    """
+
+    def __init__(self, chance: random.Random, size: int, turns: int) -> None:
+        self._chance, self._size, self._turns = chance, size, turns
+
+    def binding(self) -> Binding:
+        """Return the binding, with what improves it."""
+        return Binding(executor_of(self._size), Report("chain"), self if self._turns else None)
+
+    def bind(self) -> Binding | Outdated | None:
+        """Return a better one, or none."""
+        time.sleep(self._chance.choice((0.0, 0.0, 1e-4, 1e-3)))
+        kind = self._chance.choice(("better", "better", "outdated", "none"))
+        if kind == "better":
+            return Improving(self._chance, self._size, self._turns - 1).binding()
+        return Outdated(1) if kind == "outdated" else None
+
+
+@cache
+def executor_of(size: int) -> Executor:
+    """Return the executor of ``chain`` at a size."""
+    return build_chain(chain(size)).executor
+
+
+def test_bindings_are_exchanged_while_threads_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many sizes come, and whatever takes their place: all are right, and no more than some stay bound."""
+    monkeypatch.setattr(network, "MOST_KEPT", 6)
+    for size in range(1, 13):
+        executor_of(size)
+
+    def check_program(seed: int) -> None:
+        chance = random.Random(seed)
+        net = Network(
+            "chain",
+            [Endpoint("x", TensorType("float32", (-1,)))],
+            ["out"],
+            lambda shapes: Improving(chance, shapes[0][0], chance.randint(0, 3)).binding(),
+        )
+
+        def call(number: float) -> None:
+            own = random.Random(number)
+            for _ in range(40):
+                x = np.full(own.randint(1, 12), own.random(), np.float32)
+                np.testing.assert_allclose(net(x), expected_chain(x), rtol=1e-5)
+                assert net.built >= 0
+                assert net.report.network == "chain"
+
+        with watched(seed):
+            run_threads([partial(call, chance.random()) for _ in range(chance.randint(2, 5))])
+            assert until(lambda: not [name for name in _names_of_threads() if name not in RESTING])
+        assert net._improver is None
+        assert not net._to_improve
+        assert len(net._bindings) <= 6
+
+    check_seeds("threads over bindings", check_program, 5 * PROGRAMS)
+
+
+FIRST_USES = """
+import sys, threading
+import numpy as np
+import opbuild
+seed, store, *paths = sys.argv[1:]
+sys.setswitchinterval(float(seed))
+def use(path):
+    network = opbuild.compile(path, cache_path=store, workers=1)
+    for size in (3, 20):
+        shape = (size, 24) if path.endswith("rows.onnx") else (size,)
+        assert network(np.ones(shape, np.float32)).shape[0] == size
+threads = [threading.Thread(target=use, args=(path,)) for path in paths]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+@pytest.mark.usefixtures("with_pack")
+def test_what_is_loaded_when_it_is_first_needed_may_be_needed_by_several_threads(
+    kernels: Path, tmp_path: Path, process: Preloaded
+) -> None:
+    """Threads of a fresh process compile different models: each module and table is there for all, and whole."""
+    onnx.save(positives(), tmp_path / "positives.onnx")
+    for number in range(PROGRAMS // 2):
+        chance = random.Random(SEED + number)
+        store = tmp_path / str(number)
+        shutil.copytree(kernels / "store", store, ignore=shutil.ignore_patterns("network_meta"))
+        paths = [kernels / "rows.onnx", tmp_path / "positives.onnx"] * 2
+        chance.shuffle(paths)
+        words = [FIRST_USES, str(chance.choice((1e-6, 1e-5, 1e-4))), str(store), *map(str, paths)]
+        ended = process.run("-c", words, tmp_path, {**os.environ})
+        assert (ended.code, ended.errors) == (0, "")

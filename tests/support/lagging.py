@@ -57,12 +57,14 @@ class LaggingLock:
 
 
 def random_lag(seed: int) -> Lag:
-    """Return a lag that a seed decides: how often threads lag, and for how long."""
-    chance = random.Random(seed)
-    often = chance.choice((0.02, 0.1, 0.3))
-    pauses = chance.choice(((0.0,), (0.0, 1e-4), (1e-4, 1e-3)))
+    """Return a lag that a seed decides: how often each thread lags, and for how long."""
+    chance, own = random.Random(seed), threading.local()
+    pauses = chance.choice(((0.0,), (0.0, 1e-4), (1e-4,), (1e-4, 1e-3)))
 
     def lag() -> None:
+        often = getattr(own, "often", None)
+        if often is None:
+            often = own.often = chance.choice((0.0, 0.1, 0.5, 1.0))
         if chance.random() < often:
             time.sleep(chance.choice(pauses))
 

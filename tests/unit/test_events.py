@@ -9,6 +9,7 @@ import pytest
 
 from opbuild import events
 from opbuild.events import Warned, log_warnings, tell_of_environment
+from opbuild.onnxruntime import logs
 from support.together import run_together
 
 
@@ -34,3 +35,11 @@ def test_a_warning_about_the_environment_is_told_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(events, "_TOLD", SlowSet())
     assert run_together(lambda _: tell_of_environment(["OPBUILD_FIRST is no word"], told.append), 4) == []
     assert told == [Warned("OPBUILD_FIRST is no word")]
+
+
+def test_a_warning_of_onnx_runtimes_interface_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several threads may make sessions with the same options."""
+    monkeypatch.setattr(logs, "_SAID", SlowSet())
+    with pytest.warns(Warning, match="is ignored") as shown:
+        assert run_together(lambda _: logs.warn_once("an option is ignored"), 4) == []
+    assert len(shown) == 1

@@ -135,10 +135,11 @@ class BuildState:
     @property
     def compiled_by(self) -> str:
         """The operators that are compiled here, or the process that compiles those that this build waits for."""
-        if self.running or not self.waiting:
+        waiting = [*self.waiting.items()]  # as they are now: who builds goes on meanwhile
+        if self.running or not waiting:
             return _names(self.running)
-        name, holder = next(iter(self.waiting.items()))
-        more = f" and {len(self.waiting) - 1} more" if len(self.waiting) > 1 else ""
+        name, holder = waiting[0]
+        more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
         return f"waiting for {_names([name])}{more}, which {holder} compiles"
 
     @property

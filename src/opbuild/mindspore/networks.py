@@ -27,7 +27,7 @@ from opbuild.graph.types import Graph
 from opbuild.mindspore import execution
 from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.execution import Call, nested, new_trace, symbol_of
-from opbuild.mindspore.parameter import Drawn, Parameter, States, StatesNeededError, active, data_of, in_use
+from opbuild.mindspore.parameter import Drawn, Parameter, States, StatesNeededError, active, in_use
 from opbuild.mindspore.tensor import Tensor
 from opbuild.platform.locks import Lock, RLock
 from opbuild.platform.records import dataclass
@@ -197,8 +197,9 @@ class Networks:
                     self._built.popitem(last=False)
         given, blocked = [leaf.asnumpy() for leaf in leaves], set(map(id, built.blocked))
         # steps follow each other; what only reads runs side by side
-        with self._lock if built.writes else nullcontext(), in_use(built.uses, built.changes, built.blocked):
-            given += [data_of(each) if isinstance(each, Parameter) else each.asnumpy() for each in built.reads]
+        used = in_use(built.uses, built.changes, built.blocked)
+        with self._lock if built.writes else nullcontext(), used as found:
+            given += [found[id(each)] if isinstance(each, Parameter) else each.asnumpy() for each in built.reads]
             arrays = built.call(given) if built.call else ()
             for parameter, array in zip(built.writes, arrays, strict=False):
                 parameter.take(array, blocked=id(parameter) in blocked)

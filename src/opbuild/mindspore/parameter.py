@@ -155,8 +155,8 @@ class Parameter(Tensor):
 @contextmanager
 def in_use(
     read: Sequence[Parameter], changed: Iterable[Parameter], blocked: Collection[Parameter] = ()
-) -> Iterator[None]:
-    """Let a call of a network use the arrays of parameters, as ``data_of`` gives them.
+) -> Iterator[dict[int, Array]]:
+    """Let a call of a network use the arrays of parameters; give these, by the parameters' identities.
 
     Args:
         read: Those that it only reads: what changes them meanwhile works on copies.
@@ -164,11 +164,13 @@ def in_use(
         blocked: Those of them that it wants in blocks.
     """
     begun, held, in_blocks = list[Parameter](), list[Parameter](), frozenset(map(id, blocked))
+    arrays: dict[int, Array] = {}
     try:
         for parameter in read:
             with parameter._lock:
                 parameter.stays_plain |= parameter._lay(blocked=False)
                 parameter._readers += 1
+                arrays[id(parameter)] = data_of(parameter)  # what changes it later works on another
             begun.append(parameter)
         for parameter in sorted(changed, key=id):  # in one order, or two networks would wait for each other
             parameter._lock.acquire()
@@ -177,7 +179,8 @@ def in_use(
             if not is_new and (parameter._readers or not parameter._is_own):
                 parameter.take(copied(data_of(parameter)))
             parameter.version += 1
-        yield
+            arrays[id(parameter)] = data_of(parameter)
+        yield arrays
     finally:
         for parameter in held:
             parameter._lock.release()

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from opbuild.events import Event, Warned
+from opbuild.events import Event, Warned, is_new
 from opbuild.platform.records import NamedTuple
 from opbuild.text.plural import counted
 from opbuild.text.visible import visible
@@ -83,8 +83,7 @@ def is_default() -> bool:
 def warn_once(text: str, log: Log | None = None) -> None:
     """Warn, unless the same was shown already."""
     log = log or Log()
-    if text not in _SAID and log.shows(WARNING):
-        _SAID.add(text)
+    if log.shows(WARNING) and is_new(text, _SAID):
         log.say(WARNING, text)
 
 

@@ -11,6 +11,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TypeVar
 
+from opbuild.platform.locks import RLock
+
 Operator = tuple[str, str]
 """The domain and the type of an operator."""
 
@@ -21,7 +23,7 @@ V = TypeVar("V")
 
 
 class Registry(MutableMapping[Operator, V]):
-    """The implementations of operators: a mapping that loads the modules that fill it.
+    """The implementations of operators: a mapping that loads the modules that fill it. Any thread may load some.
 
     Args:
         kind: What is registered, for errors.
@@ -40,6 +42,7 @@ class Registry(MutableMapping[Operator, V]):
         join: Callable[[V, V], V] | None = None,
     ) -> None:
         self._kind, self._package, self._join = kind, package, join
+        self._lock = RLock()
         self._found: dict[Operator, V] = {}
         self._declared: dict[Operator, list[str]] = {}  # modules that are not loaded, by what they serve
         self._others: list[str] = []  # modules that are not loaded, of which nothing is known
@@ -55,9 +58,10 @@ class Registry(MutableMapping[Operator, V]):
             return
         for domain, op_types in served.items():
             for op_type in op_types:
-                modules = self._declared.setdefault((domain, op_type), [])
-                if self._full(module) not in modules:
-                    modules.append(self._full(module))
+                with self._lock:
+                    modules = self._declared.setdefault((domain, op_type), [])
+                    if self._full(module) not in modules:
+                        modules.append(self._full(module))
 
     def register(self, *op_types: str, domain: str = "") -> Callable[[V], V]:
         """Register the decorated function for operators, which no other serves unless they are joined."""
@@ -117,23 +121,28 @@ class Registry(MutableMapping[Operator, V]):
         return module if "." in module or not self._package else f"{self._package}.{module}"
 
     def _add(self, operator: Operator, value: V) -> None:
-        if operator not in self._found:
-            self._found[operator] = value
-        elif self._join is not None:
-            self._found[operator] = self._join(self._found[operator], value)
-        else:
-            raise ValueError(f"{_operator_text(operator)} has two {self._kind}s: register one of them")
+        with self._lock:  # modules that other threads load may serve it, too
+            if operator not in self._found:
+                self._found[operator] = value
+            elif self._join is not None:
+                self._found[operator] = self._join(self._found[operator], value)
+            else:
+                raise ValueError(f"{_operator_text(operator)} has two {self._kind}s: register one of them")
 
     def _load_declared(self, operator: Operator) -> None:
         modules = self._declared.get(operator, [])
-        for module in modules:
-            import_module(module)
+        loaded = 0
+        while loaded < len(modules):
+            import_module(modules[loaded])
+            loaded += 1
         if operator not in self._found:
             names = " and ".join(modules)
             raise LookupError(
                 f"{names} registers no {self._kind} of {_operator_text(operator)}, which it is said to serve"
             )
-        self._declared.pop(operator, None)
+        with self._lock:
+            if self._declared.get(operator) is modules and loaded == len(modules):  # else there is one more by now
+                del self._declared[operator]
 
     def _load_next(self) -> None:
         for module in self._others[:1]:

@@ -61,9 +61,10 @@ class Graph:
         return sum(part.built for part in self.parts)
 
     def leave(self, targets: Sequence[str], why: str) -> None:
-        """Count operators as left to torch that were to be compiled."""
-        self.compiled -= Counter(targets)
-        self.partitioned.update((target, why) for target in targets)
+        """Count operators as left to torch that were to be compiled; counts that somebody reads just now stay."""
+        with _LOCK:
+            self.compiled = self.compiled - Counter(targets)
+            self.partitioned = self.partitioned + Counter((target, why) for target in targets)
 
     def belongs_to(self, model: Model) -> bool:
         """Return whether it was made of a model: with some of its tensors, or none of a module's and of its code."""

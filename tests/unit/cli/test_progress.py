@@ -346,3 +346,18 @@ def test_a_build_says_each_step_and_counts_the_bytes_of_its_weights(
     assert list(dict.fromkeys(names)) == [READING, PREPARING, PACKING, LINKING, WRITING]
     for step in (PACKING, WRITING):
         assert (seen[-1 - names[::-1].index(step)].done, True) == (256 * 256 * 4, names.count(step) > 1)
+
+
+def test_what_is_waited_for_may_come_while_it_is_shown() -> None:
+    """In another thread; the one that shows it went on with nothing, and died."""
+
+    class Vanishing(dict[str, str]):
+        def __len__(self) -> int:
+            """What there is, which is gone then."""
+            found = super().__len__()
+            self.clear()
+            return found
+
+    state = BuildState()
+    state.waiting = Vanishing(conv_1_2="another process")
+    assert state.compiled_by == "waiting for conv, which another process compiles"

@@ -14,7 +14,7 @@ import pytest
 import opbuild.mindspore as ms
 from opbuild.graph.types import Array, Graph
 from opbuild.mindspore import Parameter, Tensor, execution, networks, nn
-from opbuild.mindspore.parameter import data_of
+from opbuild.mindspore.parameter import data_of, in_use
 from opbuild.runtime.reused import Lent
 from support.graph_runner import run_graph
 from support.mindspore_host import graphs  # noqa: F401 - a fixture
@@ -250,3 +250,14 @@ def test_a_parameter_that_a_step_changed_can_be_pickled() -> None:
     parameter: Any = pickle.loads(pickle.dumps(Parameter(Tensor(X), name="weight")))
     assert parameter.name == "weight"
     assert (parameter.asnumpy() == X).all()
+
+
+def test_a_call_reads_what_was_there_when_it_began() -> None:
+    """A step that begins before the call has taken its arrays changes another one."""
+    weight = Parameter(np.zeros(3, np.float32))
+    weight.take(np.zeros(3, np.float32))
+    with in_use([weight], []) as read:
+        with in_use([], [weight]) as changed:
+            changed[id(weight)][:] = 1
+        assert read[id(weight)].tolist() == [0, 0, 0]
+    assert weight.asnumpy().tolist() == [1, 1, 1]

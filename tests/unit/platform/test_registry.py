@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from opbuild.platform.registry import Registry
+from support.lagging import LaggingLock
+from support.together import run_together
 
 Write = Callable[[str, str], None]
 REGISTRY: Registry[str] = Registry("rule")
@@ -131,3 +136,33 @@ def test_what_a_user_sets_replaces_what_a_module_registers(registry: Registry[st
     assert registry["", "Add"] == "mine"
     del registry["", "Add"]
     assert ("", "Add") not in registry
+
+
+def test_modules_that_threads_load_at_once_all_serve() -> None:
+    """Each adds its own to what serves an operator: none takes the place of another's."""
+
+    def join(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+        time.sleep(0.005)
+        return (*one, *other)
+
+    registry: Registry[tuple[int, ...]] = Registry("rule", join=join)
+    assert run_together(lambda number: registry.register("Add")((number,)) and None, 5) == []
+    assert sorted(registry["", "Add"]) == [0, 1, 2, 3, 4]
+
+
+def test_a_module_that_is_declared_while_others_are_loaded_comes_next(registry: Registry[str], write: Write) -> None:
+    """A thread that needs another target's modules declares them at any time, also when all seem to be loaded."""
+    write("one", 'REGISTRY.register("Add")("one")')
+    write("two", 'REGISTRY.register("Mul")("two")')
+    registry.declare("one", {"": ["Add"]})
+
+    def declared() -> None:
+        registry._lock = threading.RLock()
+        registry.declare("two", {"": ["Add"]})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("opbuild.platform.registry.import_module", lambda name: (import_module(name), lag()))
+        lag = lambda: setattr(registry, "_lock", LaggingLock(lag=declared))  # noqa: E731  behind the last module
+        assert registry["", "Add"] == "one"
+    assert registry["", "Add"] == "one"
+    assert is_loaded("two")

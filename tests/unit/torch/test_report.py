@@ -170,6 +170,16 @@ def test_operators_of_a_part_that_could_not_be_built_are_counted_as_left_to_torc
     assert found.partitioned["aten.mul.Tensor", "it could not be built"] == 1
 
 
+def test_counts_that_are_read_stay_as_they_are_while_a_part_is_left_to_torch() -> None:
+    """Another thread that added them up met a dictionary that changed its size."""
+    graph = Graph("made")
+    graph.compiled.update({"aten.add.Tensor": 2, "aten.mul.Tensor": 1})
+    compiled, partitioned = iter(graph.compiled), iter(graph.partitioned)
+    graph.leave(["aten.mul.Tensor"], "it could not be built")
+    assert (len([*compiled]), [*partitioned]) == (2, [])
+    assert (graph.compiled.total(), graph.partitioned.total()) == (2, 1)
+
+
 def test_another_models_graph_without_weights_of_this_one_is_not_its() -> None:
     """Both have the same code."""
     one, other = Halves(), Halves()
