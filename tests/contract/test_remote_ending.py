@@ -109,12 +109,17 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _ended(seed: int) -> tuple[float, int, list[str]]:
-    """Let a program end; return for how long it was kept, how many requests there were, and what was told."""
+    """Let a program end; return for how long it was kept, how many requests there were, and what was told.
+
+    Its threads go on one after the other: simulated time would pass for each of those that wait together.
+    """
     chance = random.Random(seed)
     world = World(chance, chance.choice((0, 1, 5, 1000)), chance.randint(0, 6))
     told: list[str] = []
     made: list[Uploads] = []
+    threads: list[Callable[[], object]] = []
     with (
+        mock.patch("opbuild.store.remote.uploads.begin", lambda work, _: threads.append(work) or True),
         mock.patch.object(OpenDal, "_opened", lambda self, seconds: Operator(world, seconds)),
         mock.patch.object(OpenDal, "_probe_server", lambda self, seconds: world.knock(seconds)),
         mock.patch("opbuild.store.remote.uploads.atexit"),
@@ -127,6 +132,8 @@ def _ended(seed: int) -> tuple[float, int, list[str]]:
             for _ in range(chance.randint(1, 30)):
                 uploads.add(_upload(chance, objects))
             uploads.add(Lease(partial(service.delete, f"{CLAIMS}x/0")).release)  # type: ignore[arg-type]
+        for work in threads:
+            work()
         for uploads in made:
             uploads.finish()
         for uploads in made:

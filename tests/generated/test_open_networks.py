@@ -64,7 +64,7 @@ class Seen(NamedTuple):
 
 def kernels(store: Path) -> int:
     """Return how many kernels a store has."""
-    return sum(1 for _ in store.rglob("kernel_meta/*.json"))
+    return sum(1 for _ in store.glob("rank_*/kernel_meta/*.json"))
 
 
 def settle(store: Path, lowering: CountedFunction) -> None:

@@ -81,7 +81,7 @@ def checked(bound: Iterable[Bound], store: Path) -> Checked:
 def _descriptors(store: Path) -> dict[str, list[OpDesc]]:
     """Return the descriptors of a store's kernels, by symbol."""
     found: dict[str, list[OpDesc]] = {}
-    for path in store.rglob("kernel_meta/*.info"):
+    for path in store.glob("rank_*/kernel_meta/*.info"):
         symbol = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["kernelName"]
         key = json.loads(path.read_text(encoding="utf-8"))["key"]
         found.setdefault(symbol, []).append(OpDesc.from_components(key["components"]))

@@ -59,11 +59,11 @@ class Losses(Callback):
 
     def step_end(self, run_context):
         state = run_context.original_args()
+        if str(state.cur_step_num) == os.environ.get("KILLED_AT") and rank == size - 1:
+            os.kill(os.getpid(), signal.SIGKILL)  # the others have said what was before, and do not come further
         loss = float(self.mean(state.net_outputs)) / size
         if rank == 0:
             print("loss", state.cur_step_num, loss, flush=True)
-        if str(state.cur_step_num) == os.environ.get("KILLED_AT") and rank == size - 1:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 first = 0
@@ -150,7 +150,7 @@ def test_ranks_have_the_losses_of_one_with_the_same_global_batch(folder: Path, a
 @pytest.mark.slow
 def test_a_job_whose_rank_is_killed_goes_on_from_its_checkpoint(folder: Path, alone: dict[int, float]) -> None:
     """The job ends and says which rank; the next one compiles nothing, and its losses are those that were to come."""
-    code, losses, (said, *_) = _run(folder, 2, SAVES="1", KILLED_AT="6")
+    code, losses, (said, *_) = _run(folder, 2, SAVES="1", KILLED_AT="7")
     assert code == 128 + 9
     assert "rank 1" in said
     assert max(losses) == 6

@@ -45,6 +45,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         patch.setenv("OPBUILD_REMOTE", url)
         net = opbuild.compile(model, cache_path=folder / "own")
     assert net.report.built > 0
+    net.wait_until_stored()
     _uploads(service_at(url)).wait()
     return model, folder / "shared"
 

@@ -133,7 +133,7 @@ def test_two_networks_in_one_process_run_with_their_own_threads(cache: Path, tmp
     """
     model = tmp_path / "mlp.onnx"
     onnx.save(networks.mlp(batch=64, sizes=(64, 1024, 512, 10)), model)
-    opbuild.compile(model, cache_path=cache, num_threads=1)
+    opbuild.compile(model, cache_path=cache, num_threads=1).wait_until_stored()
     command = [sys.executable, "-c", OWN_THREADS, str(model), str(cache)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["2", "2"]
