@@ -17,6 +17,8 @@ from opbuild.families.conv_first import family as first_layer
 from opbuild.families.conv_grouped import family as grouped
 from opbuild.families.conv_integer import family as integer
 from opbuild.families.family import Variant
+from opbuild.families.matmul_integer.family import VECTORS
+from opbuild.families.matmul_nbits_integer import family as few_bits
 from opbuild.families.tiles import fitting
 from opbuild.families.winograd_integer import family as winograd_integer
 from opbuild.target.level import LEVELS, Level
@@ -55,6 +57,16 @@ def test_sums_weights_and_inputs_are_held_in_registers(name: str, level: Level) 
         sums, weights = (count * machine.vectors(BLOCK) for count in (width * blocks, blocks))
         assert sums + min(weights, width) + 1 <= machine.registers, f"{width} x {blocks} for {level}"
     assert (1, 1) in {tile[:2] for tile in found}
+
+
+@EACH_LEVEL
+@pytest.mark.parametrize("m", [1, 2, *range(4, 40), 128])
+def test_sums_of_products_of_few_bits_are_held_in_registers(m: int, level: Level) -> None:
+    """Beside them are weights, an element of the left operand and a product; three rows alone are as fast without."""
+    machine = Machine.of(level)
+    chosen = few_bits.candidates(m, 2048, machine)[0]
+    weights = chosen["panels"] * VECTORS
+    assert chosen["rows"] * weights + weights + 2 <= machine.registers
 
 
 def test_a_tile_of_33_registers_is_none() -> None:

@@ -21,8 +21,15 @@ from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.target.machine import Machine
 
 _TILES = {(3, 2): 1.0, (6, 1): 1.05, (2, 2): 1.15, (4, 1): 1.2, (3, 1): 1.3, (2, 1): 1.5, (1, 2): 2.5, (1, 1): 2.7}
-"""Rows and panels of tiles, with the time that a row takes. Weights are taken apart once for all rows, which is worth
-sums that do not stay in registers: with the 16 of AVX2, 6 rows take 0.8 of the time of three times 2."""
+"""Rows and panels of tiles, with the time that a row takes. Weights are taken apart once for all rows."""
+
+_TILES_OF_FEW = {
+    (5, 1): 1.0, (6, 1): 1.05, (4, 1): 1.08, (2, 2): 1.18, (3, 2): 1.195, (3, 1): 1.2, (2, 1): 1.27, (1, 2): 2.2,
+    (1, 1): 2.4,
+}  # fmt: skip
+"""The same with few registers (Zen 3): sums of 3 rows by 2 panels leave them at each step, those of 5 by 1 do not."""
+
+FEW_REGISTERS = 16
 
 GROUP = 4
 """Neighbours along K whose products one instruction adds up, if it takes bytes."""
@@ -45,9 +52,9 @@ def candidates(m: int, n: int, machine: Machine) -> list[Variant]:
         n: Columns, at least 1.
         machine: What runs it.
     """
-    panels = -(-n // panel(machine))
-    served = (tile for tile in _TILES if tile[0] <= m and panels % tile[1] == 0)
-    ranked = sorted(served, key=lambda tile: -(-m // tile[0]) * tile[0] * _TILES[tile])
+    panels, tiles = -(-n // panel(machine)), _TILES_OF_FEW if machine.registers <= FEW_REGISTERS else _TILES
+    served = (tile for tile in tiles if tile[0] <= m and panels % tile[1] == 0)
+    ranked = sorted(served, key=lambda tile: -(-m // tile[0]) * tile[0] * tiles[tile])
     return [{"rows": rows, "panels": side} for rows, side in ranked]
 
 
