@@ -6,8 +6,9 @@
 The decoder has 8 layers, 368 million random weights in blocks of 32, as ONNX Runtime's model builder writes it. Each
 runtime is a fresh process with an empty store; they take turns, and medians of the rounds count. First answers are
 seconds from the start of the process. ``--peers`` is a Python where those of ``onnxruntime-genai``, ``openvino`` and
-``gguf`` are installed that are to be measured; OpenVINO reads the same file and keeps the cache as its state.
-``--llama`` is llama.cpp's own benchmark, whose decoder has the same sizes in its own format (``Q4_0``, ``Q8_0``).
+``openvino-genai`` are installed that are to be measured; OpenVINO reads the same file and keeps the cache as its state.
+``--llama`` is llama.cpp's own benchmark, whose decoder has the same sizes in its own format (``Q4_0``, ``Q8_0``), which
+OpenVINO GenAI reads, too; it is written by ``gguf`` in the Python of ``--peers``.
 ``--target`` is measured beside this machine's level.
 """
 
@@ -31,7 +32,7 @@ import measure
 from generation_models import onnx_folder
 
 ONCE, MODELS = (Path(__file__).with_name(f"generation_{name}.py") for name in ("once", "models"))
-PACKAGES = {"genai": "onnxruntime_genai", "openvino": "openvino"}
+PACKAGES = {"genai": "onnxruntime_genai", "openvino": "openvino", "openvino_genai": "openvino_genai"}
 
 Figures = dict[str, Any]
 
@@ -52,7 +53,8 @@ def main() -> int:
     results = []
     with tempfile.TemporaryDirectory() as folder:
         for bits in given.bits:
-            model = written(bits, given.models or Path(folder), given.peers if given.llama else None)
+            writes = given.peers and (given.llama or has(given.peers, PACKAGES["openvino_genai"]))
+            model = written(bits, given.models or Path(folder), given.peers if writes else None)
             for threads in given.threads:
                 sizes = threads, given.prompt, given.tokens
                 rounds = [measured(given, model, bits, sizes) for _ in range(given.rounds)]

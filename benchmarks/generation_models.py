@@ -1,7 +1,7 @@
 """The decoder of ``generation.py`` in the files that each program reads, with random weights of few bits.
 
 python benchmarks/generation_models.py 4 FOLDER     ONNX, as ONNX Runtime's model builder writes it
-python benchmarks/generation_models.py Q4_0 FILE    GGUF, for llama.cpp; Q8_0: 8 bits; needs gguf, and nothing here
+python benchmarks/generation_models.py Q4_0 FILE    GGUF, for llama.cpp and OpenVINO GenAI; or Q8_0; needs gguf alone
 """
 
 from __future__ import annotations
@@ -134,11 +134,12 @@ def with_random_weights(model: onnx.ModelProto, bits: int) -> onnx.ModelProto:
 
 
 def gguf_file(kind: str, path: Path) -> None:
-    """Write the decoder for llama.cpp."""
+    """Write the decoder for llama.cpp and OpenVINO GenAI, which asks for the type of the file."""
     import gguf
 
     type_, draw = getattr(gguf.GGMLQuantizationType, kind), np.random.default_rng(0)
     to = gguf.GGUFWriter(path, "llama")
+    to.add_file_type(getattr(gguf.LlamaFileType, f"MOSTLY_{kind}"))
     to.add_block_count(LAYERS)
     to.add_context_length(CONTEXT)
     to.add_embedding_length(WIDTH)
