@@ -27,7 +27,7 @@ from support.campaign import Campaign
 from support.fuzzing import CAMPAIGN
 from support.preloaded import Preloaded, preloaded
 from support.remote_servers import patient, servers
-from support.unnoticed import check_said, checking_processes
+from support.unnoticed import check_said, checking_processes, set_checking
 
 __all__ = ["patient", "servers"]
 
@@ -132,6 +132,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the folders whose files take longest: what is left for the end is divided evenly among processes."""
     folders = {name: place for place, name in enumerate(_LONGEST_FIRST)}
     items.sort(key=lambda item: folders.get(item.nodeid.partition("/")[2].partition("/")[0], len(folders)))
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            for name in ("PytestUnhandledThreadExceptionWarning", "PytestUnraisableExceptionWarning"):
+                item.add_marker(pytest.mark.filterwarnings(f"default::pytest.{name}"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let threads and processes of slow tests end as they may: many interrupt, kill and starve them on purpose."""
+    set_checking(on=item.get_closest_marker("slow") is None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
