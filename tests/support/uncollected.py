@@ -14,20 +14,19 @@ OWN = ("opbuild", "mmap", "ctypes.CDLL", "numpy.ndarray", "socket")
 """Where what is counted comes from: opbuild's own objects and what they hold of the system. Others' are theirs, such as
 the cycle in each of Python's threads, which may end meanwhile."""
 
-_TRIES = 3
-
 
 def left_over(make: Callable[[], object]) -> list[str]:
     """Return the names of objects of a dropped result that only the collector frees, and how many there are.
 
-    ``make`` runs once before, for what is made once a process, and again where anything was left: what is part of a
-    cycle is so each time, what a thread behind an earlier test let go meanwhile is not.
+    ``make`` runs once before, for what is made once a process.
     """
     make()
-    for _ in range(_TRIES):
-        found = _left_over_once(make)
-        if not found:
-            break
+    gc.collect()
+    with _saved_garbage():
+        make()
+        gc.collect()
+        found = Counter(name for each in gc.garbage if (name := _name_of(each)).startswith(OWN))
+    gc.collect()
     return [f"{count} {name}" for name, count in found.most_common()]
 
 
@@ -45,16 +44,6 @@ def resident() -> int:
     """Return how many bytes of this process are in memory and are not of files that others have too."""
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()
     return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _left_over_once(make: Callable[[], object]) -> Counter[str]:
-    gc.collect()
-    with _saved_garbage():
-        make()
-        gc.collect()
-        found = Counter(name for each in gc.garbage if (name := _name_of(each)).startswith(OWN))
-    gc.collect()
-    return found
 
 
 def _name_of(found: object) -> str:

@@ -18,7 +18,6 @@ _INTERRUPTED = re.compile(r"^KeyboardInterrupt\b", re.MULTILINE)
 _MOST = 8000
 """Characters of what is said after the first one that are looked at, and shown."""
 
-
 _checks = [True]
 
 
