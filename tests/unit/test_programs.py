@@ -201,7 +201,7 @@ def test_a_process_ends_while_kernels_are_built_behind_it(tmp_path: Path) -> Non
 def test_arrays_of_sizes_are_checked_before_anything_runs(store: Path, made: list[Programs]) -> None:
     """Views that would leave their buffers, were the numbers wrong, are refused: the size is built instead."""
     network = opbuild.compile(model(), cache_path=store, workers=2)
-    check(network, 20)
+    check(network, 27)  # 20 may be stored as it is
     opened = made[0]._opened[0]
     numbers = numbers_of(opened.record, ((24, 24),))
     assert numbers is not None
