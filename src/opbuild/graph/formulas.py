@@ -71,6 +71,8 @@ class Formulas:
         if len(extents) != self._inputs:
             return None
         values: list[Any] = list(extents)
+        if not self._divided:
+            return values
         try:
             with np.errstate(all="ignore"):
                 for operation, left, right in self._divided:

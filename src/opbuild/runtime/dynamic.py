@@ -8,10 +8,10 @@ one. Bindings of a bucket make the same calls, whose arguments are filled with t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -31,11 +31,12 @@ from opbuild.runtime.indices import work_of
 from opbuild.runtime.memory_plan import Lives, MemoryPlan, Stack
 from opbuild.runtime.record import HOST, KERNELS, CallKind, DimsTable, Places, Record, Steps
 from opbuild.runtime.soundness import Soundness
-from opbuild.runtime.symbolic import argument, host_call, numbers_of, rows_of_kinds, symbolic_of
+from opbuild.runtime.symbolic import argument, host_call, numbers_of, symbolic_of
 from opbuild.target.host import host_machine
 from opbuild.target.level import CPU
 
 Shapes = tuple[tuple[int, ...], ...]
+T = TypeVar("T")
 
 MOST_STEPS = 2**22
 """Steps of a call, those that are repeated counted each time."""
@@ -183,6 +184,7 @@ class DynamicNetwork:
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
         self._same: dict[tuple[Any, ...], _SharedState] = {}
+        self._limits: dict[tuple[Any, ...], _Limits] = {}
         self._places: dict[str, _TemporaryPlaces] = {}
 
     def bind(self, shapes: Shapes, kernels: Kernels) -> Sized | None:
@@ -224,15 +226,10 @@ class DynamicNetwork:
         return [bool(numbers[each.times] > 0) for each in symbolic_of(self.record).repetitions]
 
     @lazy_property
-    def rows(self) -> list[list[int]]:
-        """For each class of calls the rows of extents and strides of its operands."""
-        return rows_of_kinds(self.record)
-
-    @lazy_property
     def room(self) -> list[int]:
         """For each row of extents and strides how many dimensions its kernel may have."""
         room = self.record.steps.dims.rank.copy()
-        for each, rows in zip(symbolic_of(self.record).decided, self.rows, strict=True):
+        for each, rows in zip(symbolic_of(self.record).decided, self.record.rows_of_kinds, strict=True):
             if find(each.desc.family).any_rank:
                 room[rows] = np.maximum(room[rows], ANY_RANK)
         return list(room.tolist())
@@ -266,13 +263,12 @@ class DynamicNetwork:
     def same(self, decision: Decision, counts: tuple[int, ...], numbers: Array) -> _SharedState:
         """Return the state that bindings share whose calls are these, each as often."""
         key = decision.calls, counts
-        known = self._same.pop(key, None)
-        if known is None:
-            known = _SharedState(self, decision, counts, numbers)
-        self._same[key] = known
-        if len(self._same) > MOST_BUCKETS:
-            self._same.pop(next(iter(self._same)))
-        return known
+        return _remembered(self._same, key, lambda: _SharedState(self, decision, counts, numbers))
+
+    def limits(self, decision: Decision, run: frozenset[int]) -> _Limits:
+        """Return the limits of the kernels of the kinds of steps that are run."""
+        key = tuple([each.kernel.symbol for each in decision.kernels]), run
+        return _remembered(self._limits, key, lambda: _Limits(self, decision, run))
 
     def placed(self, nbytes: Array, numbers: Array) -> MemoryPlan:
         """Return the memory plan of temporaries of some sizes."""
@@ -380,7 +376,7 @@ class _Bucket:
         """
         if self._decided is None:
             decision = kernels.decide(network.record, numbers, self.answers)
-            limits = _Limits(network, decision, self.answers.run) if decision.complete else None
+            limits = network.limits(decision, self.answers.run) if decision.complete else None
             if limits is None or not limits.keep(numbers):
                 return None
             self._decided = decision, limits
@@ -429,7 +425,7 @@ class _Limits:
 
     def __init__(self, network: DynamicNetwork, decision: Decision, run: Collection[int]) -> None:
         table, rows = network.dims, []
-        pairs_of_kinds = zip(decision.kernels, network.rows, strict=True)
+        pairs_of_kinds = zip(decision.kernels, network.record.rows_of_kinds, strict=True)
         for chosen, own in (each for kind, each in enumerate(pairs_of_kinds) if kind in run):
             for row, operand in zip(own, chosen.kernel.desc.operands, strict=True):
                 first, count = int(table.first[row]), len(operand.dims)
@@ -471,7 +467,7 @@ class _SharedState:
         self._times: Array | None = None
         steps = record.steps
         rank = network.dims.rank.copy()
-        for each, rows in zip(chosen, network.rows, strict=True):
+        for each, rows in zip(chosen, record.rows_of_kinds, strict=True):
             rank[rows] = [len(operand.dims) for operand in each.kernel.desc.operands]
         kinds = [
             CallKind(each.kernel.symbol, kind.arguments, kind.dtypes, each.work, kind.writes)
@@ -525,6 +521,15 @@ class _SharedState:
             offset = offset + numbers[self._more] * self._times
         hosts = [host_call(each, numbers) for each in steps.hosts] if self._hosts else steps.hosts
         return steps.with_(offset=offset, dims=steps.dims.with_(pairs=pairs), hosts=hosts)
+
+
+def _remembered(known: dict[tuple[Any, ...], T], key: tuple[Any, ...], make: Callable[[], T]) -> T:
+    """Return the value of a key, made if there is none; of more than ``MOST_BUCKETS`` the one not used longest goes."""
+    found = known.pop(key, None)
+    known[key] = found = make() if found is None else found
+    if len(known) > MOST_BUCKETS:
+        known.pop(next(iter(known)))
+    return found
 
 
 @lru_cache(maxsize=2**12)

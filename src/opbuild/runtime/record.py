@@ -587,6 +587,23 @@ class Record:
             found[kind] = buffers.all_devices[buffers.device[buffer]]
         return found
 
+    @lazy_property
+    def given(self) -> tuple[list[int], Array]:
+        """The ranks of what decides a size, shapes of inputs and other values, and the places of their numbers."""
+        values = self.symbolic.values if self.symbolic is not None else ()
+        places = np.append(self.inputs.extents, np.array([*chain(*values)], np.int64))
+        return [*self.inputs.rank.tolist(), *map(len, values)], places
+
+    @lazy_property
+    def rows_of_kinds(self) -> list[list[int]]:
+        """For each kind that is decided the rows of extents and strides of its operands; none if it is not called."""
+        steps, found = self.steps, [list[int]() for _ in self.steps.kinds]
+        ends = steps.ends.tolist()
+        for call, kind in enumerate(steps.called.tolist()):
+            if not found[kind]:
+                found[kind] = steps.shape[ends[call] - steps.kinds[kind].arguments : ends[call]].tolist()
+        return found[: len(self.symbolic.decided)] if self.symbolic is not None else found
+
     def declared(self, ports: Ports) -> Ports:
         """Return inputs or outputs as readers are told: -1 for an extent that differs from signature to signature."""
         if self.symbolic is None:

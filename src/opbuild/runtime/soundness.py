@@ -189,12 +189,13 @@ class Soundness:
 
     def _has_plain_views(self, record: Record) -> bool:
         steps = record.steps
-        (extents, strides), first = steps.dims.pairs.T, steps.dims.first
-        if extents.min() < 1 or strides.min() < 0 or steps.dims.rank.max() > MOST_VIEWED:
+        pairs, first = steps.dims.pairs, steps.dims.first
+        (extent, stride), (most, longest) = pairs.min(0).tolist(), pairs.max(0).tolist()
+        if extent < 1 or stride < 0 or steps.dims.rank.max() > MOST_VIEWED:
             return False
-        largest = extents.max() * float(strides.max()) * MOST_VIEWED
-        if max(largest, steps.offset.max(initial=0)) > MOST or max(extents.max(), strides.max()) > INT32_MAX:
+        if max(most * longest * MOST_VIEWED, steps.offset.max(initial=0)) > MOST or max(most, longest) > INT32_MAX:
             return False
+        extents, strides = pairs.T
         last = steps.offset + np.add.reduceat((extents - 1) * strides, first)[steps.shape]
         if steps.offset.min(initial=0) < 0 or (last >= record.buffers.size[steps.buffer]).any():
             return False

@@ -41,14 +41,12 @@ def numbers_of(record: Record, shapes: Sequence[Sequence[int]]) -> Array | None:
     Raises:
         ValueError: If the record is for one signature.
     """
-    symbolic = symbolic_of(record)
-    ranks = [*record.inputs.rank.tolist(), *map(len, symbolic.values)]
+    symbolic, (ranks, places) = symbolic_of(record), record.given
     if [*map(len, shapes)] != ranks:
         return None
     found = symbolic.formulas([shapes[index][axis] for index, axis in symbolic.variables])
     if found is None:
         return None
-    places = np.append(record.inputs.extents, np.array([*chain(*symbolic.values)], np.int64))
     given = np.array([*chain(*shapes)], np.int64)
     return found if np.array_equal(found[places], given) else None
 
@@ -57,7 +55,7 @@ def dims_of(record: Record, numbers: Array) -> list[list[Dims]]:
     """Return the extents and strides of the operands of each kind that is decided."""
     table, dims = record.steps.dims, numbers[record.steps.dims.pairs]
     rows = table.with_(pairs=dims).rows
-    return [[rows[row] for row in own] for own in rows_of_kinds(record)]
+    return [[rows[row] for row in own] for own in record.rows_of_kinds]
 
 
 def run_kinds(record: Record, numbers: Array) -> set[int]:
@@ -66,16 +64,6 @@ def run_kinds(record: Record, numbers: Array) -> set[int]:
     for each in symbolic_of(record).repetitions:
         run[each.first : each.end] = numbers[each.times] > 0
     return {*kind[run].tolist()}
-
-
-def rows_of_kinds(record: Record) -> list[list[int]]:
-    """Return for each kind the rows of extents and strides of its operands; none if it is not called."""
-    steps, found = record.steps, [[0][:0] for _ in record.steps.kinds]
-    ends = steps.ends.tolist()
-    for call, kind in enumerate(steps.called.tolist()):
-        if not found[kind]:
-            found[kind] = steps.shape[ends[call] - steps.kinds[kind].arguments : ends[call]].tolist()
-    return found[: len(symbolic_of(record).decided)]
 
 
 def argument(given: Argument, numbers: Sequence[int] | Array) -> Any:
@@ -176,7 +164,7 @@ def problem(record: Record) -> str | None:
 def _undecided_step(record: Record) -> str | None:
     """Return the kind of step that differs from its decision: calls of one kind have equal operands."""
     decided, steps = symbolic_of(record).decided, record.steps
-    own = [*rows_of_kinds(record), *([NONE] * kind.arguments for kind in steps.kinds[len(decided) :])]
+    own = [*record.rows_of_kinds, *([NONE] * kind.arguments for kind in steps.kinds[len(decided) :])]
     if [*map(len, own)] != [kind.arguments for kind in steps.kinds]:
         return "it decides what it does not call"
     rows = steps.of_arguments(own)

@@ -36,7 +36,8 @@ def test_all_limits_at_once_are_those_of_one_after_the_other(operands: list[list
     numbers = np.array([number for each in pairs for pair in each for number in pair], np.int64)
     places = iter(range(len(numbers)))
     table = DimsTable.of([[(next(places), next(places)) for _ in each] for each in pairs])
-    network: Any = SimpleNamespace(dims=table, rows=[[*range(len(pairs))]], room=table.rank.tolist())
+    record = SimpleNamespace(rows_of_kinds=[[*range(len(pairs))]])
+    network: Any = SimpleNamespace(dims=table, record=record, room=table.rank.tolist())
     kernel: Any = LoadedKernel(desc, "s", None, None)  # type: ignore[arg-type]
     limits = _Limits(network, Decision((ChosenKernel(kernel, 0),), frozenset()), {0})
     assert limits.keep(numbers) == (desc.problem(pairs) is None)
