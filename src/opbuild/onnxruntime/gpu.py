@@ -36,9 +36,8 @@ def array_at(address: int, shape: Sequence[int], dtype: np.dtype[Any]) -> CudaAr
 
 def uploaded(array: np.ndarray[Any, Any]) -> CudaArray:
     """Return a copy of an array on the GPU."""
-    target = made(array.shape, array.dtype)
-    copy_over(target, array)
-    return target
+    found: CudaArray = _device().uploaded(array)
+    return found
 
 
 def copy_over(target: CudaArray, source: np.ndarray[Any, Any] | CudaArray) -> None:
@@ -47,7 +46,7 @@ def copy_over(target: CudaArray, source: np.ndarray[Any, Any] | CudaArray) -> No
     if isinstance(source, CudaArray):
         device.copy(target.address, source.address, target.nbytes)
     else:
-        device.write(target.address, np.ascontiguousarray(source))
+        device.write(target.address, source)
     device.synchronize()
 
 

@@ -60,18 +60,17 @@ def map_file(path: Path, nbytes: int | None, trust: Trust = PRIVATE) -> tuple[Ar
         os.close(descriptor)
 
 
-class _Pages:
-    """Mapped pages, as numpy asks for memory."""
+class ShownMemory:
+    """Memory at an address, as numpy asks for it: an array of it keeps this object, which keeps the memory's owner."""
 
-    __slots__ = ("__array_interface__", "__weakref__")
+    __slots__ = ("__array_interface__", "__weakref__", "_owner")
 
-    def __init__(self, address: int, nbytes: int, *, is_writable: bool) -> None:
-        self.__array_interface__ = {
-            "shape": (nbytes,),
-            "typestr": "|u1",
-            "data": (address, not is_writable),
-            "version": 3,
-        }
+    def __init__(
+        self, address: int, shape: tuple[int, ...], typestr: str, owner: object = None, *, is_writable: bool = True
+    ) -> None:
+        self._owner = owner
+        data = address, not is_writable
+        self.__array_interface__ = {"shape": shape, "typestr": typestr, "data": data, "version": 3}
 
 
 def map_pages(descriptor: int, nbytes: int, protection: int = mmap.PROT_READ) -> Array:
@@ -84,7 +83,7 @@ def map_pages(descriptor: int, nbytes: int, protection: int = mmap.PROT_READ) ->
         OSError: If it cannot be mapped.
     """
     address = address_of_map(nbytes, protection, mmap.MAP_SHARED, descriptor)
-    pages = _Pages(address, nbytes, is_writable=bool(protection & mmap.PROT_WRITE))
+    pages = ShownMemory(address, (nbytes,), "|u1", is_writable=bool(protection & mmap.PROT_WRITE))
     Finalizer(pages, partial(libc().munmap, ctypes.c_void_p(address), ctypes.c_size_t(nbytes)))
     memory: Array = np.asarray(pages)
     return memory

@@ -14,6 +14,7 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.graph.types import Array
+from opbuild.platform.files.mapping import ShownMemory
 
 HOST = (1, 0)  # kDLCPU
 VERSION = (1, 0) if np.lib.NumpyVersion(np.__version__) >= "2.1.0" else None
@@ -103,14 +104,6 @@ def _capsule_of(value: Any, stream: Any) -> Any:
     return value.__dlpack__(stream=stream)
 
 
-class _Memory:
-    """Shows numpy memory of a device by its address, and keeps its owner."""
-
-    def __init__(self, owner: Any, address: int, shape: tuple[int, ...], typestr: str) -> None:
-        self._owner = owner
-        self.__array_interface__ = {"data": (address, False), "shape": shape, "typestr": typestr, "version": 3}
-
-
 def given(
     owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: tuple[int, int], version: Any
 ) -> Any:
@@ -128,7 +121,8 @@ def given(
         BufferError: If the protocol has no such element type.
     """
     code = next((each for each, name in _CODES.items() if name == dtype.name), None)
-    array = np.asarray(_Memory(owner, address, shape, dtype.str if code is None else f"<u{dtype.itemsize}"))
+    typestr = dtype.str if code is None else f"<u{dtype.itemsize}"
+    array = np.asarray(ShownMemory(address, shape, typestr, owner))
     is_versioned = VERSION is not None and version is not None and tuple(version) >= VERSION
     capsule = array.__dlpack__(max_version=VERSION) if is_versioned else array.__dlpack__()
     tensor = _tensor_of(capsule)

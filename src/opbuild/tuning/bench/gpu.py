@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from opbuild.runtime.devices.device import Device, open_device
+from opbuild.runtime.devices.device import open_device
 from opbuild.runtime.devices.network import DeviceNetwork
 from opbuild.runtime.executor import Executor
 from opbuild.target.level import CPU
@@ -35,7 +35,7 @@ class OpbuildCall:
         ))  # fmt: skip
         self._network.wait_until_stored()  # else that would go on beside the first calls
         self._device: Any = open_device(CUDA)
-        self._feeds = {name: self._uploaded(array) for name, array in job.data.items()}
+        self._feeds = {name: self._device.uploaded(array) for name, array in job.data.items()}
         self._out: dict[str, Any] = {}
 
     def __call__(self) -> list[Array]:
@@ -43,11 +43,6 @@ class OpbuildCall:
         self._out = self._network.run(self._feeds, out=self._out)
         self._device.synchronize()
         return list(self._out.values())
-
-    def _uploaded(self, array: Array) -> Any:
-        made = self._device.make(array.shape, array.dtype)
-        cast("Device", self._device).write(self._device.find(made).address, array)
-        return made
 
     @property
     def counts(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,20 @@ def test_many_small_writes_are_awaited_only_when_their_memory_is_full() -> None:
     assert driver.called.count("cuStreamSynchronize") == 2
     device.read(memory.address, target)
     assert (target == 99).all()
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (7, 5), (1 << 10, 1 << 10)])
+def test_an_array_is_uploaded_whatever_its_strides(shape: tuple[int, ...]) -> None:
+    """It is there when the call returns, however late copies are; the array may be changed then."""
+    with problems_of(FakeDriver(kernels)) as driver:
+        driver.patience = 1 << 30
+        array = np.arange(prod(shape), dtype=np.int32).reshape(shape).T
+        kept, made = array.copy(), CudaDevice(driver).uploaded(array)
+        assert driver.called[-1] == "cuStreamSynchronize"
+        array[...] = 0
+        np.testing.assert_array_equal(np.asarray(made), kept, strict=True)
+        del made
+        assert driver.is_empty
 
 
 def test_memory_that_may_not_be_locked_is_no_error() -> None:

@@ -163,6 +163,17 @@ class CudaDevice:
         memory = CudaMemory(self.context, prod(shape) * dtype.itemsize, is_shared=True)
         return CudaArray(self.context, memory, shape, dtype, self.read)
 
+    def uploaded(self, array: Array, /) -> CudaArray:
+        """Return a copy of an array of the host; it is done when this returns.
+
+        Raises:
+            RunError: If there is no memory.
+        """
+        made = self.make(array.shape, array.dtype)
+        self.write(made.address, array)
+        self.synchronize()
+        return made
+
     def at(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], /) -> CudaArray:
         """Return the array that a program has at an address, in the order of the default stream."""
         memory = ForeignMemory(address, prod(shape) * dtype.itemsize)
