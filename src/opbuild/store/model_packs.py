@@ -26,7 +26,7 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.reason import Reason
 from opbuild.platform.files.trust import Trust
-from opbuild.platform.locks import lazy_property
+from opbuild.platform.locks import Lock, lazy_property
 from opbuild.platform.paths import Path
 from opbuild.store.archive import ArchiveKind, read_archive
 from opbuild.store.pack import ABSENT, SUFFIX, Pack, PackFile, parse_pack
@@ -58,7 +58,6 @@ class PackArchive:
         name: The same.
         about: The same.
         problem: The same.
-        told: The problems that this process was told of.
     """
 
     def __init__(
@@ -70,8 +69,15 @@ class PackArchive:
         problem: OpbuildError | None = None,
     ) -> None:
         self.path, self.name, self.about, self.problem = path, name, about, problem
-        self.told = set[str]()
         self._files, self._read = files, dict[str, PackFile | Reason]()
+        self._told, self._lock = set[str](), Lock()
+
+    def is_news(self, problem: str) -> bool:
+        """Return whether this process was not told of a problem before; from now on it was."""
+        with self._lock:
+            is_news = problem not in self._told
+            self._told.add(problem)
+        return is_news
 
     def packs(self, target: str) -> list[ModelPack]:
         """Return its packs for a target, one for each compiler."""
@@ -205,19 +211,23 @@ class Packs:
             )
 
     def _tell_once(self, archive: PackArchive, problem: str) -> None:
-        if problem not in archive.told:
-            archive.told.add(problem)
+        if archive.is_news(problem):
             self._tell(problem)
+
+
+_OPENING = Lock()
+"""Held while one is opened: threads that come at once would each have their own, and be told of it."""
 
 
 def opened(path: Path, name: str, trust: Trust) -> PackArchive:
     """Return a model pack; one that cannot be used has no files and says why. It is read once as long as it stays."""
-    try:
-        state = os.stat(path)  # noqa: PTH116  as quickly as can be
-        known = (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
-    except (OSError, ValueError) as error:
-        return _unusable(path, name, str(getattr(error, "strerror", None) or error))
-    return _opened(path, name, trust, known)
+    with _OPENING:
+        try:
+            state = os.stat(path)  # noqa: PTH116  as quickly as can be
+            known = (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
+        except (OSError, ValueError) as error:
+            return _unusable(path, name, str(getattr(error, "strerror", None) or error))
+        return _opened(path, name, trust, known)
 
 
 @lru_cache(maxsize=32)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import random
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,8 +21,8 @@ from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.platform.files.trust import PRIVATE, Trust
 from opbuild.store import model_packs
-from opbuild.store.archive import archive_parts
-from opbuild.store.model_packs import GROUP, INSTALLED, KIND, Packs
+from opbuild.store.archive import Archive, ArchiveKind, archive_parts, read_archive
+from opbuild.store.model_packs import GROUP, INSTALLED, KIND, PackArchive, Packs
 from opbuild.store.pack import FamilySources, Object, Pack, pack_bytes
 from support.fake_compiler import fake_object
 from support.samples import LEVEL, conv, key_of
@@ -251,3 +254,45 @@ def test_a_build_uses_the_packs_that_settings_name(
     stores = Stores(set_up(Config.from_environment(mindspore=mindspore), LEVEL, None, runs_elsewhere=True))
     assert (stores.packs is not None) == used
     assert isinstance(stores.operators_and_runtimes[0].lookup(asked(1)), Found) == used
+
+
+def test_threads_that_come_at_once_are_told_once_of_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both find that it is damaged, whoever opens it."""
+    path, told, both = tmp_path / "foreign.pack", Told(), threading.Barrier(2)
+    path.write_bytes(b"hello")
+    builds = told.packs(path), told.packs(path)
+
+    def read_slowly(path: Path, kind: ArchiveKind, trust: Trust) -> Archive:
+        time.sleep(0.05)
+        return read_archive(path, kind, trust)
+
+    def look(packs: Packs) -> Found | Missing:
+        both.wait()
+        return packs.lookup(asked(1))
+
+    monkeypatch.setattr(model_packs, "read_archive", read_slowly)
+    with ThreadPoolExecutor(2) as threads:
+        assert [type(found) for found in threads.map(look, builds)] == [Missing, Missing]
+    assert len(told) == 1
+
+
+class _Slow(set[str]):
+    """A set behind whose look others go first."""
+
+    def __contains__(self, problem: object) -> bool:
+        found = super().__contains__(problem)
+        time.sleep(0.05)
+        return found
+
+
+def test_a_problem_is_news_once_however_many_ask() -> None:
+    """Builds of several threads find it in one pack that was opened before."""
+    archive, all_here = PackArchive(Path("my.pack"), "my.pack", {}, {}), threading.Barrier(4)
+    archive._told = _Slow()
+
+    def ask(_: int) -> bool:
+        all_here.wait()
+        return archive.is_news("it is damaged")
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sorted(threads.map(ask, range(4))) == [False, False, False, True]
