@@ -30,6 +30,7 @@ from support.fuzzing import check_seeds
 from support.remote_servers import PATIENT
 from support.samples import conv, entry_of
 from support.simulated import Time
+from support.until import until
 
 STEPS = 3
 """Steps of which a request consists: opening, sending, closing."""
@@ -193,3 +194,31 @@ def test_uploads_are_finished_or_abandoned_at_exit() -> None:
     stuck.set()
     assert told == ["uploads to the remote store were abandoned: 2 objects were not written in 0.05 s"]
     assert 99 not in done
+
+
+def test_an_upload_that_fails_as_nobody_foresaw_is_told_and_the_others_are_written() -> None:
+    """Who waits for them is not kept for ever."""
+    done, uploads = list[int](), Uploads(lambda _: None, Ending(0.05))
+
+    def fail() -> None:
+        raise ValueError("unforeseen")
+
+    uploads.add(fail)
+    uploads.add(lambda: done.append(1))
+    assert until(lambda: done, 10)
+    assert uploads.wait() == ["ValueError: unforeseen"]
+
+
+def test_an_upload_that_is_interrupted_leaves_the_next_ones_to_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no thread for it, Ctrl-C comes to who adds it."""
+    done, uploads = list[int](), Uploads(lambda _: None, Ending(0.05))
+    monkeypatch.setattr("opbuild.store.remote.uploads.begin", lambda *_: None)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        uploads.add(interrupt)
+    uploads.add(lambda: done.append(1))
+    assert done == [1]
+    assert uploads.wait() == []

@@ -81,9 +81,24 @@ def yielding() -> Iterator[None]:
         yield
     finally:
         with _yielding_lock:
-            before, own = _yielding.pop()
-            if not _yielding and sys.getswitchinterval() == own:
-                sys.setswitchinterval(before)
+            if _yielding:  # a fork has left
+                _stop_yielding(*_yielding.pop())
+
+
+def _stop_yielding(before: float, own: float) -> None:
+    if not _yielding and sys.getswitchinterval() == own:
+        sys.setswitchinterval(before)
+
+
+def _leave_in_fork() -> None:
+    """Let a fork have the usual interval: who yielded in other threads stayed in the parent."""
+    if _yielding:
+        latest = _yielding[-1]
+        _yielding.clear()
+        _stop_yielding(*latest)
+
+
+os.register_at_fork(after_in_child=_leave_in_fork)
 
 
 def await_end(threads: Sequence[threading.Thread]) -> None:
@@ -310,12 +325,17 @@ class BackgroundWriter:
 
     def _work_idle(self) -> None:
         _lower_priority()
-        while True:
-            self._work(is_lowly=True)
-            with self._changed:
-                if self._finishing or not self._jobs:
-                    self._has_thread = False
-                    return
+        try:
+            while True:
+                self._work(is_lowly=True)
+                with self._changed:
+                    if self._finishing or not self._jobs:
+                        self._has_thread = False
+                        return
+        except BaseException:  # a task's, which ends this thread
+            self._has_thread = False
+            self._begin()  # for what came meanwhile
+            raise
 
     def _work(self, *, is_lowly: bool = False) -> None:
         """Work off the jobs, and return when all are done, by others too; or when others would do them sooner."""

@@ -140,3 +140,45 @@ def test_an_interval_that_a_program_sets_meanwhile_stays() -> None:
         assert sys.getswitchinterval() < 2e-5
     finally:
         sys.setswitchinterval(usual)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_has_the_usual_interval() -> None:
+    """Whoever works behind calls stays in the parent, and nobody in the child would restore it."""
+    usual, inside, leave = sys.getswitchinterval(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        with yielding():
+            inside.set()
+            leave.wait()
+
+    def intervals() -> list[bool]:
+        before = sys.getswitchinterval() == usual
+        with yielding():
+            is_short = sys.getswitchinterval() < usual
+        return [before, is_short, sys.getswitchinterval() == usual]
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    inside.wait()
+    try:
+        with yielding():
+            assert in_fork(intervals) == [True, True, True]
+    finally:
+        leave.set()
+        thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_who_forks_while_it_yields_leaves_in_both() -> None:
+    """The child goes on with the usual interval, and its end of the block changes nothing."""
+    usual = sys.getswitchinterval()
+
+    def left() -> bool:
+        yielded.__exit__(None, None, None)
+        return sys.getswitchinterval() == usual
+
+    yielded = yielding()
+    with yielded:
+        assert in_fork(left)
+    assert sys.getswitchinterval() == usual

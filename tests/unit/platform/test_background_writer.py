@@ -161,3 +161,17 @@ def test_a_fork_waits_for_what_is_left_and_has_nothing_to_do(lone: BackgroundWri
 
     assert in_fork(child) == [os.getpid(), 0]
     assert done == [os.getpid()]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_task_that_fails_ends_its_job_alone() -> None:
+    """A job that comes then is done without anybody asking."""
+    made, ended = BackgroundWriter(), threading.Event()
+
+    def fail() -> None:
+        raise ValueError("a task")
+
+    made.add(WriteJob("", [], fail))
+    assert until(lambda: not made._jobs)
+    made.add(WriteJob("", [], ended.set))
+    assert ended.wait(10)

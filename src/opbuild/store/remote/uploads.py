@@ -134,13 +134,28 @@ class Uploads:
             self._tell(f"uploads to the remote store were abandoned: {what}")
 
     def _work(self) -> None:
-        while True:
+        try:
+            while (write := self._next()) is not None:
+                problem = _problem_of(write)
+                if problem is not None:
+                    self._failed.append(problem)
+        except BaseException:  # Ctrl-C, where there is no thread for it
             with self._changed:
-                if not self._waiting or not self._ending.left():
-                    self._busy = False
-                    self._changed.notify_all()
-                    return
-                write = self._waiting.popleft()
-            problem = write()
-            if problem is not None:
-                self._failed.append(problem)
+                self._busy = False
+            raise
+
+    def _next(self) -> Callable[[], str | None] | None:
+        """Return the next write; None: there is none, and what comes then begins anew."""
+        with self._changed:
+            if self._waiting and self._ending.left():
+                return self._waiting.popleft()
+            self._busy = False
+            self._changed.notify_all()
+            return None
+
+
+def _problem_of(write: Callable[[], str | None]) -> str | None:
+    try:
+        return write()
+    except Exception as error:  # one that nobody foresaw: the others are still to be written
+        return f"{type(error).__name__}: {error}"
