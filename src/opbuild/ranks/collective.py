@@ -128,6 +128,7 @@ class Line:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None  # noqa: TID251  its type alone
         self._latest: Future[Array] | None = None
+        self._is_closed = False
 
     def start(self, collective: Collective, array: Array) -> Future[Array]:
         """Begin an operation; ``result_of`` gives its result. The array must stay as it is until that has ended."""
@@ -135,10 +136,12 @@ class Line:
         with self._lock:
             if self._thread is None and self._transport.serves_threads:
                 self._thread = begin(self._work, "opbuild-ranks")
-            if self._thread is not None:
+            if self._thread is not None and not self._is_closed:
                 self._latest = future
                 self._tasks.put((future, collective, array))
                 return future
+        if self._latest is not None:
+            self._latest.exception()  # it has ended then, and so have those before it
         self._do(future, collective, array)
         return future
 
@@ -149,8 +152,10 @@ class Line:
         return self._transport.run(collective, array)
 
     def close(self) -> None:
-        """Let the thread end behind the operations that have begun."""
-        self._tasks.put(None)
+        """Let the thread end behind the operations that have begun; later ones run when they begin."""
+        with self._lock:
+            self._is_closed = True
+            self._tasks.put(None)
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:

@@ -126,12 +126,11 @@ def _described(kind: str, array: Array, reduction: str = "", root: int = 0) -> t
 
 
 def _line() -> Line:
-    transport = connected()
     with _WORLD.lock:
         if _WORLD.line is None:
             from opbuild.ranks.collective import Line
 
-            _WORLD.line = Line(transport)
+            _WORLD.line = Line(connected())
         return _WORLD.line
 
 

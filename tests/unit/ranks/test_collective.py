@@ -15,9 +15,12 @@ from opbuild.config import Config
 from opbuild.errors import DTypeError, RankError, ShapeError
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.types import COLLECTIVES, Node, TensorType
-from opbuild.ranks.collective import Collective, combine
+from opbuild.ranks import world
+from opbuild.ranks.collective import Collective, Line, combine, result_of
 from opbuild.ranks.hub import GO, Hub, Meeting, connect
 from opbuild.ranks.local import LocalTransport
+from opbuild.ranks.world import Alone
+from support.lagging import LaggingLock
 
 SIZE = 4
 SUM = Collective("AllReduce", "float32", (4,), "sum")
@@ -222,3 +225,56 @@ def test_the_results_types_are_known_before_they_run() -> None:
         infer("ReduceScatter", "float16", 3, 5)
     with pytest.raises(DTypeError, match="bool is not reduced"):
         infer("AllReduce", "bool", 3)
+
+
+class Waiting(Alone):
+    """The transport of one rank that has an operation wait, and refuses those behind its end.
+
+    Args:
+        may: What each operation of elements waits for.
+    """
+
+    serves_threads = True
+
+    def __init__(self, may: threading.Event) -> None:
+        self._may, self.begun, self._is_closed = may, list[str](), False
+
+    def run(self, collective: Collective, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the array, in time."""
+        if self._is_closed:
+            raise RankError("the ranks are gone")
+        self._may.wait(60)
+        self.begun.append(collective.kind)
+        return array.copy()
+
+    def close(self) -> None:
+        """Refuse all that comes."""
+        self._is_closed = True
+
+
+def test_an_operation_behind_the_end_of_a_line_is_done_behind_those_that_had_begun() -> None:
+    """Its thread has ended or is about to: nobody would do it."""
+    may = threading.Event()
+    transport = Waiting(may)
+    line, array = Line(transport), np.ones(4, np.float32)
+    first = line.start(SUM, array)
+    line.close()
+    threading.Timer(0.05, may.set).start()
+    second = line.start(Collective("Barrier"), array)
+    assert np.array_equal(second.result(10), array)
+    assert transport.begun == ["AllReduce", "Barrier"]
+    assert first.done()
+    transport.close()
+    with pytest.raises(RankError, match="the ranks are gone"):
+        result_of(line.start(SUM, array))
+
+
+def test_who_comes_while_the_ranks_are_let_go_of_gets_no_line_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be the line of those that come next, too."""
+    made = world._World()
+    made.transport, left = Alone(), [world.disconnect]
+    monkeypatch.setattr(world, "_WORLD", made)
+    monkeypatch.setattr(made, "lock", LaggingLock(lag=lambda: left.pop()() if left else None))
+    with pytest.raises(RankError, match="not connected"):
+        world.run("Barrier", np.zeros(0, np.uint8))
+    assert made.line is None
