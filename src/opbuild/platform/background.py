@@ -114,7 +114,9 @@ def without_frames(error: BaseException) -> BaseException:
     A traceback has the frames of all through whom the error passed, and they have what raised it: who keeps that error
     is in a cycle.
     """
-    return copy.copy(error)
+    found = copy.copy(error)  # which dask has copies of errors take along
+    found.__traceback__ = found.__cause__ = found.__context__ = None
+    return found
 
 
 class Background(Generic[T]):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copyreg
 import errno
+import gc
 import resource
 import sys
 import threading
+import weakref
+from typing import Any
 
 import pytest
 
@@ -70,6 +74,45 @@ def test_an_error_is_raised_where_the_result_is_asked_for() -> None:
     for _ in range(2):
         with pytest.raises(KeyError, match="what"):
             background.result()
+
+
+def test_an_error_is_freed_with_who_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where errors are copied with their tracebacks and causes, as in a program that has loaded dask."""
+
+    class OwnError(Exception):
+        pass
+
+    class Held:
+        pass
+
+    def again(error: OwnError) -> tuple[Any, ...]:
+        return whole, (error.args, error.__traceback__, error.__cause__, error.__context__)
+
+    def whole(given: Any, *parts: Any) -> OwnError:
+        made = OwnError(*given)
+        made.__traceback__, made.__cause__, made.__context__ = parts
+        return made
+
+    def fail() -> None:
+        held = Held()
+        gone.append(weakref.ref(held))
+        try:
+            raise OwnError("a cause")
+        except OwnError as error:
+            raise OwnError("what") from error
+
+    monkeypatch.setitem(copyreg.dispatch_table, OwnError, again)
+    gone = list[weakref.ref[Held]]()
+    background = Background(fail, "test")
+    gc.disable()
+    try:
+        for _ in range(2):
+            with pytest.raises(OwnError, match="what"):
+                background.result()
+        del background
+        assert [each() for each in gone] == [None]
+    finally:
+        gc.enable()
 
 
 def test_what_is_left_out_is_never_done_and_what_has_begun_is_not_left_out() -> None:
