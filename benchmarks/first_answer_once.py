@@ -60,7 +60,6 @@ def behind(network: Any, call: Call, seconds: float) -> dict[str, Any]:
     while network.report.pending and time.perf_counter() - started < PATIENCE:
         time.sleep(POLL)
     found |= {"behind": time.perf_counter() - started, "processor": time.process_time() - processor}
-    call()  # of a network in segments it binds them anew
     compiled = (each.milliseconds for each in network.report.operators if each.status == "built")
     return found | {"best": latency(call, seconds), "built_behind": network.built, "compiling": sum(compiled) / 1e3}
 

@@ -22,12 +22,13 @@ from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import NetworkLoaded, tell
 from opbuild.kernel.free import FREE
 from opbuild.pipeline.source import FirstSegment
+from opbuild.platform.background import is_behind_calls
 from opbuild.platform.locks import RLock, lazy_property
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.report import Clock, OperatorReport
-from opbuild.runtime.binding import Binding, Bound, Shapes, tells_bindings
+from opbuild.runtime.binding import Binding, Bound, Improvement, Shapes, tells_bindings
 from opbuild.runtime.reports import make_report, stored_operators
-from opbuild.session import KernelsBehind
+from opbuild.runtime.timing import TIMER
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
@@ -77,7 +78,7 @@ class Programs:
         was_built: bool = False,
         reopens: bool = False,
     ) -> None:
-        self._session, self._source = session, source
+        self._own, self._source = session, source
         self._lock, self._making, self._adding = RLock(), RLock(), RLock()
         self._opened: list[DynamicNetwork] = []
         self._built: dict[str, OperatorReport] = {}  # by symbol, as they were built or stored
@@ -128,7 +129,7 @@ class Programs:
                     first = session.answer(source, shapes, None, started, clock, whole=False)
                     if first is not None:
                         self._tried -= 1  # the program is made behind it
-                        return self._to_be_improved(first, lowered, lacking, shapes)
+                        return self._to_be_improved(first, len(lacking), shapes)
                 made = self._add_program(session, builder, lowered, shapes, clock)
             bound = self._bound(shapes, started, clock, made)
             return bound and bound._replace(is_new=True)
@@ -174,12 +175,11 @@ class Programs:
         first = self._session.answer(self._source, shapes, key, why, clock, whole=True)
         return first and first._replace(better=_Better(self, shapes))
 
-    def _to_be_improved(self, first: Binding, lowered: Planned, lacking: Sequence[OpDesc], shapes: Shapes) -> Binding:
-        """Return a first tier with what is made behind it: the program, or for a segment the kernels of that."""
+    def _to_be_improved(self, first: Binding, lacking: int, shapes: Shapes) -> Binding:
+        """Return a first tier with the program that is made behind it; segments are made together."""
         if first.executor.follows is None:
             return first._replace(better=_Better(self, shapes))
-        behind = KernelsBehind(self._quiet, {desc: lowered.kernels[desc] for desc in lacking}, lowered.name)
-        return first._replace(better=behind, report=replace(first.report, pending=len(lacking)))
+        return first._replace(report=replace(first.report, pending=lacking))
 
     @property
     def _is_for_several(self) -> bool:
@@ -354,7 +354,7 @@ class Programs:
                 return bound
             clock = Clock()
             with self._source.reading():
-                made = self._add_suiting(self._quiet, shapes, clock)
+                made = self._add_suiting(self._own.behind, shapes, clock)
             return self._bound(shapes, clock=clock, made=made)
         except Exception as error:
             self._session.setup.warn(
@@ -370,14 +370,15 @@ class Programs:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
+    @property
+    def _session(self) -> Session:
+        """The session for who waits, or for builds that nobody waits for."""
+        return self._own.behind if is_behind_calls() else self._own
+
     def _load_all(self) -> None:
         """Load the stored programs that no size needed so far."""
         while self._load_next():  # a new size waits for one of them, not for all
             pass
-
-    @lazy_property
-    def _quiet(self) -> Session:
-        return self._session.in_background()
 
     @lazy_property
     def _kernels(self) -> LoadedKernels:
@@ -399,10 +400,10 @@ class Programs:
 class _Better(NamedTuple):
     """A size of which the kernels do not suit it."""
 
-    programs: Programs
+    programs: Programs | ModelPrograms
     shapes: Shapes
 
-    def bind(self) -> Binding | None:
+    def bind(self) -> Bound | None:
         """Return it bound to kernels that do, or None."""
         return self.programs.better(self.shapes)
 
@@ -433,47 +434,57 @@ class ModelPrograms:
 
     def bind(self, shapes: Shapes) -> Bound:
         """Return the network, ready for a size; as ``Programs.bind``."""
-        bound, setup = self._bound(shapes), self._session.setup
+        bound, setup = self._bound_by(self._of_rank(shapes), shapes), self._session.setup
         if setup.config.record_shapes:
             from opbuild.frontend.models.recorded import recorder  # few record
 
             recorder(setup.config.record_shapes).note(self._source, shapes, setup.warn)
         return bound
 
-    def _bound(self, shapes: Shapes) -> Bound:
+    def better(self, shapes: Shapes) -> Bound | None:
+        """Return a network in segments with kernels of its own, made behind calls; None if it keeps those that it has.
+
+        All segments are bound anew, since what takes the place of one may give other values to those behind it. Calls
+        that met some are repeated, so that the next ones find all. What goes wrong is told, and stops nothing.
+        """
+        old = self._of_rank(shapes)
         try:
-            own = self._of_rank(shapes)
-            forget = partial(self._forget, shapes, own)
-            again = own.segments.bind_again(shapes, forget) if own.has_segments else None
-            if again is not None:
-                return again
-            first = own.programs.bind(own.first.tensors(shapes))
+            if not old.segments.is_first_tier:  # another size had them bound anew
+                return self._bound_by(old, shapes)
+            new = self._new_of_rank(shapes)
+            new.segments.built = old.segments.built
+            found = {shapes: self._bound_by(new, shapes)}
+            TIMER.set(None)  # whoever began this thread may time his own calls
+            for given, inputs in old.segments.calls_to_repeat():
+                if given not in found:
+                    found[given] = self._bound_by(new, given)
+                    new.segments.built += found[given].built
+                found[given].executor.run(inputs)
+            self._of_ranks[tuple(map(len, shapes))] = new
+            return found[shapes]
+        except Exception as error:
+            self._session.setup.warn(f"{self._source.declaration.name} keeps its first kernels", error)
+            return None
+
+    def _bound_by(self, own: _OfRank, shapes: Shapes) -> Bound:
+        try:
+            bound = own.bind(shapes, _Better(self, shapes))
             self._source.remember()  # also what was stored before: that build may have been killed
         finally:
             self._source.release()
-        if first.executor.follows is None:
-            return first
-        own.has_segments = True
-        return own.segments.bind(first, shapes, forget)
-
-    def _forget(self, shapes: Shapes, own: _OfRank) -> None:
-        """Have the next call bind all segments anew."""
-        ranks = tuple(map(len, shapes))
-        if self._of_ranks.get(ranks) is own:
-            self._of_ranks.pop(ranks, None)
+        return bound
 
     def _of_rank(self, shapes: Shapes) -> _OfRank:
         ranks = tuple(map(len, shapes))
-        known = self._of_ranks.get(ranks)
-        if known is None:
-            declared = [
-                (FREE,) * len(shape) if each.shape is None or each.name in self._any_shape else each.shape
-                for each, shape in zip(self._inputs, shapes, strict=True)
-            ]
-            first = FirstSegment(self._source, declared)
-            programs = Programs(self._session, first, is_open=self._is_open)
-            known = self._of_ranks[ranks] = _OfRank(self._session, self._source, first, programs)
-        return known
+        return self._of_ranks.get(ranks) or self._of_ranks.setdefault(ranks, self._new_of_rank(shapes))
+
+    def _new_of_rank(self, shapes: Shapes) -> _OfRank:
+        declared = [
+            (FREE,) * len(shape) if each.shape is None or each.name in self._any_shape else each.shape
+            for each, shape in zip(self._inputs, shapes, strict=True)
+        ]
+        first = FirstSegment(self._source, declared)
+        return _OfRank(self._session, self._source, first, Programs(self._session, first, is_open=self._is_open))
 
 
 class _OfRank:
@@ -481,13 +492,25 @@ class _OfRank:
 
     def __init__(self, session: Session, source: ModelSource, first: FirstSegment, programs: Programs) -> None:
         self._session, self._source = session, source
-        self.first, self.programs, self.has_segments = first, programs, False
+        self._first, self._programs, self._has_segments = first, programs, False
 
     @lazy_property
     def segments(self) -> Segments:
+        """Those behind the first one."""
         from opbuild.pipeline.segmented import Segments  # most networks are whole
 
-        return Segments(self._source, self.first, _SegmentPrograms(self._session))
+        return Segments(self._source, self._first, _SegmentPrograms(self._session))
+
+    def bind(self, shapes: Shapes, better: Improvement) -> Bound:
+        """Return the network, ready for a size; ``better`` makes it anew if kernels of others compute a segment."""
+        again = self.segments.bind_again(shapes, better) if self._has_segments else None
+        if again is not None:
+            return again
+        first = self._programs.bind(self._first.tensors(shapes))
+        if first.executor.follows is None:
+            return first
+        self._has_segments = True
+        return self.segments.bind(first, shapes, better)
 
 
 class _SegmentPrograms(NamedTuple):

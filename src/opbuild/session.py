@@ -23,9 +23,10 @@ from opbuild.frontend.models.source import Model, ModelSource, is_not_cached, op
 from opbuild.graph.types import Graph, TensorType
 from opbuild.pipeline.stores import Stores, deciding_builder, make_builder
 from opbuild.platform.background import Background, begin
+from opbuild.platform.locks import lazy_property
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.report import Clock
-from opbuild.runtime.binding import Binding, Outdated, Shapes, tells_bindings
+from opbuild.runtime.binding import Binding, Shapes, tells_bindings
 from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
@@ -102,11 +103,8 @@ class NetworkBuild(NamedTuple):
         report = make_report(network.record, network.operators, clock, level, why)
         if first is None or not first.lacking:
             return Binding(executor, report, is_new=True)
-        report, background = replace(report, pending=len(first.lacking)), session.in_background()
-        if self.follows is None:
-            return Binding(executor, report, self._replace(session=background), is_new=True)
-        kernels = {desc: self.needed.kernels[desc] for desc in first.lacking}
-        return Binding(executor, report, KernelsBehind(background, kernels, self.needed.name), is_new=True)
+        better = self._replace(session=session.behind) if self.follows is None else None  # segments are made together
+        return Binding(executor, replace(report, pending=len(first.lacking)), better, is_new=True)
 
     @tells_bindings
     def bind(self) -> Binding | None:
@@ -116,36 +114,6 @@ class NetworkBuild(NamedTuple):
                 return self.finish(builder, Clock(), "it was built behind its first calls")
         except Exception as error:
             self.session.setup.warn(f"{self.needed.name} keeps its first kernels", error)
-            return None
-
-
-class KernelsBehind(NamedTuple):
-    """The kernels of a segment that its first tier computes: with them, the whole network is bound anew.
-
-    What would take this segment's place alone may give other values, and those behind it were bound to the ones that
-    it has.
-
-    Attributes:
-        session: Builds them.
-        kernels: The kernels, with the nodes that need them.
-        name: The network's name.
-    """
-
-    session: Session
-    kernels: Mapping[OpDesc, tuple[str, ...]]
-    name: str
-
-    def bind(self) -> Outdated | None:
-        """Build them, and return how many were compiled; what goes wrong is told, and stops nothing."""
-        try:
-            with self.session.builder() as builder:
-                result = builder.build(self.kernels, self.name)
-                self.session.stores.count(result)
-                if builder.lacking(self.kernels):
-                    raise BuildError("its own were compiled, and cannot be stored", "check the cache folder")
-            return Outdated(result.built)
-        except Exception as error:
-            self.session.setup.warn(f"{self.name} keeps its first kernels", error)
             return None
 
 
@@ -168,12 +136,14 @@ class Session:
         self.stores = Stores(setup) if stores is None else stores
         self._early: Background[Builder] | None = None
 
-    def in_background(self) -> Session:
-        """Return the session for builds that nobody waits for: it shares stores and memory, and tells warnings alone.
+    @lazy_property
+    def behind(self) -> Session:
+        """The session for builds that nobody waits for: it shares stores and memory, and tells warnings alone.
 
-        The executor that compiles for this one may be gone by then.
+        The executor that compiles for this one may be gone by then. What it makes has kernels of its own at once.
         """
         setup = replace(self.setup, observer=only_warnings(self.setup.observer), executor=None)
+        setup = replace(setup, config=setup.config.waiting())
         return Session(setup, Stores(setup, self.stores), is_urgent=False)
 
     def lower_sessions(self) -> Iterator[Session]:
@@ -219,7 +189,7 @@ class Session:
             first = session.first_tier(build, builder, clock)
             binding = build.finish(builder, clock, why, first)
         if reopens and not session.setup.why_not_compiled:
-            begin(partial(session.in_background().build_without_limits, needed.kernels, needed.name), "opbuild-further")
+            begin(partial(session.behind.build_without_limits, needed.kernels, needed.name), "opbuild-further")
         return binding
 
     def answer(

@@ -27,6 +27,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import opbuild
+from generated.random_segments import RandomSegments
+from generated.test_random_segments import compare, expected
 from opbuild import onnxruntime
 from opbuild.builder import build, client
 from opbuild.builder.build import Builder
@@ -43,7 +45,7 @@ from opbuild.platform.digest import sha256
 from opbuild.platform.files.trust import PRIVATE
 from opbuild.report import Report
 from opbuild.runtime import network, weights
-from opbuild.runtime.binding import Binding, Outdated
+from opbuild.runtime.binding import Binding
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.network import Network
@@ -64,6 +66,7 @@ from support.lagging import lagging_locks, random_lag
 from support.open_rows import check, model
 from support.preloaded import Preloaded
 from support.samples import LEVEL, conv, needed
+from support.segments_runner import Tiers
 from support.until import until
 
 PROGRAMS = CAMPAIGN or 4
@@ -440,13 +443,12 @@ class Improving:
         """Return the binding, with what improves it."""
         return Binding(executor_of(self._size), Report("chain"), self if self._turns else None)
 
-    def bind(self) -> Binding | Outdated | None:
+    def bind(self) -> Binding | None:
         """Return a better one, or none."""
         time.sleep(self._chance.choice((0.0, 0.0, 1e-4, 1e-3)))
-        kind = self._chance.choice(("better", "better", "outdated", "none"))
-        if kind == "better":
-            return Improving(self._chance, self._size, self._turns - 1).binding()
-        return Outdated(1) if kind == "outdated" else None
+        if self._chance.random() < 0.3:
+            return None
+        return Improving(self._chance, self._size, self._turns - 1).binding()
 
 
 @cache
@@ -486,6 +488,40 @@ def test_bindings_are_exchanged_while_threads_call(monkeypatch: pytest.MonkeyPat
         assert len(net._bindings) <= 6
 
     check_seeds("threads over bindings", check_program, 5 * PROGRAMS)
+
+
+def test_segments_are_exchanged_while_threads_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random networks, segments of which get kernels of their own behind calls: all answers are ONNX Runtime's."""
+    exchanged = 0
+
+    def check_program(seed: int) -> None:
+        nonlocal exchanged
+        chance, drawn = random.Random(seed), RandomSegments(seed)
+        calls = [(feeds, expected(drawn, feeds)) for feeds in map(drawn.feeds, range(6 * seed, 6 * seed + 6))]
+        calls = [(feeds, wanted) for feeds, wanted in calls if wanted is not None]
+        share, known = chance.choice((0.0, 0.3, 0.7)), dict[str, bool]()
+        with monkeypatch.context() as patch, watched(seed) as heard:
+            tiers = Tiers(patch, lambda digest: known.setdefault(digest, chance.random() < share))
+            net = tiers.network(drawn.model)
+
+            def call(number: float) -> None:
+                own = random.Random(number)
+                for feeds, wanted in own.choices(calls, k=STEPS) if calls else ():
+                    compare(net.run(None, feeds), wanted, f"network {seed}")
+                    assert net.report.pending >= 0
+
+            run_threads([partial(call, chance.random()) for _ in range(chance.randint(2, 4))])
+            assert until(lambda: not [name for name in _names_of_threads() if name not in RESTING])
+            for _ in range(STEPS):
+                for feeds, wanted in calls:
+                    compare(net.run(None, feeds), wanted, f"network {seed}")
+                assert until(lambda: net._improver is None)
+            heard.faults += tiers.told
+        assert not any(each.better for each in net._bindings.values())
+        exchanged += bool(tiers.made)
+
+    check_seeds("threads over segments", check_program, 2 * PROGRAMS, processes=0)
+    assert exchanged
 
 
 FIRST_USES = """

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import onnx
+import pytest
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.block import Remainder
@@ -21,9 +25,13 @@ from opbuild.graph.types import TABLE, Graph, TensorType
 from opbuild.pipeline.segmented import Segments
 from opbuild.pipeline.source import FirstSegment, Source
 from opbuild.pipeline.symbolic_lowering import symbolic_shapes
+from opbuild.platform.background import is_behind_calls
+from opbuild.programs import ModelPrograms
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding, Shapes
+from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor
+from opbuild.runtime.network import Network
 from support.walk_runner import HostExecutor
 
 
@@ -48,7 +56,7 @@ class SegmentsRunner:
         """Return the outputs for inputs by name."""
         values = [feeds[each.name] for each in self._model.declaration.inputs]
         shapes = tuple(value.shape for value in values)
-        bound = self._segments.bind_again(shapes, lambda: None)
+        bound = self._segments.bind_again(shapes, None)
         if bound is None:
             bound = self._segments.bind(self._programs.bind(self._first.tensors(shapes)), shapes)
         return list(bound.executor.run(values))
@@ -70,6 +78,12 @@ class _Programs:
         self._source, self._made, self._bound = source, made, bound
         self._known: list[tuple[list[tuple[int, int]], Formulas, GraphBreak | None]] = []
 
+    def for_one_size(self, shapes: Shapes) -> Binding:
+        """Return the network for some shapes alone, as one that others compute until its kernels are there."""
+        graph = self._source.graph(shapes, Clock())
+        follows = None if graph.follows is None else break_from_json(break_to_json(graph.follows))
+        return Binding(_executor(graph, follows), Report("segments", pending=1), is_new=True)
+
     def bind(self, shapes: Shapes) -> Binding:
         """Return the network for some shapes; a program that is for them ends as walking at them does."""
         self._bound[str(self._source.digest)] += 1
@@ -85,6 +99,59 @@ class _Programs:
         return Binding(_executor(graph, follows), Report("segments"), is_new=True)
 
 
+class Tiers:
+    """What stands in for ``Programs``: others compute segments until these are made behind calls.
+
+    Args:
+        patch: Puts it there.
+        is_there: Tells of a segment's digest whether it has its own kernels from the beginning.
+        make: Called when such are made.
+
+    Attributes:
+        made: Digests of the segments that got them.
+        waited: Digests of the segments that calls waited for.
+        told: Warnings.
+    """
+
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        is_there: Callable[[str], bool] = lambda _: False,
+        make: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.made, self.waited, self.told = set[str](), list[str](), list[str]()
+        self._is_there, self._make = is_there, make
+        patch.setattr("opbuild.programs.Programs", partial(_InTiers, self))
+
+    def network(self, model: onnx.ModelProto) -> Network:
+        """Return a model as a network."""
+        source = cast("Any", _Model(load_model(model)))
+        inputs = [Endpoint(name, TensorType(dtype, shape or ())) for name, dtype, shape in source.declaration.inputs]
+        setup = SimpleNamespace(
+            config=SimpleNamespace(record_shapes=""), warn=lambda *said: self.told.append(str(said))
+        )
+        programs = ModelPrograms(cast("Any", SimpleNamespace(setup=setup)), source, inputs, (), is_open=True)
+        return Network("segments", inputs, [each.name for each in source.declaration.outputs], programs.bind)
+
+    def has_kernels(self, digest: str) -> bool:
+        """Return whether a segment has its own kernels, which it gets if nobody waits."""
+        if is_behind_calls():
+            self._make()
+            self.made.add(digest)
+        else:
+            self.waited.append(digest)
+        return digest in self.made or self._is_there(digest)
+
+
+class _InTiers(_Programs):
+    def __init__(self, tiers: Tiers, session: Any, source: Source, *, is_open: bool) -> None:
+        super().__init__(source, Counter(), Counter())
+        self._tiers = tiers
+
+    def bind(self, shapes: Shapes) -> Binding:
+        return super().bind(shapes) if self._tiers.has_kernels(str(self._source.digest)) else self.for_one_size(shapes)
+
+
 class _Executor(HostExecutor):
     def __init__(self, graph: Graph, follows: GraphBreak | None) -> None:
         super().__init__(graph)
@@ -94,7 +161,7 @@ class _Executor(HostExecutor):
 class _Model:
     """A model as ``ModelSource`` has it."""
 
-    edited = False
+    edited = keeps = False
     digest = "model"
 
     def __init__(self, model: OnnxModel) -> None:
@@ -104,6 +171,12 @@ class _Model:
 
     def types(self, shapes: Shapes) -> dict[str, TensorType]:
         return {each.name: TensorType(each.dtype, s) for each, s in zip(self.declaration.inputs, shapes, strict=True)}
+
+    def remember(self) -> None:
+        """Nothing is kept for another process."""
+
+    def release(self) -> None:
+        """It has no file."""
 
     def walk(self, shapes: Shapes, _: Clock) -> Walked:
         return self._model.walk(dict(zip(self._model.inputs, shapes, strict=True)), evaluate)

@@ -93,6 +93,8 @@ class _Walked(Segments):
 class HostExecutor:
     """Runs a graph as an executor does."""
 
+    is_filled = False
+
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self.arena_size = 0

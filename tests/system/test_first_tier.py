@@ -23,6 +23,7 @@ from opbuild.events import Warned
 from opbuild.session import Session
 from support import networks
 from support.comparison import onnxruntime_outputs
+from support.until import until
 
 IMAGE = (1, 8, 12, 12)
 
@@ -277,10 +278,8 @@ def test_others_answer_for_segments_until_their_kernels_are_compiled(
     assert again.built == again.report.pending == 0
 
 
-def test_segments_whose_kernels_cannot_be_stored_keep_what_they_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bound anew, they would lack them again, and compile them for ever."""
+def test_segments_whose_kernels_cannot_be_stored_get_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is told; they are not compiled for ever."""
     monkeypatch.setenv("OPBUILD_PACK", "1")
     monkeypatch.setattr("opbuild.store.operators.Operators.publish", lambda *_: "the disk is full")
     model, told = onnx.parser.parse_model(SEGMENTS.format(rows=2)), list[str]()
@@ -290,12 +289,45 @@ def test_segments_whose_kernels_cannot_be_stored_keep_what_they_have(
         observer=lambda event: told.append(event.message) if isinstance(event, Warned) else None,
     )
     x = np.random.default_rng(8).standard_normal((2, 64)).astype(np.float32)
-    wanted, latest = onnxruntime_outputs(model, {"x": x})[0], time.monotonic() + PATIENCE
-    while not any("keeps its first kernels" in each for each in told) and time.monotonic() < latest:
+    wanted = onnxruntime_outputs(model, {"x": x})[0]
+    for found in called_until_built(network, x):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert network.report.pending == 0
+    assert network.built > 0
+    assert told
+    assert all("the disk is full" in each for each in told)
+    begun = (network.built, [*told])
+    for _ in range(5):
         np.testing.assert_allclose(network(x), wanted, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(network(x), wanted, rtol=1e-5, atol=1e-6)
-    assert sum("keeps its first kernels" in each for each in told) == 1
-    assert network.report.pending > 0
+        assert until(lambda: network._improver is None)
+    assert begun == (network.built, told)
+
+
+def test_segments_are_lowered_anew_behind_the_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call that came when all kernels were there lowered all segments again, as long as the first one does."""
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    model, waited = onnx.parser.parse_model(SEGMENTS.format(rows="k")), list[str]()
+    for name in ("lower", "plan"):
+        step = getattr(Session, name)
+
+        def noted(*arguments: Any, step: Any = step, name: str = name) -> Any:
+            if threading.current_thread() is threading.main_thread():
+                waited.append(name)
+            return step(*arguments)
+
+        monkeypatch.setattr(Session, name, noted)
+    network = opbuild.compile(model.SerializeToString(), cache_path=tmp_path)
+    sizes = [np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float32) for rows in (2, 3)]
+    wanted = [onnxruntime_outputs(model, {"x": x})[0] for x in sizes]
+    first = [network(x) for x in sizes]
+    assert waited
+    waited.clear()
+    for x, own, one in zip(sizes, wanted, first, strict=True):
+        for found in (one, *called_until_built(network, x)):
+            np.testing.assert_allclose(found, own, rtol=1e-5, atol=1e-6)
+    assert (network.report.pending, waited) == (0, [])
+    kernels = {path.stem for path in tmp_path.glob("rank_0/kernel_meta/*.o")}
+    assert network.built == len(kernels)
 
 
 def test_segments_answer_where_nothing_can_be_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

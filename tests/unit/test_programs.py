@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,21 +15,26 @@ from typing import Any, cast
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 import opbuild
 from opbuild.builder.client import server_environment
 from opbuild.errors import BuildError
 from opbuild.events import CompileStarted, Event, Warned
-from opbuild.graph.types import Array, TensorType
+from opbuild.graph.types import Array
+from opbuild.pipeline import segmented
 from opbuild.platform.background import Background
-from opbuild.programs import ModelPrograms, Programs
+from opbuild.programs import Programs
 from opbuild.report import Clock
 from opbuild.runtime import dynamic
-from opbuild.runtime.endpoint import Endpoint
+from opbuild.runtime.network import Network
 from opbuild.runtime.symbolic import numbers_of
+from support import segment_networks
 from support.forked import in_fork
 from support.open_rows import check, is_by_numbers, model, noted_programs
+from support.segment_networks import HEAD
+from support.segments_runner import Tiers
 from support.together import run_together
 from support.until import until
 
@@ -269,14 +275,76 @@ def test_a_report_is_of_the_binding_that_was_asked_for() -> None:
     assert programs._operators(cast("Any", None), cast("Any", decision), {}) == ("of own",)
 
 
-def test_programs_of_ranks_may_be_forgotten_while_they_are_asked_for() -> None:
-    """Kernels that came behind a call have all segments bound anew, at any moment."""
+POSITIVES = """g (float[n] x) => (float[m] y) <float zero = {0}> {
+    t = Add(x, x)  p = Greater(t, zero)  f = Compress <axis = 0> (t, p)  y = Relu(f)
+}"""
 
-    class Forgetful(dict[Any, Any]):
-        def __setitem__(self, key: Any, value: Any) -> None:
-            """Forget it at once."""
 
-    source: Any = SimpleNamespace(declaration=SimpleNamespace(name="net", inputs=[("x", "float32", (3,))]), keeps=True)
-    programs = ModelPrograms(cast("Any", None), source, [Endpoint("x", TensorType("float32", (3,)))], (), is_open=True)
-    programs._of_ranks = Forgetful()
-    assert programs._of_rank(((3,),)).has_segments is False
+def check_positives(network: Network, size: int) -> None:
+    """Call a network of that model, and compare."""
+    x = np.random.default_rng(size).integers(-4, 5, size).astype(np.float32)
+    np.testing.assert_array_equal(network(x), 2 * x[x > 0])
+
+
+def test_calls_wait_for_no_segment_that_was_made_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All segments are bound anew with kernels of their own, those of other sizes of one rank too, and exchanged."""
+    tiers = Tiers(monkeypatch)
+    network = tiers.network(onnx.parser.parse_model(HEAD + POSITIVES))
+    for size in (7, 9, 7):
+        check_positives(network, size)
+    assert network.report.pending
+    waited = [*tiers.waited]
+    for size in (7, 9, 7, 9):
+        assert until(lambda: network._improver is None)
+        check_positives(network, size)
+    assert (tiers.waited, tiers.told, network.report.pending) == (waited, [], 0)
+    assert not any(each.better for each in network._bindings.values())
+    check_positives(network, 11)  # of another number of positive ones, too: by numbers
+    assert network.report.pending == 0
+
+
+def test_a_segment_that_is_met_while_others_are_made_is_made_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call that met it is repeated with those before it."""
+    begun, go_on = threading.Event(), threading.Event()
+    tiers = Tiers(monkeypatch, make=lambda: (begun.set(), go_on.wait(60)))
+    network, x = tiers.network(segment_networks.network("branches")), np.ones((3, 4), np.float32)
+    calls = [network(x, np.float32(-9)), network(x, np.float32(-9))]
+    assert begun.wait(60)
+    calls.append(network(x, np.float32(9)))
+    waited = [*tiers.waited]
+    go_on.set()
+    assert until(lambda: network._improver is None)
+    again = [network(x, np.float32(t)) for t in (-9, -9, 9)]
+    assert (tiers.waited, tiers.told, network.report.pending) == (waited, [], 0)
+    for one, other in zip(calls, again, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_segments_whose_kernels_cannot_be_made_keep_what_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is told, and the calls go on."""
+
+    def fail() -> None:
+        raise BuildError("the compiler was killed")
+
+    tiers = Tiers(monkeypatch, make=fail)
+    network = tiers.network(onnx.parser.parse_model(HEAD + POSITIVES))
+    for _ in range(4):
+        check_positives(network, 7)
+        assert until(lambda: network._improver is None)
+    assert network.report.pending
+    assert ["keeps its first kernels" in each for each in tiers.told] == [True]
+
+
+def test_the_calls_that_are_repeated_have_the_values_that_they_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller may write to his arrays at once; of large ones the latest alone are kept."""
+    monkeypatch.setattr(segmented, "MOST_BYTES", 64)
+    segments = segmented.Segments(*cast("tuple[Any, Any, Any]", (None, None, None)))
+    x = np.zeros(12, np.float32)
+    for number in range(3):
+        x[...] = number
+        segments.repeat_later((x.shape,), [x, [x]])
+    x[...] = 9
+    ((shapes, (first, (second,))),) = segments.calls_to_repeat()
+    assert shapes == ((12,),)
+    assert {*first, *second} == {2}
+    assert not [*segments.calls_to_repeat()]

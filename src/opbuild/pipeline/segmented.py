@@ -6,10 +6,11 @@ what was evaluated on the host. All that were met are remembered, in bounded mem
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+import copy
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from opbuild.platform.locks import Lock
 from opbuild.platform.records import dataclass, field, replace
 from opbuild.program import Port
 from opbuild.report import Report
-from opbuild.runtime.binding import Binding, Bound, Improvement, Outdated, Shapes, Unserved
+from opbuild.runtime.binding import Binding, Bound, Improvement, Shapes, Unserved
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import dense
 from opbuild.runtime.executor import Arena, Executor
@@ -32,7 +33,6 @@ from opbuild.runtime.timing import TIMER
 
 if TYPE_CHECKING:
     from opbuild.frontend.models.source import ModelSource
-    from opbuild.kernel.opdesc import OpDesc
     from opbuild.pipeline.source import Source
 
 MOST_SEGMENTS = 64
@@ -49,6 +49,12 @@ results alone, of which there are fewer."""
 MOST_STATES = 4096
 """Graph breaks whose answers are counted."""
 
+MOST_REPEATED, MOST_BYTES = 8, 1 << 26
+"""Calls that are repeated where all segments are bound anew, and bytes of their inputs; the latest has any size."""
+
+Call = tuple[Shapes, Sequence[Any]]
+"""A call: the shapes of its inputs, and these."""
+
 
 class BindsShapes(Protocol):
     """The programs of one source."""
@@ -64,17 +70,6 @@ class MakesPrograms(Protocol):
         """Return the programs of a source, of which there is no other."""
 
 
-class BuildsKernels(Protocol):
-    """The build of kernels for which others stand in."""
-
-    @property
-    def kernels(self) -> Collection[OpDesc]:
-        """The kernels."""
-
-    def bind(self) -> Outdated | None:
-        """Build them; None if that failed, which was told."""
-
-
 @dataclass(eq=False)
 class BoundSegment:
     """A segment that is bound.
@@ -86,7 +81,6 @@ class BoundSegment:
         walked: Returns it as the front end has it, from which the next one is bound.
         by_numbers: Whether it was bound to what was lowered before.
         numbers: The numbers that it was given; see ``Answer.numbers``.
-        better: Builds kernels of its own, if others compute it.
     """
 
     executor: Executor
@@ -95,7 +89,6 @@ class BoundSegment:
     walked: Walk
     by_numbers: bool = False
     numbers: tuple[int, ...] = ()
-    better: BuildsKernels | None = None
     inputs: tuple[str, ...] = field(init=False)
     outputs: tuple[str, ...] = field(init=False)
 
@@ -136,8 +129,9 @@ class Segments:
     """The segments of one model. Any number of threads may use it.
 
     Attributes:
+        met: How many were bound.
         built: Operators that were compiled for those behind the first one.
-        is_outdated: Whether all are to be bound anew.
+        is_first_tier: Whether kernels of others compute a part of some.
         arena_size: Bytes of the memory for the temporaries of the largest that is remembered.
     """
 
@@ -148,62 +142,64 @@ class Segments:
         self._bound: OrderedDict[Hashable, BoundSegment] = OrderedDict()  # the one that was used last at the end
         self._values: Counter[Hashable] = Counter()  # how many different ones decided what follows a break
         self._lock, self._binding = Lock(), Lock()
-        self._first_tier: list[BoundSegment] = []
         self._begins: BoundSegment | None = None
-        self.is_outdated, self.built, self.arena_size = False, 0, 0
+        self._to_repeat = deque[Call](maxlen=MOST_REPEATED)
+        self.met, self.built, self.is_first_tier, self.arena_size = 0, 0, False, 0
 
-    def bind(self, first: Binding, shapes: Shapes, forget: Callable[[], None] = lambda: None) -> Bound:
+    def bind(self, first: Binding, shapes: Shapes, better: Improvement | None = None) -> Bound:
         """Return the network whose first segment was bound; or that, if nothing comes behind it.
 
         Args:
             first: The first segment.
             shapes: The shapes of all inputs.
-            forget: Called when kernels are there with which all segments are to be bound anew.
+            better: Binds all segments anew, asked if kernels of others compute some.
         """
         follows = first.executor.follows
         if follows is None:
             return first
         walked = Walk(self._first, self._first.tensors(shapes), follows)
-        segment = BoundSegment(first.executor, follows, first.report, walked, better=_first_tier(first))
+        segment = BoundSegment(first.executor, follows, first.report, walked)
         segment.checked(self._model.types(shapes))
         self._note(segment)
         if segment.computes_nothing:
             self._begins = segment
-        return self._network(segment, shapes, forget)
+        return self._network(segment, shapes, better)
 
-    def bind_again(self, shapes: Shapes, forget: Callable[[], None]) -> Bound | None:
+    def bind_again(self, shapes: Shapes, better: Improvement | None) -> Bound | None:
         """Return the network for further shapes if its first segment computes nothing; else None.
 
         What only waits for values among the inputs does so at any size: the segment behind it begins with the network's
         inputs, and is bound for their shapes. Arguments as of ``bind``.
         """
-        return None if self._begins is None else self._network(self._begins, shapes, forget)
+        return None if self._begins is None else self._network(self._begins, shapes, better)
 
-    def _network(self, first: BoundSegment, shapes: Shapes, forget: Callable[[], None]) -> SegmentedNetwork:
+    def _network(self, first: BoundSegment, shapes: Shapes, better: Improvement | None) -> SegmentedNetwork:
         results = [output.name for output in self._model.declaration.outputs]
-        return SegmentedNetwork(first, self, self._model.types(shapes), results, forget)
-
-    @property
-    def is_first_tier(self) -> bool:
-        """Whether others compute some of them, or did when they were bound."""
-        return self.is_outdated or bool(self._first_tier)
-
-    def build(self) -> int | None:
-        """Build the kernels of the segments that others compute, and return how many were compiled; None: it failed."""
-        built = 0
-        while self._first_tier:
-            segment = self._first_tier[-1]
-            found = None if segment.better is None else segment.better.bind()
-            if found is None:
-                return None
-            built += found.built
-            segment.better, self.is_outdated = None, True
-            self._first_tier.remove(segment)
-        return built
+        return SegmentedNetwork(first, self, self._model.types(shapes), results, better)
 
     def _note(self, segment: BoundSegment) -> None:
-        if segment.better is not None:
-            self._first_tier.append(segment)
+        self.met += 1
+        self.is_first_tier = self.is_first_tier or bool(segment.report.pending)
+
+    def repeat_later(self, shapes: Shapes, inputs: Sequence[Any]) -> None:
+        """Have a call repeated where all segments are bound anew; earlier ones only as far as they are small."""
+        try:
+            call = shapes, copy.deepcopy([*inputs])
+        except MemoryError:  # the call that it would be for has its results
+            return
+        with self._lock:
+            self._to_repeat.append(call)
+            while len(self._to_repeat) > 1 and sum(map(_size, self._to_repeat)) > MOST_BYTES:
+                self._to_repeat.popleft()
+
+    def calls_to_repeat(self) -> Iterator[Call]:
+        """Yield the calls that are to be repeated, and those that come meanwhile, but not for ever; forget them."""
+        for _ in range(2 * MOST_REPEATED):
+            with self._lock:
+                call = self._to_repeat.popleft() if self._to_repeat else None
+            if call is None:
+                return
+            yield call
 
     @property
     def known(self) -> list[BoundSegment]:
@@ -376,9 +372,7 @@ class Segments:
         if follows is None:
             raise BuildError("a segment of a network lacks its end", "this is an error in opbuild; please report it")
         walked = Walk(source, shapes, follows)
-        return BoundSegment(
-            bound.executor, follows, bound.report, walked, not bound.is_new, numbers, _first_tier(bound)
-        )
+        return BoundSegment(bound.executor, follows, bound.report, walked, not bound.is_new, numbers)
 
     def _programs_of(
         self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], shapes: Shapes, *, is_body: bool
@@ -423,31 +417,23 @@ class SegmentedNetwork:
         segments: Segments,
         types: Mapping[str, TensorType],
         results: Sequence[str],
-        forget: Callable[[], None] = lambda: None,
+        better: Improvement | None = None,
     ) -> None:
         self._first, self._segments = first, segments
         self._inputs = types
         self._results = tuple(results)
         self._latest: list[tuple[Any, tuple[int, ...]] | None] = []
-        self._forget, self._is_improving = forget, False
+        self._better, self._met = better, -1
 
     @property
     def better(self) -> Improvement | None:
-        """Itself, where others compute segments of it: ``bind`` builds kernels of its own."""
-        return None if self._is_improving or not self._segments.is_first_tier else self
+        """The source of one with all segments bound anew, where kernels of others compute a part of some."""
+        return self._better if self._segments.is_first_tier else None
 
     def improving(self) -> SegmentedNetwork:
-        """Return it; whoever makes another one makes all of it."""
-        self._is_improving = True
+        """Return it, from now on without a better one."""
+        self._better = None
         return self
-
-    def bind(self) -> Outdated | None:
-        """Build the kernels of its segments, and have the next call bind it anew; None if that failed."""
-        built = self._segments.build()
-        if built is None:
-            return None
-        self._forget()
-        return Outdated(built)
 
     @property
     def executor(self) -> SegmentedNetwork:
@@ -496,7 +482,7 @@ class SegmentedNetwork:
     @property
     def is_first_tier(self) -> bool:
         """Whether kernels of others compute a part of a segment that was met."""
-        return bool(self._first.report.pending) or self._segments.is_first_tier
+        return self._segments.is_first_tier
 
     @property
     def built(self) -> int:
@@ -527,22 +513,22 @@ class SegmentedNetwork:
             raise BuildError(f"a segment of the network ends with {len(results)} results, not {len(self._results)}",
                              "remove its cache folder and build it again")  # fmt: skip
         self._latest = [(each.dtype, each.shape) if isinstance(each, np.ndarray) else None for each in results]
+        met, before = self._segments.met, self._met
+        if met != before and self._segments.is_first_tier:
+            self._segments.repeat_later(tuple([each.shape for each in self._inputs.values()]), inputs)
+        self._met = met
         return results
-
-
-def _first_tier(bound: Binding) -> BuildsKernels | None:
-    """Return the build of the kernels of a segment that others compute; none for variants that are only faster."""
-    return cast("BuildsKernels", bound.better) if bound.report.pending else None
 
 
 def merged(segments: Sequence[BoundSegment]) -> Report:
     """Return the reports of the builds of several segments as one."""
     reports, breaks = [each.report for each in segments], [each.follows for each in segments]
-    builds = [each.better for each in segments]
     operators = {operator.name: operator for report in reversed(reports) for operator in report.operators}
     evaluated = {each.path: each.nodes for each in breaks if each.kind == "data"}  # several may end at one place
     host = Counter(node.op_type for nodes in evaluated.values() for node in nodes)
-    steps = Counter[str]()
+    steps, pending = Counter[str](), Counter[str]()
+    for each in segments:
+        pending[each.follows.path] = max(pending[each.follows.path], each.report.pending)
     for report in reports:
         host.update(report.host)
         steps.update(report.steps)
@@ -559,7 +545,7 @@ def merged(segments: Sequence[BoundSegment]) -> Report:
         tuned={name: said for report in reports for name, said in report.tuned.items()},
         arena=max(report.arena for report in reports),
         constants=sum(report.constants for report in reports),
-        pending=len({desc for better in builds if better is not None for desc in better.kernels}),
+        pending=sum(pending.values()),
     )
 
 
@@ -608,6 +594,10 @@ def _own_copy(value: Any, taken: set[int]) -> Any:
         value = value if own else value.copy()
         taken.add(id(value))
     return value
+
+
+def _size(call: Call) -> int:
+    return sum(each.nbytes for value in call[1] for each in _arrays(value))
 
 
 def _arrays(value: Any) -> Iterator[Array]:

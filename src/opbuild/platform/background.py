@@ -18,7 +18,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -64,6 +64,12 @@ _SOON = 2e-4
 
 _yielding: list[tuple[float, float]] = []  # for each thread that does: the interval before, and the one that was set
 _yielding_lock = Lock()
+_is_behind: ContextVar[bool] = ContextVar("opbuild_behind", default=False)
+
+
+def is_behind_calls() -> bool:
+    """Return whether nobody waits for what this thread does: it works behind calls."""
+    return _is_behind.get()
 
 
 @contextlib.contextmanager
@@ -77,9 +83,11 @@ def yielding() -> Iterator[None]:
         before = _yielding[0][0] if _yielding else sys.getswitchinterval()
         sys.setswitchinterval(min(before, _SOON))
         _yielding.append((before, sys.getswitchinterval()))
+    token = _is_behind.set(True)
     try:
         yield
     finally:
+        _is_behind.reset(token)
         with _yielding_lock:
             if _yielding:  # a fork has left
                 _stop_yielding(*_yielding.pop())

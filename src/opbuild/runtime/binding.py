@@ -54,21 +54,11 @@ class Binding(NamedTuple):
         return self._replace(better=None)
 
 
-class Outdated(NamedTuple):
-    """A binding that is to be made anew by the next call, now that kernels are there.
-
-    Attributes:
-        built: How many were compiled for it.
-    """
-
-    built: int
-
-
 class Improvement(Protocol):
     """The way to a faster binding of an input signature."""
 
-    def bind(self) -> Bound | Outdated | None:
-        """Return a faster one, or that the one there is is to be made anew; None if there is none."""
+    def bind(self) -> Bound | None:
+        """Return a faster one; None if there is none."""
 
 
 class Unserved(NamedTuple):

@@ -16,7 +16,7 @@ from opbuild.platform.background import BACKGROUND_WRITER, begin, yielding
 from opbuild.platform.limits import hint_for, named
 from opbuild.platform.locks import Lock, lazy_property
 from opbuild.report import Report
-from opbuild.runtime.binding import Binder, Bound, Improvement, Outdated, Shapes
+from opbuild.runtime.binding import Binder, Bound, Improvement, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input, is_dense, shape_text
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.reused import ReusedMemory, memory_request
@@ -447,11 +447,6 @@ class Network:
             with yielding():
                 found = better.bind()
             with self._lock:
-                if isinstance(found, Outdated):
-                    self._built += found.built
-                    self._bindings.pop(shapes, None)
-                    self._own.pop(shapes, None)
-                    continue
                 self._built += found.built if found is not None else 0
                 if found is not None and (before := self._bindings.get(shapes)) is not None:
                     self._keep(shapes, found)

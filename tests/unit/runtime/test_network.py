@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from opbuild.errors import InputError, RunError
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.program import Buffer, HostCall, Port, Program, View
 from opbuild.report import Report
-from opbuild.runtime.binding import Binding, Outdated, Shapes
+from opbuild.runtime.binding import Binding, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.network import Network
@@ -52,16 +52,18 @@ def test_sizes_are_improved_one_after_the_other_whenever_they_are_asked_for(monk
     monkeypatch.setattr(threading, "excepthook", failures.append)
     monkeypatch.setattr("opbuild.runtime.network.Lock", LaggingLock)
 
-    class Better:
-        def bind(self) -> Outdated:
+    class Better(NamedTuple):
+        shapes: Shapes
+
+        def bind(self) -> Binding:
             under_way[0] += 1
             most[0] = max(most[0], under_way[0])
             time.sleep(1e-4)
             under_way[0] -= 1
-            return Outdated(1)
+            return bind(self.shapes)
 
     def bind(shapes: Shapes) -> Binding:
-        return Binding(build(chain(shapes[0][0])).executor, Report("chain"), Better())
+        return Binding(build(chain(shapes[0][0])).executor, Report("chain"), Better(shapes))
 
     net = Network("chain", [Endpoint("x", TensorType("float32", (-1,)))], ["out"], bind)
 
