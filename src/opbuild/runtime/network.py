@@ -38,7 +38,7 @@ each call would otherwise grow until it is killed: arguments are some hundred by
 numbers that they are filled with a tenth of that. Bindings share all else."""
 
 MOST_IMPROVED = 16
-"""Signatures that wait for faster bindings at once; where more are asked for, those keep what they have."""
+"""Signatures that wait for faster bindings at once; where more are asked for, later calls ask again."""
 
 
 class Network:
@@ -426,8 +426,8 @@ class Network:
             binding = self._bindings.get(shapes)
             if binding is None or (better := binding.better) is None:
                 return
-            self._bindings[shapes] = binding.improving()
             if len(self._to_improve) < MOST_IMPROVED:
+                self._bindings[shapes] = binding.improving()
                 self._to_improve.append((shapes, better))
             if self._improver is None or not self._improver.is_alive():  # a fork has none of its parent's
                 self._improver = begin(self._improve, "opbuild-improve")

@@ -23,7 +23,7 @@ from opbuild.report import Report
 from opbuild.runtime.binding import Binding, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.network import Network
+from opbuild.runtime.network import MOST_IMPROVED, Network
 from opbuild.runtime.reused import LEAST
 from support.forked import in_fork
 from support.handmade import build, chain, counting, expected_chain, parallel_program, two_in_two_out
@@ -78,6 +78,34 @@ def test_sizes_are_improved_one_after_the_other_whenever_they_are_asked_for(monk
         thread.join()
     assert until(lambda: not any(thread.name == "opbuild-improve" for thread in threading.enumerate()))
     assert (failures, most) == ([], [1])
+
+
+def test_sizes_that_found_too_many_waiting_are_improved_when_they_are_called_again() -> None:
+    """They kept what they had for ever: kernels of others, for networks that answer before theirs are compiled."""
+    go_on = threading.Event()
+
+    class Better(NamedTuple):
+        shapes: Shapes
+
+        def bind(self) -> Binding:
+            go_on.wait(60)
+            return bind(self.shapes)._replace(better=None)
+
+    def bind(shapes: Shapes) -> Binding:
+        return Binding(build(chain(shapes[0][0])).executor, Report("chain"), Better(shapes))
+
+    net = Network("chain", [Endpoint("x", TensorType("float32", (-1,)))], ["out"], bind)
+    try:
+        for size in [*range(1, MOST_IMPROVED + 5)] * 2:
+            net(np.zeros(size, np.float32))
+    finally:
+        go_on.set()
+    assert until(lambda: net._improver is None)
+    assert any(each.better for each in net._bindings.values())
+    for size in range(1, MOST_IMPROVED + 5):
+        net(np.zeros(size, np.float32))
+    assert until(lambda: net._improver is None)
+    assert not any(each.better for each in net._bindings.values())
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
