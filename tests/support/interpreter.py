@@ -13,15 +13,19 @@ import inspect
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import triton
 import triton.language as tl
+from triton._utils import validate_block_shape
 from triton.language.extra import libdevice as common
 from triton.language.extra.cuda import libdevice
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 from triton.runtime.jit import JITFunction
 
@@ -102,20 +106,38 @@ def _interpreting() -> Iterator[None]:
     with _LOCK:
         scope = interpreter._LangPatchScope()
         try:
-            for module in (tl, tl.core):
-                _patch_module(module, scope)
-            for module in (tl.math, tl.core.tensor_descriptor_base, libdevice):
-                interpreter._patch_builtin(module, interpreter.interpreter_builder, scope)
-            for name, _ in inspect.getmembers(common, inspect.isfunction):
-                if hasattr(libdevice, name):
-                    scope.set_attr(common, name, getattr(libdevice, name))
-            scope.set_attr(tl.tensor, "__index__", lambda self: int(self.handle.data.item()))
-            scope.set_attr(JITFunction, "__call__", lambda self, *args, **kwargs: _rewritten(self)(*args, **kwargs))
-            scope.set_attr(interpreter.InterpreterBuilder, "create_extern_elementwise", _extern)
-            scope.set_attr(interpreter.InterpreterBuilder, "get_all_ones_value", _all_ones)
+            for change in _changes():
+                scope.set_attr(*change)
             yield
         finally:
             scope.restore()
+
+
+@cache
+def _changes() -> list[tuple[Any, str, Any]]:
+    """Return what is another value of what attribute while kernels run."""
+    scope, changes = interpreter._LangPatchScope(), list[tuple[Any, str, Any]]()
+    try:
+        for module in (tl, tl.core):
+            _patch_module(module, scope)
+        for module in (tl.math, tl.core.tensor_descriptor_base, libdevice):
+            interpreter._patch_builtin(module, interpreter.interpreter_builder, scope)
+        for name, _ in inspect.getmembers(common, inspect.isfunction):
+            if hasattr(libdevice, name):
+                scope.set_attr(common, name, getattr(libdevice, name))
+        scope.set_attr(tl.tensor, "__index__", lambda self: int(self.handle.data.item()))
+        scope.set_attr(JITFunction, "__call__", lambda self, *args, **kwargs: _rewritten(self)(*args, **kwargs))
+        scope.set_attr(interpreter.InterpreterBuilder, "create_extern_elementwise", _extern)
+        scope.set_attr(interpreter.InterpreterBuilder, "get_all_ones_value", _all_ones)
+        scope.set_attr(interpreter.interpreter_builder, "options", _OPTIONS)
+        scope.set_attr(interpreter, "_get_np_dtype", _held)
+        scope.set_attr(tl.block_type, "__init__", _init_block_type)
+        scope.set_attr(tl.tensor, "__init__", _init_tensor)
+        scope.set_attr(TritonSemantic, "broadcast_impl_value", _broadcast)
+        changes += [(owner, name, getattr(owner, name)) for owner, name, _ in scope._changes]
+    finally:
+        scope.restore()
+    return changes
 
 
 def _patch_module(module: Any, scope: Any) -> None:
@@ -131,6 +153,53 @@ def _all_ones(_: Any, type_: Any) -> Any:
     held = interpreter._get_np_dtype(type_)
     ones = np.ones(1, bool) if held == np.bool_ else np.full(1, -1, np.int64).astype(held)
     return interpreter.TensorHandle(ones, type_.scalar)
+
+
+# What the language finds out anew for each value, found out once: it is most of what a kernel takes.
+
+_OPTIONS = replace(interpreter.InterpreterOptions(), sanitize_overflow=False)
+"""Without sums in 64 bits for an assertion that is made only while Triton is debugged."""
+
+_numpy_dtype = interpreter._get_np_dtype
+_HELD: dict[str, Any] = {}
+
+
+def _held(type_: Any) -> Any:
+    """Return numpy's type of a type's elements."""
+    name = type_.scalar.name
+    if name not in _HELD:
+        _HELD[name] = _numpy_dtype(type_)
+    return _HELD[name]
+
+
+@cache
+def _shape(*extents: int) -> tuple[Any, int, str, Any, Any]:
+    """Return a block's shape, count and name, then the shape and the count as its tensors have them."""
+    count, shape = validate_block_shape(extents), tl.tuple(extents)
+    return shape, count, str(shape), tl.tuple([tl.constexpr(each) for each in extents]), tl.constexpr(count)
+
+
+_SCALAR = tl.tuple(()), tl.constexpr(1)
+
+
+def _init_block_type(self: Any, element_ty: Any, shape: Iterable[Any]) -> None:
+    extents = [each.value if isinstance(each, tl.constexpr) else each for each in shape]
+    if not extents:
+        raise TypeError("0d block_type is forbidden")
+    self.shape, self.numel, name, *self.of_tensors = _shape(*extents)
+    self.element_ty, self.name = element_ty, f"<{name}, {element_ty}>"
+
+
+def _init_tensor(self: Any, handle: Any, type_: Any) -> None:
+    self.handle, self.type, self.dtype = handle, type_, type_.scalar
+    self.shape, self.numel = type_.of_tensors if type_.is_block() else _SCALAR
+
+
+_broadcast_any = TritonSemantic.broadcast_impl_value
+
+
+def _broadcast(self: Any, one: Any, other: Any) -> tuple[Any, Any]:
+    return (one, other) if one.shape is other.shape else _broadcast_any(self, one, other)
 
 
 _REWRITTEN: dict[Any, Callable[..., Any]] = {}
