@@ -25,6 +25,7 @@ from opbuild.runtime.reused import MemoryRequest, ReusedMemory
 from support import kept_kernels
 from support.campaign import Campaign
 from support.fuzzing import CAMPAIGN
+from support.order import place
 from support.preloaded import Preloaded, preloaded
 from support.remote_servers import patient, servers
 from support.unnoticed import check_said, checking_processes, set_checking
@@ -125,23 +126,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
 
 
-_LONGEST_FIRST = ("conformance", "system", "generated", "kernels", "contract", "property", "golden", "unit")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the folders whose files take longest: what is left for the end is divided evenly among processes."""
-    folders = {name: place for place, name in enumerate(_LONGEST_FIRST)}
-    items.sort(key=lambda item: folders.get(item.nodeid.partition("/")[2].partition("/")[0], len(folders)))
-    for item in items:
-        if item.get_closest_marker("slow") is not None:
-            for name in ("PytestUnhandledThreadExceptionWarning", "PytestUnraisableExceptionWarning"):
-                item.add_marker(pytest.mark.filterwarnings(f"default::pytest.{name}"))
+    """Begin with fast tests, and with the folders whose files take longest."""
+    items.sort(key=lambda item: (_is_slow(item), place(item.nodeid)))
+    for item in filter(_is_slow, items):
+        for name in ("PytestUnhandledThreadExceptionWarning", "PytestUnraisableExceptionWarning"):
+            item.add_marker(pytest.mark.filterwarnings(f"default::pytest.{name}"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return the scheduler of a run of whole files, which stops behind fast tests if some failed."""
+    from support.two_parts import TwoParts
+
+    return TwoParts(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let threads and processes of slow tests end as they may: many interrupt, kill and starve them on purpose."""
-    set_checking(on=item.get_closest_marker("slow") is None)
+    set_checking(on=not _is_slow(item))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,0 +1,49 @@
+"""A run that collects once: its fast tests, and its slow ones if none of those failed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("xdist")
+
+ROOT = Path(__file__).resolve().parents[3]
+FILE = """
+import pytest
+
+@pytest.mark.slow
+def test_slow(): open({name!r}, "w").close()
+
+def test_fast(): assert {good}
+"""
+CONFTEST = """
+import pytest
+from support.order import place
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is not None, place(item.nodeid)))
+
+def pytest_xdist_make_scheduler(config, log):
+    from support.two_parts import TwoParts
+    return TwoParts(config, log)
+"""
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_slow_tests_of_a_run_wait_for_its_fast_ones(good: bool, tmp_path: Path) -> None:
+    """Each runs once; the status tells a run without its slow tests from one in which they failed."""
+    for folder in ("system", "unit"):
+        for number in range(4):
+            file = tmp_path / "tests" / folder / f"test_{folder}{number}.py"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(FILE.format(name=f"{folder}{number}.ran", good=good or number))
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\nmarkers = slow\npythonpath = {ROOT / 'tests'}\n")
+    command = [sys.executable, "-m", "pytest", "--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder", "tests"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == (0 if good else 6), done.stdout
+    assert len([*tmp_path.glob("*.ran")]) == (8 if good else 0)
+    assert ("16 passed" if good else "2 failed, 6 passed") in done.stdout
