@@ -54,12 +54,14 @@ class Cause:
         variables: Of its environment.
         program: The program that it runs, and its arguments.
         answers: Whether the network answers all the same.
+        last: Words behind which a program is ended that would serve on.
     """
 
     volumes: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     program: Sequence[str] = (PROGRAM,)
     answers: bool = True
+    last: str = ""
 
 
 CAUSES = {
@@ -75,7 +77,9 @@ CAUSES = {
     ),
     "must be read": Cause({"cache": OWN}, CACHE, (WITHOUT.format(names=("halide", "onnx")) + PROGRAM,), answers=False),
     "`No usable temporary": Cause(program=(GUNICORN, "--no-control-socket"), answers=False),
-    "`Control server error": Cause(program=(GUNICORN, "--worker-tmp-dir", "/dev/shm"), answers=False),
+    "`Control server error": Cause(
+        program=(GUNICORN, "--worker-tmp-dir", "/dev/shm"), answers=False, last="Control server error"
+    ),
     "nothing": Cause({"cache": f"{OWN},noexec", "/tmp": "mode=1777,noexec", "/dev/shm": "noexec,size=64m"}, CACHE),
 }
 
@@ -106,10 +110,15 @@ def said_in(folder: Path, cause: Cause) -> str:
         "-c",
         *cause.program,
     ]
-    done = subprocess.run(
-        inside(folder, cause.volumes, command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    return done.stdout.replace(str(folder), "")
+    said = ""
+    with subprocess.Popen(
+        inside(folder, cause.volumes, command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        for line in process.stdout or ():
+            said += line
+            if cause.last and cause.last in line:
+                process.terminate()
+    return said.replace(str(folder), "")
 
 
 @pytest.mark.slow
