@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+import opbuild
 from support import networks
 from support.fuzzing import CAMPAIGN, SEED
 from support.interrupted import left_running
@@ -70,13 +72,14 @@ OWN_FRAMES = 2
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the calls take."""
+    """What the calls take, and a cache in which the network is built."""
     folder = tmp_path_factory.mktemp("models")
     onnx.save(networks.light("squeezenet"), folder / "net.onnx")
     x, y = (onnx.helper.make_tensor_value_info(name, 1, ["n", 8]) for name in "xy")
     graph = onnx.helper.make_graph([onnx.helper.make_node("Softmax", ["x"], ["y"])], "open", [x], [y])
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8),
               folder / "open.onnx")  # fmt: skip
+    opbuild.compile(folder / "net.onnx", cache_path=folder / "kept").wait_until_stored()
     return folder
 
 
@@ -87,8 +90,8 @@ def test_a_call_that_is_interrupted_ends_at_the_callers_line(name: str, models: 
     draw = random.Random(f"{name} {SEED}")
     for number in range(max(1, CAMPAIGN // 20)):
         folder = tmp_path / str(number)
-        folder.mkdir()
-        for model in models.iterdir():
+        shutil.copytree(models / "kept", folder / "kept")
+        for model in models.glob("*.onnx"):
             (folder / model.name).symlink_to(model)
         _interrupt(name, folder, draw.uniform(0, 2.0))
 
