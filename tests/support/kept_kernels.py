@@ -3,7 +3,8 @@
 They lie in the user's cache, so a new clone finds them too. A kernel's name holds everything that decides its bytes:
 its key (what is computed, the level, the compiler's own bytes, the sources of its family), and in
 what way it was compiled. What builds compile is named by the pipeline that the sources define instead, which is kept
-under their digest. A machine that has nothing compiles all. A campaign takes none.
+under their digest. A machine that has nothing takes those that the package brings, of the same sources and compiler
+(``tests/system/test_pack.py`` compiles some of them anew), and compiles the others. A campaign takes none.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from typing import Any
 from opbuild.backend.halide.driver import PACKAGE, HalideCompiler
 from opbuild.families import catalogue
 from opbuild.kernel.artifact import Artifact
+from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import identify
-from opbuild.kernel.key import CompilerIdentity, key_digest, make_key
+from opbuild.kernel.interfaces import Found
+from opbuild.kernel.key import CompilerIdentity, Key, key_digest, make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.files.private import publish
 from opbuild.platform.imports import Modules
 from opbuild.platform.sources import SourceFiles
+from opbuild.store.pack import Pack
 from opbuild.target.level import Level
 from support.fuzzing import CAMPAIGN
 
@@ -49,8 +53,19 @@ _MODULES = Modules(_AS_STARTED, HalideCompiler.undeciding)
 
 def name_of(desc: OpDesc, level: Level, make: Make) -> str:
     """Return a kernel's name, which is another one when anything that decides its bytes is."""
-    key = make_key(desc, level, _compiler(), _sources(desc.family))
-    return key_digest({"key": key.sha256, "way": _way(make)})[:40]
+    return key_digest({"key": key_of(desc, level).sha256, "way": _way(make)})[:40]
+
+
+def key_of(desc: OpDesc, level: Level) -> Key:
+    """Return a kernel's key, by the sources as they were when the process was started."""
+    return make_key(desc, level, _compiler(), _sources(desc.family))
+
+
+def shipped(key: Key) -> Entry | None:
+    """Return the entry of a key that the package brings, just as it would be compiled; None if it brings none."""
+    pack = Pack(key.components["target"])
+    found = pack.lookup(key) if pack.compiler() == _compiler() and not CAMPAIGN else None
+    return found.entry if isinstance(found, Found) else None
 
 
 def kept(path: Path) -> bytes | None:
@@ -110,10 +125,10 @@ class KeptPipeline:
 
     def __init__(self, desc: OpDesc, level: Level) -> None:
         self._made = lru_cache(maxsize=1)(partial(HalideCompiler.define, desc, level))
-        key = make_key(desc, level, _compiler(), _sources(desc.family))
-        path = FOLDER / f"{key.sha256[:40]}.pipeline"
+        self._key = key_of(desc, level)
+        path = FOLDER / f"{self._key.sha256[:40]}.pipeline"
         known = kept(path)
-        self.digest = self._made().digest if known is None else known.decode()
+        self.digest = self._new_digest() if known is None else known.decode()
         if known is None:
             keep(path, self.digest.encode())
 
@@ -122,9 +137,15 @@ class KeptPipeline:
         path = FOLDER / f"{self.digest}_{symbol}.o"
         found = kept(path)
         if found is None:
-            found = self._made().compile(symbol).data
+            entry = shipped(self._key)
+            is_it = entry is not None and entry.symbol == symbol
+            found = entry.object if is_it else self._made().compile(symbol).data
             keep(path, found)
         return Artifact(found, symbol)
+
+    def _new_digest(self) -> str:
+        entry = shipped(self._key)
+        return self._made().digest if entry is None else entry.pipeline
 
 
 def search_path() -> str:

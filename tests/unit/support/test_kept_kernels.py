@@ -13,6 +13,8 @@ import pytest
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.sources import SourceFiles
+from opbuild.store.pack import Pack, PackFile
+from opbuild.target.host import host_level
 from opbuild.target.level import LEVELS, Level
 from support import kept_kernels
 from support.fuzzing import CAMPAIGN
@@ -58,6 +60,34 @@ def test_only_what_is_whole_is_taken(tmp_path: Path) -> None:
     for damaged in (whole[:-1], whole[1:], b"", whole.replace(b"code", b"core")):
         path.write_bytes(damaged)
         assert kept(path) is None
+
+
+def test_what_the_package_brings_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the symbol that it has there, by the same sources and the same compiler."""
+    level = host_level()
+    file = Pack(level.name).file("softmax")
+    assert isinstance(file, PackFile)
+    desc = OpDesc.from_components(file.descriptors()[0])
+    entry = kept_kernels.shipped(kept_kernels.key_of(desc, level))
+    assert entry is not None
+    monkeypatch.setattr(kept_kernels, "FOLDER", tmp_path)
+
+    def defined(*_: object) -> None:
+        raise AssertionError("it is compiled")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HalideCompiler, "define", defined)
+        pipeline = kept_kernels.KeptPipeline(desc, level)
+        assert (pipeline.digest, pipeline.compile(entry.symbol).data) == (entry.pipeline, entry.object)
+        with pytest.raises(AssertionError, match="it is compiled"):
+            pipeline.compile("another_symbol")
+    for place, value in (
+        ("_sources", lambda _: "edited"),
+        ("_compiler", lambda: replace(file.compiler, digest="another")),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(kept_kernels, place, value)
+            assert kept_kernels.shipped(kept_kernels.key_of(desc, level)) is None
 
 
 def test_nothing_is_kept_once_a_source_was_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
