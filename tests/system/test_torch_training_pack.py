@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,7 @@ def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     return found
 
 
+@cache
 def packed(level: str) -> set[OpDesc]:
     """Return the kernels of a level's pack."""
     pack = Pack(level)
