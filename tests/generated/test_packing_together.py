@@ -99,6 +99,7 @@ class Participant:
             np.testing.assert_array_equal(array, contents(number, nbytes))
 
 
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize("turn", range(ROUNDS))
 def test_all_have_the_right_bytes_and_pack_them_once(
     turn: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
