@@ -18,6 +18,7 @@ from support.handmade import build, parallel_program
 from support.pools import tasks_of_process
 
 X = np.arange(4096, dtype=np.float32)
+pytestmark = pytest.mark.usefixtures("few_objects")
 
 
 @pytest.fixture
