@@ -115,7 +115,7 @@ def _interpreting() -> Iterator[None]:
 
 @cache
 def _changes() -> list[tuple[Any, str, Any]]:
-    """Return what is another value of what attribute while kernels run."""
+    """Return the attributes that have another value while kernels run: owner, name, value."""
     scope, changes = interpreter._LangPatchScope(), list[tuple[Any, str, Any]]()
     try:
         for module in (tl, tl.core):
