@@ -23,7 +23,7 @@ class TwoParts(LoadFileScheduling):
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
-        self._has_failed = self._is_cut = False
+        self._has_failed = self._has_begun = self._is_cut = False
         self._parts = dict[str, int]()
         config.pluginmanager.register(self)
 
@@ -33,8 +33,8 @@ class TwoParts(LoadFileScheduling):
         super().schedule()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Remember that a test failed."""
-        self._has_failed |= report.failed
+        """Remember that a fast test failed."""
+        self._has_failed |= report.failed and not self._parts[report.nodeid]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Say that slow tests were left out."""
@@ -45,10 +45,18 @@ class TwoParts(LoadFileScheduling):
         return f"{super()._split_scope(nodeid)} {self._parts[nodeid]}"
 
     def _assign_work_unit(self, node: Any) -> None:
-        first = next(iter(next(iter(self.workqueue.values()))))
-        if self._has_failed and self._parts[first]:
-            self.workqueue.clear()
-            self._is_cut = True
-            node.shutdown()
-        else:
+        if self._has_failed and not self._has_begun:
+            self._leave_out_slow_tests()
+        if self.workqueue:
+            self._has_begun |= self._is_slow(next(iter(self.workqueue)))
             super()._assign_work_unit(node)
+        else:
+            node.shutdown()
+
+    def _leave_out_slow_tests(self) -> None:
+        for scope in filter(self._is_slow, [*self.workqueue]):
+            del self.workqueue[scope]
+            self._is_cut = True
+
+    def _is_slow(self, scope: str) -> bool:
+        return bool(self._parts[next(iter(self.workqueue[scope]))])
