@@ -34,7 +34,7 @@ SHAPES = {"x": (64, 256)}
 PRODUCT = product("panels", 64, 256, 256)
 SOFTMAX = TuningQuery("softmax", "[false,true,1,256]")
 FAST: dict[str, Variant | None] = {}
-"""By family the candidate that is fast: the last one at this machine's level."""
+"""By family the candidate that is fast: the last one that is tried at this machine's level."""
 
 
 class MadeForm:
@@ -117,7 +117,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(tuner, "GROUP", 1)
     setup = set_up(config(), None, None)
     queries = MadeForms(tuner._graph(MODEL, setup, SHAPES)[0], setup, ()).make({}).queries
-    FAST.update({query.family: asked.candidates[-1] for query, asked in queries.items()})
+    FAST.update({query.family: tuner._candidates(asked)[-1] for query, asked in queries.items()})
     return made
 
 
