@@ -12,7 +12,7 @@ from opbuild.mindspore.dtype import float16, float32, int32, to_type
 from opbuild.mindspore.execution import nested
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.optimizer import Optimizer
-from opbuild.mindspore.nn.training import all_finite, changed_scale
+from opbuild.mindspore.nn.training import all_finite, change_scale
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -49,9 +49,6 @@ def auto_mixed_precision(network: Cell, amp_level: str = "O0", dtype: Any = floa
         amp_level: ``O0``: nothing; ``O1``: the cells of the white list; ``O2``: everything but those of the black list;
             ``O3``: everything.
         dtype: float16 or bfloat16.
-
-    Raises:
-        ArgumentTypeError, ArgumentValueError: If arguments are none of these.
     """
     if not isinstance(network, Cell):
         raise ArgumentTypeError(f"auto_mixed_precision was given a {type(network).__name__}", "give a Cell")
@@ -73,9 +70,6 @@ def custom_mixed_precision(network: Cell, *, white_list: Any = None, black_list:
         white_list: Classes of cells that do.
         black_list: Classes of cells that do not.
         dtype: float16 or bfloat16.
-
-    Raises:
-        ArgumentValueError: If both lists are given, or none.
     """
     if (white_list is None) == (black_list is None):
         raise ArgumentValueError("custom_mixed_precision takes a white_list or a black_list", "give one of them")
@@ -145,10 +139,7 @@ class DynamicLossScaler(StaticLossScaler):
 
     def adjust(self, grads_finite: Any) -> Any:
         """Change the scale; ``grads_finite`` is the result of ``all_finite``."""
-        scale, counter = changed_scale(self.scale_value, self.counter, grads_finite, self.scale_factor,
-                                       self.scale_window)  # fmt: skip
-        ops.assign(self.scale_value, scale)
-        ops.assign(self.counter, counter)
+        change_scale(self.scale_value, self.counter, grads_finite, self.scale_factor, self.scale_window)
         return True
 
 
@@ -223,9 +214,6 @@ def build_train_network(network: Cell, optimizer: Optimizer, loss_fn: Any = None
         level: As ``amp_level`` of ``auto_mixed_precision``; at ``O2`` a ``DynamicLossScaleManager`` scales the loss.
         boost_level: Kept for programs that give it.
         options: ``loss_scale_manager``, ``cast_model_type`` and ``keep_batchnorm_fp32`` instead of the level's.
-
-    Raises:
-        ArgumentTypeError, ArgumentValueError: If arguments are none of these.
     """
     one_of(level, _LEVELS, "level")
     unknown = set(options) - {"loss_scale_manager", "cast_model_type", "keep_batchnorm_fp32"}

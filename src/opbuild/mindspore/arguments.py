@@ -6,23 +6,31 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from typing import Any
 
-from opbuild.errors import ModelError, OptionError, ShapeError
+from opbuild.errors import ModelError, OpbuildError, OptionError, ShapeError
+from opbuild.frontend.cell import location
 from opbuild.platform.locks import lazy_property
 
 
-class ArgumentTypeError(OptionError, TypeError):
+class _LocatedError(OpbuildError):
+    """An error whose message names the line of the program that asked for it."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message}{location()}", hint)
+
+
+class ArgumentTypeError(_LocatedError, OptionError, TypeError):
     """An argument has a type that is not allowed."""
 
 
-class ArgumentValueError(OptionError, ValueError):
+class ArgumentValueError(_LocatedError, OptionError, ValueError):
     """An argument has a value that is not allowed."""
 
 
-class TensorShapeError(ShapeError, ValueError):
+class TensorShapeError(_LocatedError, ShapeError, ValueError):
     """The shapes of tensors do not fit an operator."""
 
 
-class TensorTypeError(ModelError, TypeError):
+class TensorTypeError(_LocatedError, ModelError, TypeError):
     """The element types of tensors do not fit an operator."""
 
 

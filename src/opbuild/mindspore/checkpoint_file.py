@@ -27,6 +27,7 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import ModelError
 from opbuild.frontend.wire import BYTES, VARINT, delimited, fields, read_varint, varint
 from opbuild.graph.types import Array
+from opbuild.mindspore.dtype import TYPES
 from opbuild.platform.files.trust import parse_json
 from opbuild.platform.records import dataclass
 
@@ -41,11 +42,7 @@ _CRC_BYTES = 10
 _ENCRYPTED = bytes.fromhex("d85e3a7f")  # what MindSpore begins an encrypted file with
 _TEXT = "str"
 _RANK = 32  # axes of an array, at most
-_TYPES = {
-    "Bool": "bool", "Int8": "int8", "Int16": "int16", "Int32": "int32", "Int64": "int64", "UInt8": "uint8",
-    "UInt16": "uint16", "UInt32": "uint32", "UInt64": "uint64", "Float16": "float16", "Float32": "float32",
-    "Float64": "float64", "BFloat16": "bfloat16",
-}  # fmt: skip
+_TYPES = {str(each): each.name for each in TYPES}
 _LABELS = {dtype: label for label, dtype in _TYPES.items()}
 
 Content = Array | str
@@ -103,11 +100,7 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 
 def read_records(file: BinaryIO, crc_check: bool = False) -> Iterator[Record]:
-    """Yield the parameters of a file, whose bytes stay in the file until they are asked for.
-
-    Raises:
-        CheckpointError: If the file is no checkpoint, or a damaged one.
-    """
+    """Yield the parameters of a file, whose bytes stay in the file until they are asked for."""
     try:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except ValueError:
@@ -239,11 +232,7 @@ _AGAIN = "it is cut off or damaged: save it again"
 
 
 def read_safetensors(file: BinaryIO) -> Iterator[Record]:
-    """Yield the parameters of a file in the order of their names.
-
-    Raises:
-        CheckpointError: If the file is no safetensors file, or a damaged one.
-    """
+    """Yield the parameters of a file in the order of their names."""
     size = file.seek(0, 2)
     file.seek(0)
     length = int.from_bytes(file.read(_LENGTH), "little")

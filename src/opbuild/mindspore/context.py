@@ -59,10 +59,6 @@ def set_auto_parallel_context(**options: Any) -> None:
     ``comm_fusion={"allreduce": {"mode": "size", "config": 32}}`` as many as have 32 MB, with ``index`` for ``mode`` and
     such a list it does what the other option does, and ``auto`` is the default. The others of MindSpore's options are
     refused.
-
-    Raises:
-        ArgumentValueError: If an option is unknown or its value is not supported.
-        ArgumentTypeError: If a value has the wrong type.
     """
     for name, value in options.items():
         if name not in _DEFAULTS:
@@ -80,11 +76,7 @@ def set_auto_parallel_context(**options: Any) -> None:
 
 
 def get_auto_parallel_context(attr_key: str) -> Any:
-    """Return an option.
-
-    Raises:
-        ArgumentValueError: If there is no such option.
-    """
+    """Return an option."""
     if attr_key not in _DEFAULTS:
         raise ArgumentValueError(f"get_auto_parallel_context was asked for {attr_key}", f"there are {list(_DEFAULTS)}")
     return _SET.get(attr_key, _DEFAULTS[attr_key])
@@ -237,11 +229,7 @@ def set_context(**options: Any) -> None:
 
 
 def get_context(attr_key: str) -> Any:
-    """Return a setting.
-
-    Raises:
-        ArgumentValueError: If there is no such setting.
-    """
+    """Return a setting."""
     if attr_key not in _OPTIONS:
         raise ArgumentValueError(f"For 'context.get_context', the argument {attr_key} is not recognized!")
     value = _CONTEXT.values[attr_key]
@@ -277,9 +265,6 @@ def build_config() -> Config:
     """Return the settings for a build: those that the program set, then the environment, then defaults.
 
     Programs wait for their operators: what they look for in ``kernel_meta`` is there when they end.
-
-    Raises:
-        OptionError: If a variable is at fault.
     """
     options = {name: _CONTEXT.values[name] for name in _BUILD_OPTIONS if _CONTEXT.values[name] is not None}
     return Config.from_environment(num_threads=num_threads(), mindspore=True, **options).waiting()

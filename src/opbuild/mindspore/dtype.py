@@ -85,8 +85,8 @@ byte, short, intc, long, intp = int8, int16, int32, int64, int64
 ubyte, ushort, uintc, uintp = uint8, uint16, uint32, uint64
 half, single, double = float16, float32, float64
 
-_ALL = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, bfloat16)
-_BY_NAME = {type_.name: type_ for type_ in _ALL}
+TYPES = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, bfloat16)
+_BY_NAME = {type_.name: type_ for type_ in TYPES}
 _PYTHON: dict[object, Type] = {builtins.bool: bool_, builtins.int: int64, builtins.float: float32}
 
 

@@ -100,9 +100,9 @@ def emit_many(
             return tuple(Tensor.of(symbol) for symbol in symbols)
         return _run(op_type, operands, attrs, domain, outputs)
     except ShapeError as error:
-        raise TensorShapeError(f"{error.message}{location()}", error.hint) from None
+        raise TensorShapeError(error.message, error.hint) from None
     except DTypeError as error:
-        raise TensorTypeError(f"{error.message}{location()}", error.hint) from None
+        raise TensorTypeError(error.message, error.hint) from None
 
 
 def cast(tensor: Tensor, dtype: str) -> Tensor:
@@ -159,7 +159,7 @@ def promote(first: str, second: str) -> str:
         return second
     if first in _WIDE_UNSIGNED or second in _WIDE_UNSIGNED:
         raise TensorTypeError(
-            f"{first} and {second} have no common element type{location()}", "convert one of the tensors with .astype()"
+            f"{first} and {second} have no common element type", "convert one of the tensors with .astype()"
         )
     if {first, second} == {"bfloat16", "float16"}:
         return "float32"  # neither holds the other's numbers
@@ -199,7 +199,7 @@ def _operand(value: Any, name: str) -> Any:
         return value
     if isinstance(value, (np.ndarray, np.generic, list, tuple)):
         return Tensor(value)
-    raise ArgumentTypeError(f"{name} was given a {type(value).__name__}{location()}", "give tensors or numbers")
+    raise ArgumentTypeError(f"{name} was given a {type(value).__name__}", "give tensors or numbers")
 
 
 def on_data(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -254,7 +254,7 @@ def _mapped(name: str) -> Iterator[None]:
     except OpbuildError:
         raise
     except (ValueError, IndexError, TypeError, AttributeError, OverflowError) as error:
-        raise ArgumentValueError(f"{name} cannot take these arguments{location()}: {error}") from None
+        raise ArgumentValueError(f"{name} cannot take these arguments: {error}") from None
 
 
 def array_of(value: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from opbuild.errors import OpbuildError
-from opbuild.frontend.cell import Trace, current, location
+from opbuild.frontend.cell import Trace, current
 from opbuild.mindspore import ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.context import get_context
@@ -66,9 +66,6 @@ def value_and_grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | 
     Returns:
         A function that returns ``(result, gradients)``: a tensor for one position or one parameter, a tuple for
         several, and ``(of positions, of weights)`` where both are asked for.
-
-    Raises:
-        ArgumentValueError: If neither arguments nor weights are to be differentiated by.
     """
     if grad_position is None and weights is None:
         raise ArgumentValueError("grad was given neither a grad_position nor weights", "give one of them")
@@ -163,9 +160,6 @@ def get_grad(gradients: Any, identifier: Any) -> Tensor:
     Args:
         gradients: What it gave.
         identifier: The position of an argument, or a parameter.
-
-    Raises:
-        ArgumentValueError: If it is not among them.
     """
     wanted = identifier.name if isinstance(identifier, Parameter) else identifier
     for key, gradient in _pairs(gradients):
@@ -211,7 +205,7 @@ class _Differentiated:
     @staticmethod
     def _argument(args: Sequence[Any], position: int) -> Tensor:
         if not -len(args) <= position < len(args) or not isinstance(args[position], Tensor):
-            raise ArgumentTypeError(f"grad by argument {position}{location()}, which is no tensor")
+            raise ArgumentTypeError(f"grad by argument {position}, which is no tensor")
         found: Tensor = args[position]
         return found
 
@@ -221,7 +215,7 @@ class _Differentiated:
         results = result if isinstance(result, (tuple, list)) else (result,)
         outputs = [each for each in results[: 1 if self._has_aux else None] if isinstance(each, Tensor)]
         if not outputs:
-            raise ArgumentTypeError(f"grad of a function that returns a {type(results[0]).__name__}{location()}")
+            raise ArgumentTypeError(f"grad of a function that returns a {type(results[0]).__name__}")
         symbols = [symbol_of(trace, each) for each in outputs]
         found: list[Any] = [Tensor.of(each) for each in record_gradients(trace, start, symbols, wanted)]
         if self._has_ids:

@@ -195,11 +195,7 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def initializer(init: Any, shape: int | Sequence[int] | None = None, dtype: Any = float32) -> Tensor:
-    """Return a tensor filled as ``init`` says: a tensor, a number, a name (``"normal"``) or an ``Initializer``.
-
-    Raises:
-        ArgumentValueError: If the name is unknown, or a tensor has another shape.
-    """
+    """Return a tensor filled as ``init`` says: a tensor, a number, a name (``"normal"``) or an ``Initializer``."""
     if isinstance(init, Tensor):
         wanted = (shape,) if isinstance(shape, int) else tuple(init.shape if shape is None else shape)
         if init.shape != wanted:

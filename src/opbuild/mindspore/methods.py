@@ -25,12 +25,7 @@ from opbuild.mindspore.tensor import Tensor
 
 
 def get_item(tensor: Tensor, index: Any) -> Tensor:
-    """Return the part of a tensor that an index names; a view where the data are at hand.
-
-    Raises:
-        IndexError: If an integer is out of range.
-        ArgumentTypeError, ArgumentValueError: If the index is of a kind that is not supported.
-    """
+    """Return the part of a tensor that an index names; a view where the data are at hand."""
     if current() is None:
         array = tensor.asnumpy()[_concrete(index)]
         return Tensor.of(np.asarray(array))
@@ -38,11 +33,7 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
 
 
 def set_item(tensor: Tensor, index: Any, value: Any) -> None:
-    """Replace the part of a tensor that an index names.
-
-    Raises:
-        InvalidModelError: While a cell is traced: traced values have no places to change.
-    """
+    """Replace the part of a tensor that an index names."""
     if current() is not None:
         raise InvalidModelError(
             f"construct assigns to a part of a tensor{location()}",
@@ -105,9 +96,7 @@ class _Reader:
     def _expanded(self, items: tuple[Any, ...]) -> list[Any]:
         used = sum(item is not None and item is not Ellipsis for item in items)
         if used > self.tensor.ndim:
-            raise ArgumentValueError(
-                f"{used} indices of a tensor of shape {self.tensor.shape}{location()}", "give fewer"
-            )
+            raise ArgumentValueError(f"{used} indices of a tensor of shape {self.tensor.shape}", "give fewer")
         rest = [slice(None)] * (self.tensor.ndim - used)
         if not any(item is Ellipsis for item in items):
             return [*items, *rest]
@@ -130,7 +119,7 @@ class _Reader:
             self.advanced.append((axis, self._indices(item)))
         else:
             raise ArgumentTypeError(
-                f"an index of type {type(item).__name__}{location()}",
+                f"an index of type {type(item).__name__}",
                 "use integers, slices, ..., None or tensors of indices",
             )
 
@@ -154,18 +143,14 @@ class _Reader:
             or (self.dropped and axes[0] > min(self.dropped))
             or axes != list(range(axes[0], axes[0] + len(axes)))
         ):
-            raise ArgumentValueError(
-                f"an index that mixes tensors with None or integers{location()}", "index in two steps"
-            )
+            raise ArgumentValueError("an index that mixes tensors with None or integers", "index in two steps")
         if self.dropped:
             kept = [extent for axis, extent in enumerate(tensor.shape) if axis not in self.dropped]
             tensor = reshaped(tensor, tuple(kept))
         if len(axes) == 1:
             return ops.gather(tensor, self.advanced[0][1], axes[0])
         if axes[0] != 0:
-            raise ArgumentValueError(
-                f"several tensors that index axes {axes}{location()}", "transpose these axes to the front"
-            )
+            raise ArgumentValueError(f"several tensors that index axes {axes}", "transpose these axes to the front")
         shape = np.broadcast_shapes(*(indices.shape for _, indices in self.advanced))
         columns = [ops.broadcast_to(emit("Cast", indices, to=7), shape) for _, indices in self.advanced]
         return ops.gather_nd(tensor, ops.stack(columns, len(shape)))
@@ -253,11 +238,7 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
 
 
 def to(self: Tensor, *args: Any, dtype: Any = None, non_blocking: bool = False, copy: bool = False) -> Tensor:
-    """Return the tensor in another element type; a device is ignored: there is one.
-
-    Raises:
-        ArgumentTypeError: If an argument is neither.
-    """
+    """Return the tensor in another element type; a device is ignored: there is one."""
     for each in args:
         if isinstance(each, Tensor):
             dtype = each.dtype
@@ -357,11 +338,11 @@ flatten = formula("the tensor with the axes from ``start_dim`` to ``end_dim`` as
 take = formula("the elements or slices along ``axis`` that ``indices`` names",
     lambda self, indices, axis=None:
         ops.take(self, indices) if axis is None else ops.gather(self, indices, axis))  # fmt: skip
-where = formula("elements of the tensor where ``condition`` is true and of ``y`` elsewhere",
-    lambda self, condition, y: ops.where(condition, self, y))  # fmt: skip
 view_as = formula("the elements in the shape of ``other``", lambda self, other: ops.reshape(self, other.shape))
 expand_as = formula("the tensor repeated to the shape of ``other``",
     lambda self, other: ops.broadcast_to(self, other.shape))  # fmt: skip
+where = formula("elements of the tensor where ``condition`` is true and of ``y`` elsewhere",
+    lambda self, condition, y: ops.where(condition, self, y))  # fmt: skip
 searchsorted = formula("the place where each value would be inserted so that the tensor stays in order",
     lambda self, v, side="left", sorter=None:
         arranging.searchsorted(self, v, side=side, sorter=sorter, out_int32=True))  # fmt: skip
@@ -451,16 +432,9 @@ def _attach_operators() -> None:
         setattr(Tensor, f"__{name}__", lambda *operands, function=function: function(*operands))
 
 
-def _equal(self: Tensor, other: Any) -> Any:
-    return ops.equal(self, other) if _comparable(other) else False
-
-
-def _not_equal(self: Tensor, other: Any) -> Any:
-    return ops.not_equal(self, other) if _comparable(other) else True
-
-
-def _comparable(other: Any) -> bool:
-    return other is not None and not isinstance(other, (str, type))
+def _compared(function: Callable[..., Tensor], otherwise: bool) -> Callable[..., Any]:
+    """Return the operator of a comparison, which is known of what is no tensor and no number."""
+    return lambda self, other: otherwise if other is None or isinstance(other, (str, type)) else function(self, other)
 
 
 def _reduction(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -529,7 +503,8 @@ def attach() -> None:
     for name in _SAME.split():
         setattr(Tensor, name, _tolerant(getattr(ops, name)))
     own: dict[str, Callable[..., Any]] = {
-        "__eq__": _equal, "__ne__": _not_equal, "__getitem__": get_item, "__setitem__": set_item, "reshape": reshape,
+        "__eq__": _compared(ops.equal, False), "__ne__": _compared(ops.not_equal, True), "__getitem__": get_item,
+        "__setitem__": set_item, "reshape": reshape,
         "view": reshape, "expand": expand, "astype": astype,
         "max": _extreme(ops.amax, ops.max), "min": _extreme(ops.amin, ops.min), "sum": _reduction(ops.sum),
         "mean": _reduction(ops.mean), "prod": _reduction(ops.prod), "all": _reduction(ops.all),

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from opbuild.families.blocked import BLOCK
-from opbuild.frontend.cell import Symbol, location
+from opbuild.frontend.cell import Symbol
 from opbuild.graph.passes.weight_layout import weights_in_blocks
 from opbuild.graph.types import Graph
 from opbuild.mindspore import execution
@@ -272,9 +272,7 @@ def _split(value: Any, leaves: list[Tensor]) -> Any:
             leaves.append(item)
             return _Place(len(leaves) - 1)
         if isinstance(item, np.ndarray):
-            raise ArgumentTypeError(
-                f"a numpy array where a network takes or gives tensors{location()}", "wrap it in Tensor()"
-            )
+            raise ArgumentTypeError("a numpy array where a network takes or gives tensors", "wrap it in Tensor()")
         return item
 
     return nested(value, place)
@@ -293,6 +291,6 @@ def _signature(nest: Any) -> Hashable:
         hash(nest)
     except TypeError:
         raise ArgumentTypeError(
-            f"an argument of type {type(nest).__name__}{location()}", "a network takes tensors and plain values"
+            f"an argument of type {type(nest).__name__}", "a network takes tensors and plain values"
         ) from None
     return (type(nest).__name__, nest)

@@ -61,11 +61,7 @@ class Parameter(Tensor):
         self.stays_plain = False  # networks that take turns want it so
 
     def set_data(self, data: Any, slice_shape: bool = False) -> Parameter:
-        """Replace the data; networks that use the parameter are bound again on their next call.
-
-        Raises:
-            ArgumentValueError: If the shape differs and ``slice_shape`` is not set.
-        """
+        """Replace the data; networks that use the parameter are bound again on their next call."""
         new = Tensor(data, self.dtype)
         if new.shape != self.shape and not slice_shape:
             raise ArgumentValueError(

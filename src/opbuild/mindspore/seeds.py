@@ -45,11 +45,7 @@ def get_rng_state() -> Tensor:
 
 
 def set_rng_state(state: Any) -> None:
-    """Continue from a state that ``get_rng_state`` returned.
-
-    Raises:
-        ArgumentTypeError: If it is none.
-    """
+    """Continue from a state that ``get_rng_state`` returned."""
     if not isinstance(state, Tensor) or state.shape != (40,):
         raise ArgumentTypeError("set_rng_state was given no state", "give what get_rng_state returned")
     octets = state.asnumpy().tobytes()

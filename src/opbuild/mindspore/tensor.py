@@ -65,9 +65,6 @@ class Tensor(metaclass=Named):
         dtype: Element type; by default that of the data (Python floats give float32, Python integers int64).
         shape: With ``init``: the shape to fill.
         init: An initializer, instead of ``input_data``.
-
-    Raises:
-        ArgumentTypeError: If the data are of no such kind (a ``TypeError`` too).
     """
 
     _value: Array | Symbol

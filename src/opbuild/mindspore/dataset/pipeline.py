@@ -118,9 +118,6 @@ def parts(
     """Return the makers of the rows of each part, and how many rows each has; see ``Dataset.split``.
 
     Parts are made of the rows of one epoch, whose order does not change: no row wanders from one to another.
-
-    Raises:
-        ArgumentValueError: If the sizes are not those of the whole.
     """
     counts, seed = _counts(sizes, whole), config.get_seed()
     drawn = int(np.random.default_rng().integers(2**31)) if seed is None else seed
@@ -373,11 +370,7 @@ class Rows:
 
 
 def zip(datasets: tuple[Dataset, ...]) -> Dataset:
-    """Return the columns of several data sets side by side, as long as each has rows.
-
-    Raises:
-        ArgumentValueError: If two have a column of one name.
-    """
+    """Return the columns of several data sets side by side, as long as each has rows."""
     columns = [name for part in datasets for name in part._columns]
     if len(set(columns)) < len(columns):
         raise ArgumentValueError(f"zip of columns {columns}", "rename those of equal names")
@@ -391,13 +384,8 @@ def _side_by_side(rows: Sequence[Row]) -> Row:
 class _Derived(Dataset):
     """Rows that a function makes of another data set's; ``size`` gives their number, None: they are counted."""
 
-    def __init__(
-        self,
-        source: Dataset,
-        change: Callable[[Iterator[Row], Epoch], Iterator[Row]],
-        size: Callable[[int], int] | None,
-        columns: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, source: Dataset, change: Change, size: Callable[[int], int] | None,
+                 columns: Sequence[str] | None = None) -> None:  # fmt: skip
         super().__init__(source._columns if columns is None else columns)
         self._source, self._change, self._size = source, change, size
 
@@ -491,13 +479,9 @@ class _Repeated(_Derived):
 class _Several(Dataset):
     """Rows that a function makes of those of several data sets; ``size`` makes their number of those of all."""
 
-    def __init__(
-        self,
-        parts: Sequence[Dataset],
-        columns: Sequence[str],
-        change: Callable[[Iterator[Any]], Iterator[Row]],
-        size: Callable[[Iterator[int]], int],
-    ) -> None:
+    def __init__(self, parts: Sequence[Dataset], columns: Sequence[str],
+                 change: Callable[[Iterator[Any]], Iterator[Row]],
+                 size: Callable[[Iterator[int]], int]) -> None:  # fmt: skip
         super().__init__(columns)
         self._parts, self._change, self._size = parts, change, size
 

@@ -26,18 +26,14 @@ class Sampler:
             raise ArgumentValueError(f"num_samples of {type(self).__name__} is {num_samples}", "give at least 0")
         self.num_samples = num_samples
 
-    def chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
+    def _chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
         """Return the places to read of a source of ``size`` rows, before ``num_samples`` ends it."""
         own = getattr(self, "__iter__", None)
         return own() if own is not None else range(size)
 
     def places(self, size: int, epoch: Epoch) -> Iterator[int]:
-        """Yield the places to read.
-
-        Raises:
-            ArgumentValueError: If one is not there.
-        """
-        for count, place in enumerate(self.chosen(size, epoch)):
+        """Yield the places to read."""
+        for count, place in enumerate(self._chosen(size, epoch)):
             if self.num_samples and count >= self.num_samples:
                 return
             if not -size <= place < size:
@@ -46,10 +42,10 @@ class Sampler:
 
     def count(self, size: int) -> int:
         """Return the number of rows read of ``size``."""
-        found = self.available(size)
+        found = self._available(size)
         return min(found, self.num_samples) if self.num_samples else found
 
-    def available(self, size: int) -> int:
+    def _available(self, size: int) -> int:
         """Return the number of rows without ``num_samples``."""
         own = getattr(self, "__iter__", None)
         return size if own is None else sum(1 for _ in own())
@@ -62,12 +58,10 @@ class SequentialSampler(Sampler):
         super().__init__(num_samples)
         self.start_index = start_index or 0
 
-    def chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
-        """See ``Sampler``."""
+    def _chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
         return range(self.start_index, size)
 
-    def available(self, size: int) -> int:
-        """See ``Sampler``."""
+    def _available(self, size: int) -> int:
         return max(size - self.start_index, 0)
 
 
@@ -78,8 +72,7 @@ class RandomSampler(Sampler):
         super().__init__(num_samples)
         self.replacement = replacement
 
-    def chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
-        """See ``Sampler``."""
+    def _chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
         if self.replacement:
             return list(epoch.random.integers(0, size, self.num_samples or size))
         return list(epoch.random.permutation(size))
@@ -96,20 +89,17 @@ class SubsetSampler(Sampler):
         super().__init__(num_samples)
         self.indices = [int(each) for each in indices]
 
-    def chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
-        """See ``Sampler``."""
+    def _chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
         return self.indices
 
-    def available(self, size: int) -> int:
-        """See ``Sampler``."""
+    def _available(self, size: int) -> int:
         return len(self.indices)
 
 
 class SubsetRandomSampler(SubsetSampler):
     """The rows that are named, in random order."""
 
-    def chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
-        """See ``Sampler``."""
+    def _chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
         return list(epoch.random.permutation(self.indices))
 
 
@@ -122,13 +112,11 @@ class WeightedRandomSampler(Sampler):
         if self.weights.ndim != 1 or (self.weights < 0).any() or not self.weights.sum() > 0:
             raise ArgumentValueError("the weights of WeightedRandomSampler are no probabilities", "give numbers from 0")
 
-    def chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
-        """See ``Sampler``."""
+    def _chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
         shares = self.weights / self.weights.sum()
-        return list(epoch.random.choice(len(shares), self.available(size), self.replacement, shares))
+        return list(epoch.random.choice(len(shares), self._available(size), self.replacement, shares))
 
-    def available(self, size: int) -> int:
-        """See ``Sampler``."""
+    def _available(self, size: int) -> int:
         return self.num_samples or len(self.weights)
 
 
@@ -150,16 +138,14 @@ class DistributedSampler(Sampler):
             )
         self.num_shards, self.shard_id, self.shuffle = num_shards, shard_id, shuffle
 
-    def chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
-        """See ``Sampler``."""
+    def _chosen(self, size: int, epoch: Epoch) -> Iterable[int]:
         order = np.arange(size)
         if self.shuffle:
             order = np.random.default_rng((config.get_seed() or 0, epoch.number)).permutation(size)
-        places = self.shard_id + self.num_shards * np.arange(self.available(size))
+        places = self.shard_id + self.num_shards * np.arange(self._available(size))
         return [int(order[place % size]) for place in places]
 
-    def available(self, size: int) -> int:
-        """See ``Sampler``."""
+    def _available(self, size: int) -> int:
         return -(-size // self.num_shards)
 
 
@@ -178,9 +164,6 @@ class GeneratorDataset(Dataset):
         sampler: A sampler, or places, instead of ``shuffle``.
         num_shards: How many ranks share the rows; each takes its part.
         options: MindSpore's further options of workers; they change nothing here.
-
-    Raises:
-        ArgumentTypeError, ArgumentValueError: If arguments do not fit each other.
     """
 
     def __init__(self, source: Any, column_names: Any = None, column_types: Any = None, schema: Any = None,
@@ -241,9 +224,6 @@ class NumpySlicesDataset(GeneratorDataset):
         data: A dictionary of columns, a tuple of columns, or one column.
         column_names: Their names; by default the dictionary's keys, else ``column_0`` and so on.
         num_samples: As of ``GeneratorDataset``, as the others.
-
-    Raises:
-        ArgumentValueError: If columns have different lengths.
     """
 
     def __init__(self, data: Any, column_names: Any = None, num_samples: int | None = None,
@@ -281,12 +261,10 @@ class _Given(Sampler):
         super().__init__(num_samples)
         self._places = places
 
-    def chosen(self, size: int, epoch: Epoch) -> Any:
-        """See ``Sampler``."""
+    def _chosen(self, size: int, epoch: Epoch) -> Any:
         return self._places
 
-    def available(self, size: int) -> int:
-        """See ``Sampler``."""
+    def _available(self, size: int) -> int:
         return len(list(self._places))
 
 

@@ -16,7 +16,7 @@ from opbuild.mindspore.initializer import HeUniform, Uniform, initializer
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.convolution import BatchNorm1d, BatchNorm2d, Conv2d
 from opbuild.mindspore.nn.declaration import cell as declared
-from opbuild.mindspore.nn.declaration import layer
+from opbuild.mindspore.nn.declaration import layer, parameter
 from opbuild.mindspore.nn.layers import ClipByNorm, LeakyReLU, get_activation
 from opbuild.mindspore.ops.declaration import Primitive
 from opbuild.mindspore.ops.reduction import product
@@ -36,9 +36,9 @@ class _Numbered(Cell):
 
     def _prefix(self) -> str:
         """Return the prefix of names of parameters here: another cell has been given these, so its parts have too."""
-        for path, parameter in self.parameters_and_names():
-            if parameter.name.endswith(path):
-                return parameter.name.removesuffix(path)
+        for path, held in self.parameters_and_names():
+            if held.name.endswith(path):
+                return held.name.removesuffix(path)
         return ""
 
     def _add(self, cells: Iterable[Any]) -> None:
@@ -178,12 +178,9 @@ class Dense(Cell):
         self.in_channels = positive(in_channels, "in_channels of Dense")
         self.out_channels = positive(out_channels, "out_channels of Dense")
         self.has_bias = bool(has_bias)
-        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
-        self.weight = Parameter(initializer(weight_init, (out_channels, in_channels), dtype), name="weight")
-        self.bias: Parameter | None = None
-        if has_bias:
-            bias_init = Uniform(1 / math.sqrt(in_channels)) if bias_init is None else bias_init
-            self.bias = Parameter(initializer(bias_init, (out_channels,), dtype), name="bias")
+        usual, shift = HeUniform(math.sqrt(5)), Uniform(1 / math.sqrt(in_channels))
+        self.weight = parameter(weight_init, (out_channels, in_channels), dtype, "weight", usual)
+        self.bias = parameter(bias_init, (out_channels,), dtype, "bias", shift) if has_bias else None
         self.activation = get_activation(activation) if isinstance(activation, str) else activation
         if activation is not None and not isinstance(self.activation, (Cell, Primitive)):
             raise ArgumentTypeError(f"activation of Dense is {activation!r}", "give a name, a Cell or a Primitive")
@@ -211,13 +208,11 @@ class Linear(Cell):
     def __init__(self, in_features: int, out_features: int, bias: bool = True, weight_init: Any = None,
                  bias_init: Any = None, dtype: Any = None) -> None:  # fmt: skip
         super().__init__()
-        positive(in_features, "in_features of Linear")
-        positive(out_features, "out_features of Linear")
-        start = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
-        self.in_features, self.out_features = in_features, out_features
-        self.weight = Parameter(initializer(start, (out_features, in_features), dtype or float32), "weight")
-        shift = Uniform(1 / math.sqrt(in_features)) if bias_init is None else bias_init
-        self.bias = Parameter(initializer(shift, (out_features,), dtype or float32), "bias") if bias else None
+        self.in_features = positive(in_features, "in_features of Linear")
+        self.out_features = positive(out_features, "out_features of Linear")
+        usual, shift = HeUniform(math.sqrt(5)), Uniform(1 / math.sqrt(in_features))
+        self.weight = parameter(weight_init, (out_features, in_features), dtype, "weight", usual)
+        self.bias = parameter(bias_init, (out_features,), dtype, "bias", shift) if bias else None
 
     def construct(self, x: Tensor) -> Tensor:
         """Return a tensor of shape (..., out_features)."""
@@ -242,9 +237,6 @@ class Dropout(Cell):
         keep_prob: The older argument: the probability that an element stays, in (0, 1].
         p: The probability that an element is zeroed, in [0, 1).
         dtype: Kept for programs that give it.
-
-    Raises:
-        ArgumentValueError: If a probability is out of range.
     """
 
     def __init__(self, keep_prob: float = 0.5, p: float | None = None, dtype: Any = float32) -> None:
@@ -321,7 +313,7 @@ class EmbeddingLookup(Cell):
         self.embedding_size = positive(embedding_size, "embedding_size of EmbeddingLookup")
         self.target = one_of(target, ("CPU", "DEVICE"), "target of EmbeddingLookup")
         shape = (vocab_size, embedding_size)
-        self.embedding_table = Parameter(initializer(param_init, shape, dtype), "embedding_table")
+        self.embedding_table = parameter(param_init, shape, dtype, "embedding_table")
         self.max_norm = max_norm
 
     def construct(self, indices: Tensor) -> Tensor:
@@ -338,8 +330,34 @@ class _ChannelDropout(Cell):
     _shown = "p"
 
 
-class Conv2dBnAct(Cell):
+class _WithNormAndActivation(Cell):
+    """The base of cells of one with parameters, batch normalization if ``has_bn``, and an activation if one is given.
+
+    Subclasses make the first and name it.
+    """
+
+    _first = ""
+
+    def _complete(self, norm: Cell | None, activation: Any, alpha: float) -> None:
+        self.has_bn = norm is not None
+        if norm is not None:
+            self.batchnorm = norm
+        if activation == "leakyrelu":
+            self.activation: Any = LeakyReLU(alpha)
+        else:
+            self.activation = get_activation(activation) if isinstance(activation, str) else activation
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the result."""
+        x = getattr(self, self._first)(x)
+        x = self.batchnorm(x) if self.has_bn else x
+        return x if self.activation is None else self.activation(x)
+
+
+class Conv2dBnAct(_WithNormAndActivation):
     """A convolution, batch normalization if ``has_bn``, and an activation if one is given."""
+
+    _first = "conv"
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
                  pad_mode: str = "same", padding: Any = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False,
@@ -349,36 +367,20 @@ class Conv2dBnAct(Cell):
         super().__init__()
         self.conv = Conv2d(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group,
                            has_bias, weight_init, bias_init)  # fmt: skip
-        self.has_bn = has_bn
-        if has_bn:
-            self.batchnorm = BatchNorm2d(out_channels, eps, momentum)
-        self.activation = _activation(activation, alpha)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the result."""
-        x = self.conv(x)
-        x = self.batchnorm(x) if self.has_bn else x
-        return x if self.activation is None else self.activation(x)
+        self._complete(BatchNorm2d(out_channels, eps, momentum) if has_bn else None, activation, alpha)
 
 
-class DenseBnAct(Cell):
+class DenseBnAct(_WithNormAndActivation):
     """A dense layer, batch normalization if ``has_bn``, and an activation if one is given."""
+
+    _first = "dense"
 
     def __init__(self, in_channels: int, out_channels: int, weight_init: Any = "normal", bias_init: Any = "zeros",
                  has_bias: bool = True, has_bn: bool = False, momentum: float = 0.9, eps: float = 1e-5,
                  activation: Any = None, alpha: float = 0.2, after_fake: bool = True) -> None:  # fmt: skip
         super().__init__()
         self.dense = Dense(in_channels, out_channels, weight_init, bias_init, has_bias)
-        self.has_bn = has_bn
-        if has_bn:
-            self.batchnorm = BatchNorm1d(out_channels, eps, momentum)
-        self.activation = _activation(activation, alpha)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the result."""
-        x = self.dense(x)
-        x = self.batchnorm(x) if self.has_bn else x
-        return x if self.activation is None else self.activation(x)
+        self._complete(BatchNorm1d(out_channels, eps, momentum) if has_bn else None, activation, alpha)
 
 
 @declared()
@@ -397,12 +399,6 @@ def TimeDistributed(inputs: Tensor, *, layer: Any, time_axis: int, reshape_with_
     joined = ops.reshape(inputs, (*shape[:first], shape[first] * shape[first + 1], *shape[first + 2 :]))
     result = layer(joined)
     return ops.reshape(result, (*result.shape[:first], *shape[first : first + 2], *result.shape[first + 1 :]))
-
-
-def _activation(name: Any, alpha: float) -> Any:
-    if name == "leakyrelu":
-        return LeakyReLU(alpha)
-    return get_activation(name) if isinstance(name, str) else name
 
 
 Dropout1d, Dropout2d, Dropout3d = (

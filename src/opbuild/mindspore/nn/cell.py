@@ -116,11 +116,7 @@ class Cell:
         raise ArgumentTypeError(f"{type(self).__name__} has no construct", "define construct(self, ...) in the class")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the network.
-
-        Raises:
-            OpbuildError: If it cannot be traced, built or run.
-        """
+        """Run the network."""
         trace = current()
         if trace is not None:
             with trace.scope(self._scope), trace.region() if self._recomputes else nullcontext():
@@ -197,11 +193,7 @@ class Cell:
         return new
 
     def insert_param_to_cell(self, param_name: str, param: Parameter, check_name_contain_dot: bool = True) -> None:
-        """Add a parameter.
-
-        Raises:
-            ArgumentTypeError: If ``param`` is no Parameter.
-        """
+        """Add a parameter."""
         if not isinstance(param, Parameter):
             raise ArgumentTypeError(f"the parameter {param_name} is a {type(param).__name__}", "give a Parameter")
         if not param.named:
@@ -212,12 +204,7 @@ class Cell:
             object.__setattr__(self, param_name, param)
 
     def insert_child_to_cell(self, child_name: str, child_cell: Cell) -> None:
-        """Add a part.
-
-        Raises:
-            ArgumentTypeError: If ``child_cell`` is no Cell.
-            ArgumentValueError: If the name is taken.
-        """
+        """Add a part."""
         if not isinstance(child_cell, Cell):
             raise ArgumentTypeError(f"the part {child_name} is a {type(child_cell).__name__}", "give a Cell")
         if child_name in self._cells:
@@ -324,9 +311,6 @@ class Cell:
         Args:
             dst_type: float16, bfloat16 or float32.
             gives: The name of the type that results are cast to; empty: they stay as they are computed.
-
-        Raises:
-            ArgumentValueError: If it is another type.
         """
         self._float = one_of(to_type(dst_type).name, ("float16", "bfloat16", "float32"), "the type of to_float")
         self._float_out = gives

@@ -9,14 +9,13 @@ from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, allowed, of_rank, one_of, positive
 from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.dtype import float32
-from opbuild.mindspore.initializer import HeUniform, Uniform, fans, initializer
+from opbuild.mindspore.initializer import HeUniform, Uniform, fans
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import derived, layer
+from opbuild.mindspore.nn.declaration import derived, layer, parameter
 from opbuild.mindspore.ops import pooling
 from opbuild.mindspore.ops.normalization import batch_norm_of_ranks, instance_norm
 from opbuild.mindspore.ops.pooling import Padding
 from opbuild.mindspore.ops.shaping import reshaped
-from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
 
@@ -55,12 +54,11 @@ class _Conv(Cell):
         # MindSpore keeps the weight of a convolution over one axis as one over two, of height 1.
         shape = (*self._channels(), *(1,) * (self.rank == 1), *self.kernel_size)
         self.weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
-        self.weight = Parameter(initializer(self.weight_init, shape, dtype), name="weight")
+        self.weight = parameter(self.weight_init, shape, dtype, "weight")
+        if has_bias and bias_init is None:
+            bias_init = Uniform(1 / math.sqrt(max(fans(shape)[0], 1)))
         self.bias_init = bias_init
-        self.bias: Parameter | None = None
-        if has_bias:
-            self.bias_init = Uniform(1 / math.sqrt(max(fans(shape)[0], 1))) if bias_init is None else bias_init
-            self.bias = Parameter(initializer(self.bias_init, (out_channels,), dtype), name="bias")
+        self.bias = parameter(bias_init, (out_channels,), dtype, "bias") if has_bias else None
         more = self.output_padding
         self.output_padding = (more,) * self.rank if isinstance(more, int) else tuple(more)
         if any(self.output_padding) and self.pad_mode != "pad":
@@ -141,17 +139,8 @@ class _MaxPool(_Pool):
 
     def construct(self, x: Tensor) -> Any:
         """Return the pooled tensor, of shape (N, C, ...) or (C, ...), and with ``return_indices`` the places."""
-        return pooling.max_pool(
-            x,
-            self.kernel_size,
-            self.stride,
-            self.pad_mode,
-            self.padding,
-            self.dilation,
-            self.ceil_mode,
-            self.return_indices,
-            self.rank,
-        )
+        return pooling.max_pool(x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.dilation,
+                                self.ceil_mode, self.return_indices, self.rank)  # fmt: skip
 
 
 class MaxPool2d(_MaxPool):
@@ -219,10 +208,10 @@ class _ChannelNorm(Cell):
             raise ArgumentValueError(f"momentum of {name} is {momentum}", "give a number from 0 to 1")
         self._said_momentum = momentum
         shape = (num_features,)
-        self.moving_mean = Parameter(initializer(mean, shape, dtype), "mean", requires_grad=False)
-        self.moving_variance = Parameter(initializer(variance, shape, dtype), "variance", requires_grad=False)
-        self.gamma = Parameter(initializer(gamma, shape, dtype), "gamma", requires_grad=affine)
-        self.beta = Parameter(initializer(beta, shape, dtype), "beta", requires_grad=affine)
+        self.moving_mean = parameter(mean, shape, dtype, "mean", requires_grad=False)
+        self.moving_variance = parameter(variance, shape, dtype, "variance", requires_grad=False)
+        self.gamma = parameter(gamma, shape, dtype, "gamma", requires_grad=affine)
+        self.beta = parameter(beta, shape, dtype, "beta", requires_grad=affine)
 
 
 class _BatchNorm(_ChannelNorm):
@@ -355,8 +344,8 @@ class LayerNorm(Cell):
         self.begin_norm_axis = begin_norm_axis
         self.begin_params_axis = begin_params_axis
         self.epsilon = epsilon
-        self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), "gamma")
-        self.beta = Parameter(initializer(beta_init, self.normalized_shape, dtype), "beta")
+        self.gamma = parameter(gamma_init, self.normalized_shape, dtype, "gamma")
+        self.beta = parameter(beta_init, self.normalized_shape, dtype, "beta")
         self.layer_norm = ops.LayerNorm(begin_norm_axis, begin_params_axis, epsilon)
 
     def construct(self, input_x: Tensor) -> Tensor:
@@ -380,8 +369,8 @@ class GroupNorm(Cell):
                 f"GroupNorm of {num_channels} channels in {num_groups} groups", "groups must be equal"
             )
         self.eps = eps
-        self.gamma = Parameter(initializer(gamma_init, (num_channels,), dtype), "gamma", requires_grad=affine)
-        self.beta = Parameter(initializer(beta_init, (num_channels,), dtype), "beta", requires_grad=affine)
+        self.gamma = parameter(gamma_init, (num_channels,), dtype, "gamma", requires_grad=affine)
+        self.beta = parameter(beta_init, (num_channels,), dtype, "beta", requires_grad=affine)
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the normalized tensor."""

@@ -6,12 +6,16 @@ A function with logic is decorated, ``@cell``; another one, or a lambda, is a ro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from inspect import Parameter, signature
+from inspect import Parameter as Argument
+from inspect import signature
 from typing import Any, TypeVar
 
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import Attributes, defaults_of, keyword_only
+from opbuild.mindspore.dtype import float32
+from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.parameter import Parameter
 
 __all__: list[str] = []
 
@@ -112,10 +116,17 @@ def derived(base: type[Layer], doc: str, takes: str = "", **members: Any) -> typ
     return names.row(made, call)
 
 
+def parameter(start: Any, shape: tuple[int, ...], dtype: Any, name: str, usual: Any = None,
+              requires_grad: bool = True) -> Parameter:  # fmt: skip
+    """Return a parameter that starts as an initializer, a name or a tensor says; if it is None, as is ``usual``."""
+    values = initializer(usual if start is None else start, shape, float32 if dtype is None else dtype)
+    return Parameter(values, name, requires_grad)
+
+
 def _operands(function: Callable[..., Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a function beside the layer and the attributes, with the defaults."""
     return {
-        name: ... if parameter.default is Parameter.empty else parameter.default
+        name: ... if parameter.default is Argument.empty else parameter.default
         for name, parameter in signature(function).parameters.items()
-        if name not in attributes and name != "self" and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
+        if name not in attributes and name != "self" and parameter.kind is Argument.POSITIONAL_OR_KEYWORD
     }

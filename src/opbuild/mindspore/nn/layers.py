@@ -21,14 +21,13 @@ from opbuild.mindspore.arguments import (
 )
 from opbuild.mindspore.dtype import float32, to_type
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.initializer import Uniform, initializer
+from opbuild.mindspore.initializer import Uniform
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import cell, derived, layer
+from opbuild.mindspore.nn.declaration import cell, derived, layer, parameter
 from opbuild.mindspore.ops import arithmetic, images
 from opbuild.mindspore.ops.pooling import conv, pads_of
-from opbuild.mindspore.ops.reduction import axes_of, reduce
+from opbuild.mindspore.ops.reduction import axes_of, neighbours, reduce
 from opbuild.mindspore.ops.shaping import cut, reshaped
-from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
 
@@ -75,7 +74,7 @@ RReLU = layer(ops.rrelu, "``x`` where it is not negative, elsewhere times slopes
               lower=1 / 8, upper=1 / 3)  # fmt: skip
 PReLU = layer(lambda self, x: arithmetic.prelu(x, self.w),
     "``x`` where it is positive, ``w * x`` elsewhere, with one ``w`` for all channels or one for each.",
-    made={"w": lambda self: Parameter(initializer(self.w, (self.channel,)), name="a")}, channel=1, w=0.25)  # fmt: skip
+    made={"w": lambda self: parameter(self.w, (self.channel,), None, "a")}, channel=1, w=0.25)  # fmt: skip
 Hardtanh = layer(arithmetic.hardtanh, "Elements limited to ``min_val`` and ``max_val``.", "x",
     checks={"min_val max_val": allowed(operator.lt, "the first must be below the second", "{owner} from {0} to {1}")},
     min_val=-1.0, max_val=1.0)  # fmt: skip
@@ -90,11 +89,7 @@ _BY_NAME: dict[str, type[Cell]] = {
 
 
 def get_activation(name: str | None, prim_name: str | None = None) -> Cell | None:
-    """Return the activation of a name, None for None.
-
-    Raises:
-        ArgumentValueError: If there is no such activation.
-    """
+    """Return the activation of a name, None for None."""
     if name is None:
         return None
     if name not in _BY_NAME:
@@ -118,13 +113,9 @@ class BiDense(Cell):
         self.in1_channels = positive(in1_channels, "in1_channels of BiDense")
         self.in2_channels = positive(in2_channels, "in2_channels of BiDense")
         self.out_channels = positive(out_channels, "out_channels of BiDense")
-        start = Uniform(1 / math.sqrt(in1_channels))
-        shape = (out_channels, in1_channels, in2_channels)
-        self.weight = Parameter(initializer(start if weight_init is None else weight_init, shape, dtype), "weight")
-        self.bias: Parameter | None = None
-        if has_bias:
-            bias_init = start if bias_init is None else bias_init
-            self.bias = Parameter(initializer(bias_init, (out_channels,), dtype), "bias")
+        usual, shape = Uniform(1 / math.sqrt(in1_channels)), (out_channels, in1_channels, in2_channels)
+        self.weight = parameter(weight_init, shape, dtype, "weight", usual)
+        self.bias = parameter(bias_init, (out_channels,), dtype, "bias", usual) if has_bias else None
 
     def construct(self, input1: Tensor, input2: Tensor) -> Tensor:
         """Return a tensor of shape (..., out_channels)."""
@@ -275,9 +266,7 @@ def CentralCrop(image: Tensor, *, central_fraction: float) -> Tensor:
 
 
 def _along(images: Tensor, axis: int) -> Tensor:
-    extent = images.shape[axis]
-    later, earlier = (cut(images, [start], [start + extent - 1], [axis], [1]) for start in (1, 0))
-    return ops.pad(ops.sub(later, earlier), (0, 0, 0, 1) if axis == 2 else (0, 1))
+    return ops.pad(ops.sub(*neighbours(images, axis)), (0, 0, 0, 1) if axis == 2 else (0, 1))
 
 
 _of_plane = allowed(lambda given: len(given) == 4 and given[0] == given[3] == 1, "give [1, rows, columns, 1]")

@@ -114,16 +114,9 @@ def FocalLoss(self: Any, logits: Tensor, labels: Tensor, *, weight: Tensor | Non
 
 
 @cell(LossBase, made={"distance_function": lambda self: self.distance_function or _distance})
-def TripletMarginWithDistanceLoss(
-    x: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    *,
-    distance_function: Any = None,
-    swap: bool = False,
-    reduction: str = "mean",
-    margin: float = 1.0,
-) -> Tensor:
+def TripletMarginWithDistanceLoss(x: Tensor, positive: Tensor, negative: Tensor, *, distance_function: Any = None,
+                                  swap: bool = False, reduction: str = "mean",
+                                  margin: float = 1.0) -> Tensor:  # fmt: skip
     """``TripletMarginLoss`` with a distance of one's own; by default the Euclidean one."""
     near, far = distance_function(x, positive), distance_function(x, negative)
     far = ops.minimum(far, distance_function(positive, negative)) if swap else far

@@ -156,9 +156,6 @@ class Optimizer(Cell):
         weight_decay: What of each parameter is added to its gradient. As in MindSpore it passes by parameters whose
             names have ``beta`` or ``gamma``, unless groups are given.
         loss_scale: What gradients are divided by.
-
-    Raises:
-        ArgumentTypeError: If there are no parameters, or something else is among them.
     """
 
     _is_step = True
@@ -251,26 +248,26 @@ class Optimizer(Cell):
                 f"it has {len(self.parameters)} parameters",
             )
         rates = {id(rate): self._now(rate) for rate in self._rates}
-        prepared = self.prepared()
+        prepared = self._prepared()
         for index, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
             given = gradient if self.loss_scale == 1.0 else ops.mul(gradient, 1.0 / self.loss_scale)
-            given = self.decayed(index, parameter, given)
+            given = self._decayed(index, parameter, given)
             if self._centred[index] and given.ndim > 1:
                 given = ops.sub(given, reduce("ReduceMean", given, range(1, given.ndim), True))
             rate = cast(rates[id(self._rates[index])], parameter.type.dtype)
-            self.update(index, parameter, given, rate, prepared)
+            self._update(index, parameter, given, rate, prepared)
         return ops.assign_add(self.global_step, Tensor([1], int32))
 
-    def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
+    def _decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
         """Return a gradient with the weight's decay."""
         decay = self._decays[index]
         return ops.add(gradient, ops.mul(parameter, decay)) if decay else gradient
 
-    def prepared(self) -> Any:
+    def _prepared(self) -> Any:
         """Return the values that the updates of all parameters share."""
         return None
 
-    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
+    def _update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter; every optimizer has its own."""
         raise ArgumentTypeError(f"{type(self).__name__} has no update", "use nn.SGD or another optimizer")
 
@@ -310,8 +307,7 @@ class SGD(Optimizer):
         self._has_momentum = momentum > 0
         self.accum, self.stat = self.states("accum"), self.states("stat", 1.0)
 
-    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
-        """Change one parameter."""
+    def _update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         if not self._has_momentum:
             ops.assign_sub(parameter, ops.mul(gradient, rate))
             return
@@ -336,8 +332,7 @@ class Momentum(Optimizer):
         self.momentum, self.use_nesterov = self.number("momentum", momentum), use_nesterov
         self.moments = self.states("moments")
 
-    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
-        """Change one parameter."""
+    def _update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         momentum = cast(self.momentum, parameter.type.dtype)
         speed = ops.assign(self.moments[index], ops.add(ops.mul(self.moments[index], momentum), gradient))
         step = ops.add(gradient, ops.mul(speed, momentum)) if self.use_nesterov else speed
@@ -367,7 +362,7 @@ class _Moments(Optimizer):
         mean = _running(self.moment1[index], gradient, self.beta1)
         return mean, _running(self.moment2[index], ops.square(gradient), self.beta2)
 
-    def moved(self, index: int, gradient: Tensor) -> Tensor:
+    def _moved(self, index: int, gradient: Tensor) -> Tensor:
         """Take a gradient into the running means; return the one over the root of the other."""
         mean, spread = self._updated(index, gradient)
         return ops.div(mean, ops.add(ops.sqrt(spread), self.eps))
@@ -389,23 +384,21 @@ class Adam(_Moments):
         super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay, loss_scale)
         self.beta1_power, self.beta2_power = self.number("beta1_power", 1.0), self.number("beta2_power", 1.0)
 
-    def prepared(self) -> Tensor:
+    def _prepared(self) -> Tensor:
         """Return the factor of this step's learning rate."""
         one = ops.assign(self.beta1_power, ops.mul(self.beta1_power, self.beta1))
         two = ops.assign(self.beta2_power, ops.mul(self.beta2_power, self.beta2))
         return ops.div(ops.sqrt(ops.sub(1.0, two)), ops.sub(1.0, one))
 
-    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
-        """Change one parameter."""
+    def _update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         factor = ops.mul(rate, cast(prepared, parameter.type.dtype))
-        ops.assign_sub(parameter, ops.mul(self.moved(index, gradient), factor))
+        ops.assign_sub(parameter, ops.mul(self._moved(index, gradient), factor))
 
 
 class _Decoupled(_Moments):
     """The base of those whose decay of weights goes past the means."""
 
-    def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
-        """Return the gradient: the decay goes into the step."""
+    def _decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
         return gradient
 
 
@@ -418,9 +411,8 @@ class AdamWeightDecay(_Decoupled):
                  eps: float = 1e-6, weight_decay: float = 0.0) -> None:  # fmt: skip
         super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay)
 
-    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
-        """Change one parameter."""
-        step, decay = self.moved(index, gradient), self._decays[index]
+    def _update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
+        step, decay = self._moved(index, gradient), self._decays[index]
         ops.assign_sub(parameter, ops.mul(ops.add(step, ops.mul(parameter, decay)) if decay else step, rate))
 
 
@@ -436,13 +428,12 @@ class Lamb(_Decoupled):
                  weight_decay: float = 0.0) -> None:  # fmt: skip
         super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay)
 
-    def prepared(self) -> list[Tensor]:
+    def _prepared(self) -> list[Tensor]:
         """Return the divisors of the means."""
         step = cast(ops.add(self._step(), 1), "float32")
         return [ops.sub(1.0, ops.pow(Tensor(np.float32(beta)), step)) for beta in (self.beta1, self.beta2)]
 
-    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
-        """Change one parameter."""
+    def _update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         mean, spread = self._updated(index, gradient)
         first, second = (cast(each, parameter.type.dtype) for each in prepared)
         mean, spread = ops.div(mean, first), ops.div(spread, second)
@@ -483,8 +474,7 @@ class RMSProp(Optimizer):
         self.mean_square, self.moment = self.states("mean_square"), self.states("moment")
         self.mean_grad = self.states("mean_grad") if centered else None
 
-    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
-        """Change one parameter."""
+    def _update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         spread: Tensor = _running(self.mean_square[index], ops.square(gradient), self.decay)
         if self.mean_grad is not None:
             spread = ops.sub(spread, ops.square(_running(self.mean_grad[index], gradient, self.decay)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.cell import current, location
+from opbuild.frontend.cell import current
 from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, one_of, positive
 from opbuild.mindspore.dtype import float32, to_type
@@ -18,6 +18,7 @@ from opbuild.mindspore.initializer import HeUniform, Uniform, XavierNormal, Xavi
 from opbuild.mindspore.nn.basic import CellList, Dense, Dropout
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.convolution import LayerNorm
+from opbuild.mindspore.nn.declaration import parameter
 from opbuild.mindspore.nn.layers import GELU, ReLU
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
@@ -70,8 +71,7 @@ class _Recurrent(Cell):
                 shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)}  # type: ignore[dict-item]
             for suffix in ("", "_reverse")[: self._directions]:
                 for name, shape in shapes.items():
-                    values = initializer(start, shape, dtype)
-                    found[name].append(Parameter(values, name=f"{name}_l{layer}{suffix}"))
+                    found[name].append(parameter(start, shape, dtype, f"{name}_l{layer}{suffix}"))
         self.w_ih_list = ParameterTuple(found["weight_ih"])
         self.w_hh_list = ParameterTuple(found["weight_hh"])
         self.b_ih_list = ParameterTuple(found["bias_ih"])
@@ -109,7 +109,7 @@ class _Recurrent(Cell):
         name = type(self).__name__
         if x.ndim != 3 or x.shape[2] != self.input_size:
             raise TensorShapeError(
-                f"{name} of shape {x.shape}{location()}",
+                f"{name} of shape {x.shape}",
                 f"it needs {'(batch, steps' if self.batch_first else '(steps, batch'}, {self.input_size})",
             )
         if hx is None:
@@ -118,11 +118,11 @@ class _Recurrent(Cell):
         given = tuple(hx) if isinstance(hx, (tuple, list)) else (hx,)
         if len(given) != wanted or not all(isinstance(item, Tensor) for item in given):
             hint = "give the tuple (h, c)" if wanted == 2 else "give a tensor"
-            raise ArgumentTypeError(f"{name} was given the first state {type(hx).__name__}{location()}", hint)
+            raise ArgumentTypeError(f"{name} was given the first state {type(hx).__name__}", hint)
         shape = (self.num_layers * self._directions, x.shape[0 if self.batch_first else 1], self.hidden_size)
         for item in given:
             if item.shape != shape:
-                raise TensorShapeError(f"{name} with a first state of shape {item.shape}{location()}", f"give {shape}")
+                raise TensorShapeError(f"{name} with a first state of shape {item.shape}", f"give {shape}")
         return [ops.split(cast(item, x.type.dtype), self._directions, 0) for item in given]
 
     def _layer(self, layer: int, x: Tensor, states: States, lengths: Tensor | None) -> tuple[Tensor, States]:
@@ -295,22 +295,19 @@ class MultiheadAttention(Cell):
 
     def _make_parameters(self, has_bias: bool, add_bias_kv: bool) -> None:
         size, dtype = self.embed_dim, self.dtype
-
-        def weight(name: str, shape: tuple[int, ...], start: Any) -> Parameter:
-            return Parameter(initializer(start, shape, dtype), name)
-
         together = self.kdim == self.vdim == size
         columns = {} if together else {"q": size, "k": self.kdim, "v": self.vdim}
         for letter in "qkv":
             name = f"{letter}_proj_weight"
-            parameter = weight(name, (size, columns[letter]), XavierUniform()) if columns else None
-            setattr(self, name, parameter)
-        self.in_proj_weight = weight("in_proj_weight", (3 * size, size), XavierUniform()) if together else None
-        self.in_proj_bias = weight("in_proj_bias", (3 * size,), "zeros") if has_bias else None
+            weight = parameter(XavierUniform(), (size, columns[letter]), dtype, name) if columns else None
+            setattr(self, name, weight)
+        shape = (3 * size, size)
+        self.in_proj_weight = parameter(XavierUniform(), shape, dtype, "in_proj_weight") if together else None
+        self.in_proj_bias = parameter("zeros", (3 * size,), dtype, "in_proj_bias") if has_bias else None
         self.out_proj = Dense(size, size, has_bias=has_bias, weight_init=HeUniform(math.sqrt(5)),
                               bias_init=Uniform(1 / math.sqrt(size)), dtype=dtype)  # fmt: skip
-        self.bias_k = weight("bias_k", (1, 1, size), XavierNormal()) if add_bias_kv else None
-        self.bias_v = weight("bias_v", (1, 1, size), XavierNormal()) if add_bias_kv else None
+        self.bias_k = parameter(XavierNormal(), (1, 1, size), dtype, "bias_k") if add_bias_kv else None
+        self.bias_v = parameter(XavierNormal(), (1, 1, size), dtype, "bias_v") if add_bias_kv else None
 
     def construct(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
                   need_weights: bool = True, attn_mask: Tensor | None = None,
@@ -343,7 +340,7 @@ class MultiheadAttention(Cell):
     def _steps_first(self, tensor: Tensor, batched: bool) -> Tensor:
         if tensor.ndim != (3 if batched else 2):
             raise TensorShapeError(
-                f"MultiheadAttention of shape {tensor.shape}{location()}",
+                f"MultiheadAttention of shape {tensor.shape}",
                 "query, key and value all have 3 dimensions, or all 2",
             )
         if not batched:
@@ -377,16 +374,12 @@ class MultiheadAttention(Cell):
         if attn is not None:
             allowed = {2: (steps, source), 3: (batch * self.num_heads, steps, source)}
             if attn.shape != allowed.get(attn.ndim):
-                raise TensorShapeError(
-                    f"attn_mask of shape {attn.shape}{location()}", f"it must be one of {[*allowed.values()]}"
-                )
+                raise TensorShapeError(f"attn_mask of shape {attn.shape}", f"it must be one of {[*allowed.values()]}")
             lead = (1, 1) if attn.ndim == 2 else (batch, self.num_heads)
             attn = reshaped(attn, (*lead, steps, source))
         if padding is not None:
             if padding.shape != (batch, source):
-                raise TensorShapeError(
-                    f"key_padding_mask of shape {padding.shape}{location()}", f"it must be {(batch, source)}"
-                )
+                raise TensorShapeError(f"key_padding_mask of shape {padding.shape}", f"it must be {(batch, source)}")
             padding = reshaped(padding, (batch, 1, 1, source))
         return _combined(attn, padding, q.type.dtype)
 
@@ -408,7 +401,7 @@ def _truth_or_float(mask: Tensor) -> Tensor:
     if dtype == "uint8":
         return cast(mask, "bool")
     if dtype != "bool" and not mask.is_floating_point():
-        raise ArgumentTypeError(f"a mask of {dtype}{location()}", "give truth values or floats")
+        raise ArgumentTypeError(f"a mask of {dtype}", "give truth values or floats")
     return mask
 
 
@@ -589,9 +582,9 @@ class Transformer(Cell):
 
         self.encoder = custom_encoder or TransformerEncoder(TransformerEncoderLayer(*given), num_encoder_layers, norm())
         self.decoder = custom_decoder or TransformerDecoder(TransformerDecoderLayer(*given), num_decoder_layers, norm())
-        for parameter in self.get_parameters():
-            if parameter.ndim > 1:
-                parameter.set_data(initializer("xavier_uniform", parameter.shape, parameter.dtype))
+        for each in self.get_parameters():
+            if each.ndim > 1:
+                each.set_data(initializer("xavier_uniform", each.shape, each.dtype))
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     def construct(self, src: Tensor, tgt: Tensor, src_mask: Mask = None, tgt_mask: Mask = None,

@@ -224,12 +224,14 @@ def all_finite(inputs: Any, status: Any = None) -> Tensor:
     return reduce(ops.logical_and, [ops.all(ops.isfinite(each)) for each in tensors])
 
 
-def changed_scale(scale: Any, count: Any, finite: Any, factor: float, window: int) -> tuple[Tensor, Tensor]:
-    """Return a loss scale after a step, and the number of steps without overflow since it changed last."""
+def change_scale(scale: Any, count: Any, finite: Any, factor: float, window: int) -> None:
+    """Change a loss scale after a step, and the number of steps without overflow since it changed last."""
     counted = ops.where(finite, ops.add(count, 1), 0)
     grows = ops.greater_equal(counted, window)
     kept = ops.where(grows, ops.mul(scale, factor), scale)
-    return ops.where(finite, kept, ops.maximum(ops.div(scale, factor), 1.0)), ops.where(grows, 0, counted)
+    changed, held = ops.where(finite, kept, ops.maximum(ops.div(scale, factor), 1.0)), ops.where(grows, 0, counted)
+    ops.assign(scale, changed)
+    ops.assign(count, held)
 
 
 class DynamicLossScaleUpdateCell(Cell):
@@ -253,9 +255,7 @@ class DynamicLossScaleUpdateCell(Cell):
     def construct(self, loss_scale: Any, overflow: Any) -> Any:
         """Change the scale, a parameter, by whether there was an overflow; return that."""
         finite = ops.logical_not(overflow)
-        scale, count = changed_scale(loss_scale, self.cur_iter, finite, self.scale_factor, self.scale_window)
-        ops.assign(loss_scale, scale)
-        ops.assign(self.cur_iter, count)
+        change_scale(loss_scale, self.cur_iter, finite, self.scale_factor, self.scale_window)
         return overflow
 
 
@@ -325,4 +325,4 @@ def changed_where(condition: Tensor, change: Callable[[], Any]) -> None:
             states.write(parameter, kept.symbol)  # type: ignore[arg-type]
 
 
-names.export(vars(), but="all_finite changed_scale changed_where combining")
+names.export(vars(), but="all_finite change_scale changed_where combining")

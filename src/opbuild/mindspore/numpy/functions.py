@@ -226,16 +226,8 @@ def take(a: Any, indices: Any, axis: int | None = None, mode: str = "clip") -> A
     return ops.gather(ops.ravel(value) if axis is None else value, places, axis or 0)
 
 
-def pad(
-    arr: Any,
-    pad_width: Any,
-    mode: Any = "constant",
-    stat_length: Any = None,
-    constant_values: Any = 0,
-    end_values: Any = 0,
-    reflect_type: str = "even",
-    **kwargs: Any,
-) -> Any:
+def pad(arr: Any, pad_width: Any, mode: Any = "constant", stat_length: Any = None, constant_values: Any = 0,
+        end_values: Any = 0, reflect_type: str = "even", **kwargs: Any) -> Any:  # fmt: skip
     """Return the tensor with elements added around it: constants, or the tensor mirrored, repeated or its edges."""
     value = tensor(arr)
     pairs = np.broadcast_to(np.asarray(pad_width), (value.ndim, 2)).tolist()

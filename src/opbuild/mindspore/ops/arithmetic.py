@@ -111,11 +111,7 @@ def addn(x: Sequence[Tensor]) -> Tensor:
 
 
 def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
-    """Return each element limited to ``min`` and ``max``; a limit of None is none.
-
-    Raises:
-        ArgumentValueError: If both limits are None.
-    """
+    """Return each element limited to ``min`` and ``max``; a limit of None is none."""
     if min is None and max is None:
         raise ArgumentValueError("clip was given neither min nor max", "give at least one of them")
     tensor = need_tensor(input, "clip")
@@ -250,11 +246,7 @@ def _zero_where_first_is(first: Any, second: Any, function: Any) -> Tensor:
 
 
 def relu(input: Any, inplace: bool = False) -> Tensor:
-    """Return ``max(input, 0)``.
-
-    Raises:
-        ArgumentValueError: If ``inplace`` is set: networks here have no places to change.
-    """
+    """Return ``max(input, 0)``."""
     if inplace:
         raise ArgumentValueError("relu was given inplace=True", "use its result instead")
     return emit("Relu", need_tensor(input, "relu"))

@@ -290,24 +290,26 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     return result
 
 
+def _distinct(array: Array) -> tuple[Array, Array]:
+    values, first, inverse = np.unique(array, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return values[order], np.argsort(order)[inverse.reshape(-1)]
+
+
 @on_data
 def unique(input: Any) -> Any:
     """Return the different elements in the order of their first appearance, and each element's index among them."""
-    flat = input.reshape(-1)
-    values, first, inverse = np.unique(flat, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    places = np.argsort(order)[inverse.reshape(-1)].reshape(input.shape)
-    return values[order], places.astype(np.int64 if input.dtype == np.int64 else np.int32)
+    values, places = _distinct(input)
+    return values, places.reshape(input.shape).astype(np.int64 if input.dtype == np.int64 else np.int32)
 
 
 @on_data
 def unique_with_pad(x: Any, pad_num: Any) -> Any:
     """Return ``unique`` of a vector, filled up with ``pad_num`` to its length."""
-    values, first, inverse = np.unique(x, return_index=True, return_inverse=True)
-    order = np.argsort(first)
+    values, places = _distinct(x)
     padded = np.full(x.shape, pad_num, x.dtype)
-    padded[: len(values)] = values[order]
-    return padded, np.argsort(order)[inverse.reshape(-1)].astype(x.dtype)
+    padded[: len(values)] = values
+    return padded, places.astype(x.dtype)
 
 
 @on_data
@@ -356,15 +358,8 @@ def histogram_fixed_width(x: Any, range: Any, nbins: int) -> Any:
 
 
 @on_data
-def searchsorted(
-    sorted_sequence: Any,
-    values: Any,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: Any = None,
-    sorter: Any = None,
-) -> Any:
+def searchsorted(sorted_sequence: Any, values: Any, *, out_int32: bool = False, right: bool = False, side: Any = None,
+                 sorter: Any = None) -> Any:  # fmt: skip
     """Return the place where each value would be inserted so that the sequence stays in order."""
     bound: Any = side or ("right" if right else "left")
     kind = np.int32 if out_int32 else np.int64
@@ -388,8 +383,6 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 @on_data
 def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     """Return all choices of ``r`` elements of a vector, a row each."""
-    import itertools
-
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     return np.array(list(choose(input, r)), input.dtype).reshape(-1, r)
 
@@ -444,11 +437,7 @@ def _tensor_scatter(how: str) -> Callable[[Any, Any, Any], Tensor]:
 
 
 def replaced(target: Any, result: Tensor, name: str) -> Tensor:
-    """Give a parameter or tensor the elements of ``result`` and return it.
-
-    Raises:
-        ArgumentTypeError: While a network is traced, if it is no parameter and not of this network.
-    """
+    """Give a parameter or tensor the elements of ``result`` and return it."""
     tensor = need_tensor(target, name)
     trace = current()
     if trace is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from opbuild.dtypes import is_float
 from opbuild.errors import DTypeError, ShapeError
-from opbuild.frontend.cell import Symbol, Trace, current, location
+from opbuild.frontend.cell import Symbol, Trace, current
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.types import COLLECTIVES, Node
 from opbuild.mindspore import names
@@ -64,7 +64,7 @@ _REDUCTIONS = (ReduceOp.SUM, ReduceOp.MAX, ReduceOp.MIN, ReduceOp.PROD)
 def _together(kind: str, tensor: Any, **attributes: Any) -> Tensor:
     """Record an operator of all ranks if a trace is active in this thread, else run it."""
     if not isinstance(tensor, Tensor):
-        raise ArgumentTypeError(f"{kind} was given a {type(tensor).__name__}{location()}", "give a Tensor")
+        raise ArgumentTypeError(f"{kind} was given a {type(tensor).__name__}", "give a Tensor")
     attributes["ranks"] = get_group_size()
     if current() is not None:
         return emit(kind, tensor, domain=COLLECTIVES, **attributes)
@@ -74,9 +74,9 @@ def _together(kind: str, tensor: Any, **attributes: Any) -> Tensor:
     try:
         infer_node(Node(kind, ("x",), ("y",), attributes, kind, COLLECTIVES), [tensor.type], [None])
     except ShapeError as error:
-        raise TensorShapeError(f"{error.message}{location()}", error.hint) from None
+        raise TensorShapeError(error.message, error.hint) from None
     except DTypeError as error:
-        raise TensorTypeError(f"{error.message}{location()}", error.hint) from None
+        raise TensorTypeError(error.message, error.hint) from None
     del attributes["ranks"]
     return Tensor.of(run(kind, array, **attributes))
 
@@ -149,14 +149,10 @@ class Broadcast(_Collective):
     def __call__(self, input_x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Apply the operator to each tensor of a tuple."""
         if not isinstance(input_x, (tuple, list)):
-            raise ArgumentTypeError(
-                f"Broadcast was given a {type(input_x).__name__}{location()}", "give a tuple of tensors: (x,)"
-            )
+            raise ArgumentTypeError(f"Broadcast was given a {type(input_x).__name__}", "give a tuple of tensors: (x,)")
         size = get_group_size()
         if not 0 <= self.root_rank < size:
-            raise ArgumentValueError(
-                f"the root_rank of Broadcast is {self.root_rank}{location()}", f"it must be in [0, {size})"
-            )
+            raise ArgumentValueError(f"the root_rank of Broadcast is {self.root_rank}", f"it must be in [0, {size})")
         return tuple(_together(self.name, tensor, root=self.root_rank) for tensor in input_x)
 
 
@@ -185,11 +181,7 @@ class MultitypeFuncGraph:
         self._entries: list[tuple[tuple[str, ...], Callable[..., Any]]] = []
 
     def register(self, *type_names: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Return a decorator that makes a function the one for these types: ``Tensor``, ``Number``, ``Tuple``, ...
-
-        Raises:
-            ArgumentValueError: If a type is unknown.
-        """
+        """Return a decorator that makes a function the one for these types: ``Tensor``, ``Number``, ``Tuple``, ..."""
         kinds = tuple(str(getattr(name, "__name__", name)).lower().removeprefix("mindspore.") for name in type_names)
         for kind in kinds:
             if kind not in _KINDS:
@@ -204,11 +196,7 @@ class MultitypeFuncGraph:
         return register
 
     def __call__(self, *args: Any) -> Any:
-        """Call the first function that is registered for the types of the arguments.
-
-        Raises:
-            ArgumentTypeError: If there is none.
-        """
+        """Call the first function that is registered for the types of the arguments."""
         for kinds, function in self._entries:
             if len(kinds) == len(args) and all(map(_is, args, kinds)):
                 return function(*args)

@@ -7,7 +7,6 @@ from functools import wraps
 from inspect import signature
 from typing import Any, TypeVar
 
-from opbuild.frontend.cell import location
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, Attributes, keyword_only
 from opbuild.mindspore.execution import cast
@@ -49,7 +48,7 @@ def name_table(table: Mapping[str, Any], module: str, says: str) -> None:
 def need_tensor(value: Any, name: str) -> Tensor:
     """Return ``value`` if it is a tensor, and refuse anything else in the name of a function."""
     if not isinstance(value, Tensor):
-        raise ArgumentTypeError(f"{name} was given a {type(value).__name__}{location()}", "give a Tensor")
+        raise ArgumentTypeError(f"{name} was given a {type(value).__name__}", "give a Tensor")
     return value
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.cell import location
 from opbuild.graph.types import Array
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, integers, one_of
@@ -123,9 +122,7 @@ def _folded(parts: Tensor, size: tuple[int, ...], kernel: tuple[int, ...], dilat
     places = _windows((height, width), kernel, dilation, stride)
     batch, channels = parts.shape[:2]
     if parts.shape[2:] != places.shape:
-        raise TensorShapeError(
-            f"fold of patches {parts.shape[2:]} into images of {size}{location()}", f"it needs {places.shape}"
-        )
+        raise TensorShapeError(f"fold of patches {parts.shape[2:]} into images of {size}", f"it needs {places.shape}")
     zeros = Tensor.of(np.zeros((batch, channels, height * width), parts.type.dtype))
     flat = along(zeros, 2, places.reshape(-1).tolist(), reshaped(parts, (batch, channels, places.size)), "add", "fold")
     images = reshaped(flat, (batch, channels, height, width))

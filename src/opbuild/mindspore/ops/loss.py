@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import NARROW_FLOATS
-from opbuild.frontend.cell import location
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of
 from opbuild.mindspore.execution import cast, emit
@@ -129,7 +128,7 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, ignore_index: int
         return nll_loss(logs, labels, weight, ignore_index, reduction, label_smoothing)
     if labels.shape != logits.shape:
         raise TensorShapeError(
-            f"cross_entropy of shapes {logits.shape} and {labels.shape}{location()}",
+            f"cross_entropy of shapes {logits.shape} and {labels.shape}",
             "probabilities have the shape of the logits; classes are integers",
         )
     classes = logits.shape[axis]
@@ -151,7 +150,7 @@ def nll_loss(inputs: Any, target: Any, weight: Any = None, ignore_index: int = -
     axis = 0 if logs.ndim == 1 else 1
     if labels.shape != logs.shape[:axis] + logs.shape[axis + 1 :]:
         raise TensorShapeError(
-            f"nll_loss of shapes {logs.shape} and {labels.shape}{location()}",
+            f"nll_loss of shapes {logs.shape} and {labels.shape}",
             "classes have the shape of the logits without the axis of classes",
         )
     ignored = equal(labels, ignore_index)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.cell import location
 from opbuild.graph.types import Array
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
@@ -67,7 +66,7 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
     if dim is None or dim == -65530:
         dim = next((axis for axis, extent in enumerate(first.shape) if extent == 3), None)
         if dim is None:
-            raise ArgumentValueError(f"cross of shape {first.shape}{location()}", "an axis must have size 3")
+            raise ArgumentValueError(f"cross of shape {first.shape}", "an axis must have size 3")
     ahead = arithmetic.mul(shaping.roll(first, -1, dim), shaping.roll(second, -2, dim))
     return arithmetic.sub(ahead, arithmetic.mul(shaping.roll(first, -2, dim), shaping.roll(second, -1, dim)))
 
@@ -278,6 +277,13 @@ def qr(input: Any, mode: Any = "reduced") -> Any:
 
 
 @in_floats
+def geqrf(input: Any) -> Any:
+    """Return the reflectors of a QR decomposition below R, and their factors."""
+    packed, factors = np.linalg.qr(input, "raw")
+    return _turned(packed), factors
+
+
+@in_floats
 def svd(input: Any, full_matrices: bool = False, compute_uv: bool = True) -> Any:
     """Return the singular values of matrices and, if asked, the left and right singular vectors (as columns)."""
     if not compute_uv:
@@ -286,25 +292,8 @@ def svd(input: Any, full_matrices: bool = False, compute_uv: bool = True) -> Any
     return values, left, _turned(right)
 
 
-def _packed(array: Array) -> tuple[Array, Array]:
-    """Return the result of LAPACK's geqrf for one matrix: R with the reflectors below it, and their factors."""
-    matrix = array.copy()
-    rows, columns = matrix.shape
-    factors = np.zeros(min(rows, columns))
-    for k in range(min(rows, columns)):
-        head, tail = matrix[k, k], np.linalg.norm(matrix[k + 1 :, k])
-        if tail == 0:
-            continue
-        beta = -np.copysign(np.hypot(head, tail), head)
-        factors[k] = (beta - head) / beta
-        vector = np.concatenate([[1.0], matrix[k + 1 :, k] / (head - beta)])
-        matrix[k:, k:] -= factors[k] * np.outer(vector, vector @ matrix[k:, k:])
-        matrix[k + 1 :, k] = vector[1:]
-    return matrix, factors
-
-
 def _orthogonal(array: Array, factors: Array, columns: int) -> Array:
-    """Return the first columns of the product of the reflectors that ``_packed`` keeps."""
+    """Return the first columns of the product of the reflectors that ``geqrf`` gives."""
     rows = array.shape[0]
     result = np.eye(rows)
     for k in reversed(range(len(factors))):
@@ -584,8 +573,6 @@ cond = formula("the condition numbers of matrices for a norm", in_floats(lambda 
 matrix_solve = formula("X of ``matrix @ X = rhs``",
     in_floats(lambda matrix, rhs, adjoint=False:
         np.linalg.solve(_turned(matrix) if adjoint else matrix, rhs)))  # fmt: skip
-geqrf = formula("the reflectors of a QR decomposition below R, and their factors",
-    in_floats(lambda input: _stacked(_packed, input)))  # fmt: skip
 matrix_determinant = spelled(det)
 log_matrix_determinant = spelled(slogdet)
 lgamma = formula("the logarithm of the absolute value of the gamma function of each element",

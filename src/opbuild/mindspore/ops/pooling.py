@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.cell import location
 from opbuild.graph.types import Array
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of
@@ -42,17 +41,13 @@ def per_axis(value: Any, rank: int, what: str) -> tuple[int, ...]:
         values *= rank
     values = values[-rank:] if len(values) == rank + 2 else values
     if len(values) != rank or not all(isinstance(item, int) and item > 0 for item in values):
-        raise ArgumentValueError(f"{what} is {value!r}{location()}", f"give a positive integer or {rank} of them")
+        raise ArgumentValueError(f"{what} is {value!r}", f"give a positive integer or {rank} of them")
     return values
 
 
 def pads_of(mode: str, padding: Padding, extents: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...],
             dilation: tuple[int, ...], what: str) -> tuple[int, ...]:  # fmt: skip
-    """Return ONNX's pads (all beginnings, then all ends) for MindSpore's ``pad_mode`` and ``padding``.
-
-    Raises:
-        ArgumentValueError: If the mode is unknown, or a padding other than 0 is given without mode ``pad``.
-    """
+    """Return ONNX's pads (all beginnings, then all ends) for MindSpore's ``pad_mode`` and ``padding``."""
     one_of(str(mode).lower(), PAD_MODES, f"the pad_mode of {what}")
     rank = len(kernel)
     if mode.lower() != "pad" and padding not in (0, (0,) * rank, (0,) * 2 * rank, [0] * rank):
@@ -92,7 +87,7 @@ def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: s
     what = f"conv{rank}d"
     if tensor.ndim != rank + 2 or kernel.ndim != rank + 2:
         raise TensorShapeError(
-            f"{what} of shapes {tensor.shape} and {kernel.shape}{location()}", f"both need {rank + 2} dimensions"
+            f"{what} of shapes {tensor.shape} and {kernel.shape}", f"both need {rank + 2} dimensions"
         )
     shape = kernel.shape[2:]
     strides = per_axis(stride, rank, f"the stride of {what}")
@@ -142,7 +137,7 @@ def pool(op_type: str, value: Any, kernel_size: Any, stride: Any, pad_mode: str,
     """Apply ONNX's MaxPool or AveragePool to a tensor with or without a batch axis."""
     tensor = need_tensor(value, op_type)
     if tensor.ndim not in (rank + 1, rank + 2):
-        raise TensorShapeError(f"{op_type} of shape {tensor.shape}{location()}", f"it needs {rank + 2} dimensions")
+        raise TensorShapeError(f"{op_type} of shape {tensor.shape}", f"it needs {rank + 2} dimensions")
     batched = tensor if tensor.ndim == rank + 2 else expand_dims(tensor, 0)
     kernel, strides = per_axis(kernel_size, rank, "the kernel_size"), per_axis(stride, rank, "the stride")
     dilations = per_axis(attrs.pop("dilation", 1), rank, "the dilation")
@@ -153,17 +148,8 @@ def pool(op_type: str, value: Any, kernel_size: Any, stride: Any, pad_mode: str,
     return result if tensor.ndim == rank + 2 else squeeze(result, 0)
 
 
-def max_pool(
-    x: Any,
-    kernel_size: Any,
-    stride: Any,
-    pad_mode: str,
-    padding: Padding,
-    dilation: Any,
-    ceil_mode: bool,
-    return_indices: bool,
-    rank: int,
-) -> Any:
+def max_pool(x: Any, kernel_size: Any, stride: Any, pad_mode: str, padding: Padding, dilation: Any, ceil_mode: bool,
+             return_indices: bool, rank: int) -> Any:  # fmt: skip
     """Return the greatest element under a window and, with ``return_indices``, its place in the flattened image."""
     step = kernel_size if stride is None else stride
     if return_indices:
@@ -239,11 +225,7 @@ def _adaptive_greatest(rank: int, what: str) -> Callable[..., Any]:
 
 def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
                 align_corners: bool | None = None, recompute_scale_factor: bool | None = None) -> Tensor:  # fmt: skip
-    """Return a tensor of shape (N, C, ...) resized to ``size`` or by ``scale_factor``.
-
-    Raises:
-        ArgumentValueError: If the mode is another, or not exactly one of size and scale is given.
-    """
+    """Return a tensor of shape (N, C, ...) resized to ``size`` or by ``scale_factor``."""
     tensor = need_tensor(input, "interpolate")
     kinds = {"nearest": "nearest", "linear": "linear", "bilinear": "linear"}
     kind = kinds[one_of(mode, tuple(kinds), "the mode of interpolate")]

@@ -16,7 +16,7 @@ from opbuild.graph.types import Array, TensorType
 from opbuild.mindspore import initializer, names
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.execution import array_of, cast, on_data
+from opbuild.mindspore.execution import array_of, cast
 from opbuild.mindspore.ops.arithmetic import add, div, greater, less, mul, softmax, where
 from opbuild.mindspore.ops.declaration import formula, named, need_tensor, of_tensor, spelled
 from opbuild.mindspore.ops.reduction import argmax
@@ -185,12 +185,7 @@ def choice_with_mask(input_x: Any, count: int = 256, seed: Any = None) -> tuple[
         return np.concatenate([chosen, np.zeros((count - len(chosen), places.shape[1]), np.int64)])
 
     chosen = drawn("choice_with_mask", values, np.int32, seed)
-    return chosen, _there(chosen, len(places))
-
-
-@on_data
-def _there(chosen: Any, count: int) -> Any:
-    return np.arange(len(chosen)) < count
+    return chosen, Tensor.of(np.arange(count) < len(places))
 
 
 def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3) -> Tensor:
@@ -210,9 +205,6 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, seed: int | None 
         p: The probability that an element is zeroed.
         training: Whether anything is zeroed.
         seed: Draws the same elements in each call; None draws others, from the generator of ``set_seed``.
-
-    Raises:
-        ArgumentValueError: If ``p`` is not between 0 and 1.
     """
     tensor = need_tensor(input, "dropout")
     return mul(tensor, _kept(tensor, tensor.shape, p, seed)) if training and p else tensor
@@ -220,15 +212,13 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, seed: int | None 
 
 def _of_channels(rank: int) -> Callable[..., Tensor]:
     def function(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
-        tensor = need_tensor(input, function.__name__)
+        tensor = need_tensor(input, f"dropout{rank}d")
         if not training or not p:
             return tensor
         lead = tensor.shape[: max(tensor.ndim - rank, 0)]
         return mul(tensor, _kept(tensor, (*lead, *[1] * (tensor.ndim - len(lead))), p))
 
-    function.__name__ = function.__qualname__ = f"dropout{rank}d"
-    function.__doc__ = f"Return the tensor, in training with whole channels of {rank} dimensions zeroed."
-    return function
+    return formula(f"the tensor, in training with whole channels of {rank} dimensions zeroed", function)
 
 
 def dropped(x: Any, keep_prob: float, mask: str, rank: int = 0) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.cell import location
 from opbuild.mindspore import execution, names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, axis_in
 from opbuild.mindspore.dtype import to_type
@@ -44,7 +43,7 @@ def product(first: Any, second: Any, transpose_a: bool, transpose_b: bool, name:
     for tensor in (first, second):
         if tensor.ndim < 2 or (rank is not None and tensor.ndim != rank):
             raise TensorShapeError(
-                f"{name} was given a tensor of shape {tensor.shape}{location()}",
+                f"{name} was given a tensor of shape {tensor.shape}",
                 f"it needs {'at least 2' if rank is None else rank} dimensions",
             )
     if rank == 2 and (transpose_a or transpose_b) and first.is_floating_point():
@@ -127,7 +126,7 @@ def bias_add(input_x: Any, bias: Any) -> Tensor:
     tensor, numbers = need_tensor(input_x, "bias_add"), need_tensor(bias, "bias_add")
     if numbers.ndim != 1 or tensor.ndim < 2 or numbers.shape[0] != tensor.shape[1]:
         raise TensorShapeError(
-            f"bias_add of shapes {tensor.shape} and {numbers.shape}{location()}",
+            f"bias_add of shapes {tensor.shape} and {numbers.shape}",
             "the bias has one number for each channel",
         )
     if tensor.ndim > 2:
@@ -151,7 +150,7 @@ def axes_of(axis: Axis, rank: int, name: str) -> tuple[int, ...]:
         return tuple(range(rank))
     axes = tuple(axis_in(item, rank, name) for item in (axis if isinstance(axis, Sequence) else (axis,)))
     if len(set(axes)) != len(axes):
-        raise ArgumentValueError(f"{name} was given axis {axis} twice{location()}", "name each axis once")
+        raise ArgumentValueError(f"{name} was given axis {axis} twice", "name each axis once")
     return axes
 
 
@@ -327,24 +326,27 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     parts = [item for item in (prepend, tensor, append) if item is not None]
     tensor = concat(parts, place) if len(parts) > 1 else tensor
     for _ in range(n):
-        extent = tensor.shape[place]
-        after, before = cut(tensor, [1], [extent], [place], [1]), cut(tensor, [0], [extent - 1], [place], [1])
-        tensor = arithmetic.sub(after, before)
+        tensor = arithmetic.sub(*neighbours(tensor, place))
     return tensor
+
+
+def neighbours(tensor: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Return the elements along an axis that have one before them, and those."""
+    extent = tensor.shape[axis]
+    return cut(tensor, [1], [extent], [axis], [1]), cut(tensor, [0], [extent - 1], [axis], [1])
 
 
 def trapz(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """Return the integral along ``dim`` by the trapezoidal rule, at the points ``x`` or at steps of ``dx``."""
     tensor = floating(y, "trapz")
     place = axis_in(dim, tensor.ndim, "trapz")
-    extent = tensor.shape[place]
-    after, before = cut(tensor, [1], [extent], [place], [1]), cut(tensor, [0], [extent - 1], [place], [1])
+    after, before = neighbours(tensor, place)
     step: Any = dx
     if x is not None:
         points = need_tensor(x, "trapz")
         step = diff(points, 1, 0 if points.ndim == 1 else place)
         if points.ndim == 1:
-            step = reshaped(step, tuple(extent - 1 if axis == place else 1 for axis in range(tensor.ndim)))
+            step = reshaped(step, tuple(after.shape[place] if axis == place else 1 for axis in range(tensor.ndim)))
     return reduce("ReduceSum", arithmetic.div(arithmetic.mul(step, arithmetic.add(after, before)), 2.0), place, False)
 
 
@@ -435,4 +437,4 @@ nansum = formula("the sum over ``axis`` of the elements that are not NaN",
     of_tensor(lambda input, axis=None, keepdims=False, *, dtype=None:
         sum(_without_nan(input), axis, keepdims, dtype=dtype)))  # fmt: skip
 
-names.export(vars(), but="axes_of index_of l2_normalize product ptp reduce scaled_sum")
+names.export(vars(), but="axes_of index_of l2_normalize neighbours product ptp reduce scaled_sum")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.cell import current, location
+from opbuild.frontend.cell import current
 from opbuild.graph.types import Array
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, axis_in, one_of
@@ -45,7 +45,7 @@ def ints(value: Any, what: str) -> tuple[int, ...]:
         items = [item.item() if isinstance(item, (Tensor, np.integer)) else item for item in value]
         if all(isinstance(item, int) for item in items):
             return tuple(items)
-    raise ArgumentTypeError(f"{what} is {value!r}{location()}", "give integers")
+    raise ArgumentTypeError(f"{what} is {value!r}", "give integers")
 
 
 def _vector(*values: int) -> np.ndarray[Any, Any]:
@@ -62,18 +62,14 @@ def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def reshape(input: Any, shape: Any) -> Tensor:
-    """Return the elements in another shape; one extent may be -1.
-
-    Raises:
-        TensorShapeError: If the numbers of elements differ.
-    """
+    """Return the elements in another shape; one extent may be -1."""
     tensor, wanted = need_tensor(input, "reshape"), list(ints(shape, "the shape of reshape"))
     if wanted.count(-1) == 1:
         rest = prod(extent for extent in wanted if extent != -1)
         if rest and tensor.size % rest == 0:
             wanted[wanted.index(-1)] = tensor.size // rest
     if prod(wanted) != tensor.size or min(wanted, default=0) < 0:
-        raise TensorShapeError(f"reshape of {tensor.shape} to {shape}{location()}", f"there are {tensor.size} elements")
+        raise TensorShapeError(f"reshape of {tensor.shape} to {shape}", f"there are {tensor.size} elements")
     return reshaped(tensor, tuple(wanted))
 
 
@@ -82,7 +78,7 @@ def transpose(input: Any, dims: Any) -> Tensor:
     tensor = need_tensor(input, "transpose")
     perm = tuple(axis_in(axis, tensor.ndim, "transpose") for axis in ints(dims, "the order of transpose"))
     if sorted(perm) != list(range(tensor.ndim)):
-        raise ArgumentValueError(f"transpose of {tensor.ndim} axes by {dims}{location()}", "name each axis once")
+        raise ArgumentValueError(f"transpose of {tensor.ndim} axes by {dims}", "name each axis once")
     return tensor if perm == tuple(range(tensor.ndim)) else emit("Transpose", tensor, perm=perm)
 
 
@@ -114,7 +110,7 @@ def squeeze(input: Any, axis: Any = None) -> Tensor:
     else:
         gone = [axis_in(item, tensor.ndim, "squeeze") for item in ints(axis, "the axis of squeeze")]
     if any(tensor.shape[index] != 1 for index in gone):
-        raise ArgumentValueError(f"squeeze of axis {axis} of shape {tensor.shape}{location()}", "its size must be 1")
+        raise ArgumentValueError(f"squeeze of axis {axis} of shape {tensor.shape}", "its size must be 1")
     return reshaped(tensor, tuple(extent for index, extent in enumerate(tensor.shape) if index not in gone))
 
 
@@ -165,12 +161,12 @@ def split(tensor: Any, split_size_or_sections: Any, axis: int = 0) -> tuple[Tens
     if isinstance(split_size_or_sections, int):
         size = split_size_or_sections
         if size <= 0:
-            raise ArgumentValueError(f"split into parts of {size}{location()}", "give a positive integer")
+            raise ArgumentValueError(f"split into parts of {size}", "give a positive integer")
         sizes = tuple(min(size, extent - start) for start in range(0, extent, size))
     else:
         sizes = ints(split_size_or_sections, "the sections of split")
     if sum(sizes) != extent:
-        raise ArgumentValueError(f"split of size {extent} into {sizes}{location()}", "the parts must make up the whole")
+        raise ArgumentValueError(f"split of size {extent} into {sizes}", "the parts must make up the whole")
     if len(sizes) == 1:
         return (tensor,)
     return emit_many("Split", (tensor, _vector(*sizes)), {"axis": place}, outputs=len(sizes))
@@ -207,7 +203,7 @@ def broadcast_to(input: Any, shape: Any) -> Tensor:
     tensor, wanted = need_tensor(input, "broadcast_to"), list(ints(shape, "the shape of broadcast_to"))
     shift = len(wanted) - tensor.ndim
     if shift < 0:
-        raise TensorShapeError(f"broadcast of {tensor.shape} to {shape}{location()}", "give no fewer dimensions")
+        raise TensorShapeError(f"broadcast of {tensor.shape} to {shape}", "give no fewer dimensions")
     wanted = [tensor.shape[i - shift] if extent == -1 and i >= shift else extent for i, extent in enumerate(wanted)]
     return tensor if tuple(wanted) == tensor.shape else emit("Expand", tensor, _vector(*wanted))
 
@@ -222,9 +218,7 @@ def pad(input_x: Any, padding: Any, mode: str = "constant", value: Any = None) -
     modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
     one_of(mode, tuple(modes), "the mode of pad")
     if len(amounts) % 2 or len(amounts) > 2 * tensor.ndim:
-        raise ArgumentValueError(
-            f"pad of {tensor.ndim} axes by {padding}{location()}", "give a pair for each axis, the last first"
-        )
+        raise ArgumentValueError(f"pad of {tensor.ndim} axes by {padding}", "give a pair for each axis, the last first")
     if not any(amounts):
         return tensor
     before, after = [0] * tensor.ndim, [0] * tensor.ndim
@@ -271,9 +265,7 @@ def slice(input_x: Any, begin: Any, size: Any) -> Tensor:
         for i, (start, extent) in enumerate(zip(first, sizes, strict=True))
     ]
     if any(end > extent for end, extent in zip(ends, tensor.shape, strict=False)):
-        raise ArgumentValueError(
-            f"slice of {tensor.shape} from {first} of size {sizes}{location()}", "it goes beyond the tensor"
-        )
+        raise ArgumentValueError(f"slice of {tensor.shape} from {first} of size {sizes}", "it goes beyond the tensor")
     axes = list(range(len(first)))
     return cut(tensor, first, ends, axes, [1] * len(axes))
 
@@ -283,9 +275,7 @@ def narrow(input: Any, axis: int, start: int, length: int) -> Tensor:
     tensor = need_tensor(input, "narrow")
     place = axis_in(axis, tensor.ndim, "narrow")
     if start < 0 or start + length > tensor.shape[place]:
-        raise ArgumentValueError(
-            f"narrow of {tensor.shape} to {length} from {start}{location()}", "it goes beyond the tensor"
-        )
+        raise ArgumentValueError(f"narrow of {tensor.shape} to {length} from {start}", "it goes beyond the tensor")
     return cut(tensor, [start], [start + length], [place], [1])
 
 
@@ -317,13 +307,9 @@ def _indices(value: Any, name: str) -> Tensor:
 
 
 def gather(input_params: Any, input_indices: Any, axis: int, batch_dims: int = 0) -> Tensor:
-    """Return the slices of ``input_params`` along ``axis`` that ``input_indices`` names.
-
-    Raises:
-        ArgumentValueError: If ``batch_dims`` is not 0.
-    """
+    """Return the slices of ``input_params`` along ``axis`` that ``input_indices`` names."""
     if batch_dims != 0:
-        raise ArgumentValueError(f"gather was given batch_dims={batch_dims}{location()}", "use gather_elements")
+        raise ArgumentValueError(f"gather was given batch_dims={batch_dims}", "use gather_elements")
     tensor = need_tensor(input_params, "gather")
     axis = axis.item() if isinstance(axis, Tensor) else axis
     return emit("Gather", tensor, _indices(input_indices, "gather"), axis=axis_in(axis, tensor.ndim, "gather"))

@@ -119,11 +119,7 @@ class LossMonitor(Callback):
         self._each, self._last = per_print_times, 0
 
     def step_end(self, run_context: RunContext) -> None:
-        """Print the loss of the step.
-
-        Raises:
-            ArgumentValueError: If it is infinite or no number.
-        """
+        """Print the loss of the step."""
         state = run_context.original_args()
         loss = loss_of(state.net_outputs)
         step = (state.cur_step_num - 1) % state.batch_num + 1

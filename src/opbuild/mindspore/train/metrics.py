@@ -31,11 +31,7 @@ class Metric(ABC):
         return self
 
     def given(self, inputs: Sequence[Any], count: int) -> list[Array]:
-        """Return the values that ``update`` takes as arrays.
-
-        Raises:
-            ArgumentValueError: If their number is another one.
-        """
+        """Return the values that ``update`` takes as arrays."""
         chosen = inputs if self._indexes is None else [inputs[place] for place in self._indexes]
         if len(chosen) != count:
             raise ArgumentValueError(f"{type(self).__name__} was given {len(chosen)} values", f"it takes {count}")
@@ -71,11 +67,7 @@ class _Mean(Metric):
         self._count += count
 
     def eval(self) -> float:
-        """Return the mean.
-
-        Raises:
-            ArgumentValueError: If there was no batch.
-        """
+        """Return the mean."""
         if not self._count:
             raise ArgumentValueError(f"{type(self).__name__} was asked for a result without a sample", "call update")
         return self._sum / self._count
@@ -251,11 +243,7 @@ _BY_NAME: dict[str, Callable[..., Metric]] = {
 
 
 def get_metric_fn(name: str, *args: Any, **kwargs: Any) -> Metric:
-    """Return the metric of a name.
-
-    Raises:
-        ArgumentValueError: If there is none of that name.
-    """
+    """Return the metric of a name."""
     if name not in _BY_NAME:
         raise ArgumentValueError(f"there is no metric {name!r}", f"there are {', '.join(_BY_NAME)}")
     return _BY_NAME[name](*args, **kwargs)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import chain, islice, repeat
 from types import SimpleNamespace
 from typing import Any
@@ -30,9 +31,6 @@ class Model:
         amp_level: The level of mixed precision, as of ``amp.build_train_network``.
         boost_level: Kept for programs that give it.
         options: ``loss_scale_manager`` and others of ``amp.build_train_network``.
-
-    Raises:
-        ArgumentTypeError, ArgumentValueError: If an argument is none of these.
     """
 
     def __init__(self, network: Cell, loss_fn: Any = None, optimizer: Any = None, metrics: Any = None,
@@ -80,9 +78,6 @@ class Model:
             dataset_sink_mode: Kept for programs that give it: batches are always given one by one.
             sink_size: With ``dataset_sink_mode``, the number of batches in an epoch; -1: all of the data set.
             initial_epoch: How many epochs there were before.
-
-        Raises:
-            ArgumentTypeError, ArgumentValueError: If an argument is none of these.
         """
         self.fit(epoch, train_dataset, None, 1, callbacks, dataset_sink_mode, sink_size=sink_size,
                  initial_epoch=initial_epoch)  # fmt: skip
@@ -94,9 +89,6 @@ class Model:
 
         It measures with ``valid_dataset``, after so many epochs as ``valid_frequency`` says or after those that it
         lists; ``valid_dataset_sink_mode`` is kept for programs that give it.
-
-        Raises:
-            ArgumentTypeError, ArgumentValueError: If an argument is none of these.
         """
         natural(epoch, "epoch", 1)
         natural(initial_epoch, "initial_epoch", 0)
@@ -128,9 +120,6 @@ class Model:
             valid_dataset: The data set, whose columns are the network's inputs and the label.
             callbacks: A callback or several.
             dataset_sink_mode: Kept for programs that give it.
-
-        Raises:
-            ArgumentValueError: If there are no metrics.
         """
         if not self._metrics or self._eval_network is None:
             raise ArgumentValueError("Model.eval has nothing to measure", "give Model a loss_fn and metrics")
@@ -199,20 +188,15 @@ class Model:
         )  # fmt: skip
 
 
-class _running(ExitStack):  # noqa: N801 - used as a function
-    """Enters the callbacks; gives a function that calls them at a moment, and the context."""
-
-    def __init__(self, callbacks: Any, state: SimpleNamespace) -> None:
-        super().__init__()
-        self._callbacks, self._state = Callbacks(callbacks), state
-
-    def __enter__(self) -> Any:
-        super().__enter__()
-        context = RunContext(self._state)
-        self._state.list_callback = self._callbacks
-        for each in self._callbacks.all:
-            self.enter_context(each)
-        return lambda time: self._callbacks.call(self._state.mode, time, context), context
+@contextmanager
+def _running(given: Any, state: SimpleNamespace) -> Iterator[tuple[Callable[[str], None], RunContext]]:
+    """Enter the callbacks; give a function that calls them at a moment, and the context."""
+    callbacks, context = Callbacks(given), RunContext(state)
+    state.list_callback = callbacks
+    with ExitStack() as entered:
+        for each in callbacks.all:
+            entered.enter_context(each)
+        yield lambda time: callbacks.call(state.mode, time, context), context
 
 
 def _size(dataset: Any) -> int:

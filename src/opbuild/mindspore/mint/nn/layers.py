@@ -16,7 +16,7 @@ from opbuild.mindspore.mint.nn.functional import FUNCTIONS
 from opbuild.mindspore.nn.basic import Dropout as _Dropout
 from opbuild.mindspore.nn.basic import Dropout2d as _Dropout2d
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import cell, derived, layer
+from opbuild.mindspore.nn.declaration import cell, derived, layer, parameter
 from opbuild.mindspore.ops import batch_norm, conv_transpose2d, group_norm, layer_norm, loss, prelu
 from opbuild.mindspore.ops.normalization import batch_norm_of_ranks
 from opbuild.mindspore.ops.pooling import per_axis
@@ -72,10 +72,6 @@ def _namesakes(functions: Mapping[str, Any], listed: Mapping[str, str]) -> dict[
             for name, (function, attributes) in found.items()}  # fmt: skip
 
 
-def _parameter(start: Any, shape: tuple[int, ...], dtype: Any, name: str, requires_grad: bool = True) -> Parameter:
-    return Parameter(initializer(start, shape, float32 if dtype is None else dtype), name, requires_grad)
-
-
 class _Conv(Cell):
     """A convolution of mint: arguments as PyTorch's, ``padding`` an integer, one for each axis, or a word."""
 
@@ -99,9 +95,9 @@ class _Conv(Cell):
         self.arguments = (stride, padding, dilation, groups)
         first, second = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
         shape = (first, second // groups, *kernel)
-        self.weight = _parameter(HeUniform(math.sqrt(5)), shape, dtype, "weight")
+        self.weight = parameter(HeUniform(math.sqrt(5)), shape, dtype, "weight")
         bound = 1 / math.sqrt(math.prod(shape[1:]))
-        self.bias = _parameter(Uniform(bound), (out_channels,), dtype, "bias") if bias else None
+        self.bias = parameter(Uniform(bound), (out_channels,), dtype, "bias") if bias else None
 
     def construct(self, input: Tensor) -> Tensor:
         """Return the convolution, or transposed one, of a tensor with or without a batch axis."""
@@ -126,10 +122,10 @@ class _BatchNorm(Cell):
         if not track_running_stats:
             raise ArgumentValueError(f"{type(self).__name__} was given track_running_stats=False", "leave it out")
         self.eps, self.momentum = eps, momentum
-        self.weight = _parameter("ones", shape, dtype, "weight") if affine else None
-        self.bias = _parameter("zeros", shape, dtype, "bias") if affine else None
-        self.running_mean = _parameter("zeros", shape, dtype, "running_mean", False)
-        self.running_var = _parameter("ones", shape, dtype, "running_var", False)
+        self.weight = parameter("ones", shape, dtype, "weight") if affine else None
+        self.bias = parameter("zeros", shape, dtype, "bias") if affine else None
+        self.running_mean = parameter("zeros", shape, dtype, "running_mean", requires_grad=False)
+        self.running_var = parameter("ones", shape, dtype, "running_var", requires_grad=False)
         self.num_batches_tracked = Parameter(np.asarray(0, np.float32), "num_batches_tracked", False)
 
     def construct(self, input: Tensor) -> Tensor:
@@ -143,11 +139,11 @@ class _BatchNorm(Cell):
 
 
 def _of_shape(self: Any, start: str, name: str) -> Parameter:
-    return _parameter(start, self.normalized_shape, self.dtype, name)
+    return parameter(start, self.normalized_shape, self.dtype, name)
 
 
 def _of_channels(start: str, name: str) -> Callable[[Any], Parameter]:
-    return lambda self: _parameter(start, (self.num_channels,), self.dtype, name, self.affine)
+    return lambda self: parameter(start, (self.num_channels,), self.dtype, name, requires_grad=self.affine)
 
 
 @cell(checks={"num_groups": positive},
@@ -169,7 +165,7 @@ def LayerNorm(self: Any, input: Tensor, *, normalized_shape: Any, eps: float = 1
     return layer_norm(input, normalized_shape, self.weight, bias, eps)
 
 
-@cell(made={"weight": lambda self: _parameter(float(self.init), (self.num_parameters,), self.dtype, "weight")})
+@cell(made={"weight": lambda self: parameter(float(self.init), (self.num_parameters,), self.dtype, "weight")})
 def PReLU(self: Any, input: Tensor, *, num_parameters: int = 1, init: float = 0.25, dtype: Any = None) -> Tensor:
     """``input`` where it is positive, ``weight * input`` elsewhere, one weight or one a channel."""
     return prelu(input, self.weight)
