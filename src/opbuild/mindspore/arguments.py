@@ -43,10 +43,11 @@ def integers(value: Any, count: int, what: str) -> tuple[int, ...]:
     raise ArgumentValueError(f"{what} is {value!r}", f"give an integer or a tuple of {count} integers")
 
 
-def positive(value: Any, what: str) -> int:
-    """Return ``value`` if it is a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise ArgumentValueError(f"{what} is {value!r}", "give a positive integer")
+def positive(value: Any, what: str, divisor: int = 1) -> int:
+    """Return ``value`` if it is a positive integer, and a multiple of ``divisor``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0 or value % divisor:
+        hint = "give a positive integer" if divisor == 1 else f"give a positive multiple of {divisor}"
+        raise ArgumentValueError(f"{what} is {value!r}", hint)
     return value
 
 
@@ -78,6 +79,14 @@ def one_of(value: Any, allowed: Sequence[Any], what: str) -> Any:
     if value not in allowed:
         raise ArgumentValueError(f"{what} is {value!r}", f"it must be one of {', '.join(map(repr, allowed))}")
     return value
+
+
+def nchw(data_format: str) -> str:
+    """Return ``data_format`` if it has the channels first."""
+    if data_format not in ("NCHW", "NCDHW"):
+        hint = "opbuild takes NCHW; it chooses its own layout inside"
+        raise ArgumentValueError(f"data_format is {data_format!r}", hint)
+    return data_format
 
 
 def axis_in(axis: Any, rank: int, what: str) -> int:

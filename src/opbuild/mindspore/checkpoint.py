@@ -126,11 +126,8 @@ def _load_with_prefix(net: Cell, parameter_dict: Mapping[str, Any], missing: lis
 
 
 def _prefix(parameter_dict: Mapping[str, Any], missing: list[str]) -> str:
-    for name in missing:
-        for known in parameter_dict:
-            if known.endswith(name) and known != name:
-                return known[: -len(name)]
-    return ""
+    longer = (known.removesuffix(name) for name in missing for known in parameter_dict if known.endswith(name))
+    return next(filter(None, longer), "")
 
 
 def load_checkpoint(ckpt_file_name: str, net: Cell | None = None, strict_load: bool = False,

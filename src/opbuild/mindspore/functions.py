@@ -195,19 +195,14 @@ class _Differentiated:
         trace = states.trace
         given = list(args)
         for position in self._positions:
-            given[position] = emit("Identity", self._argument(args, position))  # two arguments may be one value
+            if not -len(args) <= position < len(args) or not isinstance(args[position], Tensor):
+                raise ArgumentTypeError(f"grad by argument {position}, which is no tensor")
+            given[position] = emit("Identity", args[position])  # two arguments may be one value
         wanted = [symbol_of(trace, given[position]) for position in self._positions]
         wanted += [states.read(parameter) for parameter in self._weights]
         start = len(trace.nodes)
         result = self._fn(*given, **kwargs)
         return result, self._gradients(trace, start, result, wanted)
-
-    @staticmethod
-    def _argument(args: Sequence[Any], position: int) -> Tensor:
-        if not -len(args) <= position < len(args) or not isinstance(args[position], Tensor):
-            raise ArgumentTypeError(f"grad by argument {position}, which is no tensor")
-        found: Tensor = args[position]
-        return found
 
     def _gradients(self, trace: Trace, start: int, result: Any, wanted: Sequence[Any]) -> Any:
         from opbuild.frontend.cell import record_gradients

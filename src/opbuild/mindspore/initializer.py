@@ -10,40 +10,33 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, Attributes, one_of
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, Attributes, natural, one_of
 from opbuild.mindspore.dtype import float32, to_type
 from opbuild.mindspore.tensor import Tensor
 
 __getattr__ = names.getter(__name__, "mindspore.common.initializer")
 
 
-class _Random:
-    """The generator that initializers draw from."""
-
-    def __init__(self) -> None:
-        self.seed: int | None = None
-        self.generator = np.random.default_rng()
-
-
-_RANDOM = _Random()
+_RANDOM: dict[str, Any] = {"seed": None, "generator": np.random.default_rng()}
+"""The generator that initializers draw from, and what it began at."""
 
 
 def set_seed(seed: int) -> None:
     """Make the initializers that follow repeatable. The numbers differ from MindSpore's."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ArgumentValueError(f"set_seed({seed!r})", "give an integer of at least 0")
-    _RANDOM.seed = seed
-    _RANDOM.generator = np.random.default_rng(seed)
+    natural(seed, "the seed of set_seed", 0)
+    _RANDOM.update(seed=seed, generator=np.random.default_rng(seed))
 
 
 def get_seed() -> int | None:
     """Return the seed set, or None."""
-    return _RANDOM.seed
+    seed: int | None = _RANDOM["seed"]
+    return seed
 
 
 def generator() -> np.random.Generator:
     """Return the generator that random tensors are drawn from, too."""
-    return _RANDOM.generator
+    found: np.random.Generator = _RANDOM["generator"]
+    return found
 
 
 class Initializer:
@@ -76,11 +69,12 @@ def _declared(doc: str, values: Callable[[Any, tuple[int, ...]], Any], base: typ
     return names.row(made, call)
 
 
-def _truncated(self: Any, shape: tuple[int, ...]) -> Any:
-    drawn = generator().standard_normal(shape)
-    while (outside := (drawn < self.a) | (drawn > self.b)).any():
-        drawn = np.where(outside, generator().standard_normal(shape), drawn)
-    return drawn * self.sigma + self.mean
+def truncated(random: np.random.Generator, shape: tuple[int, ...], low: float = -2.0, high: float = 2.0) -> Array:
+    """Return numbers of the normal distribution, drawn again outside two bounds."""
+    drawn = np.asarray(random.standard_normal(shape))
+    while (outside := (drawn < low) | (drawn > high)).any():
+        drawn = np.where(outside, random.standard_normal(shape), drawn)
+    return drawn
 
 
 def _he_deviation(self: Any, shape: tuple[int, ...]) -> float:
@@ -128,8 +122,9 @@ Uniform = _declared("Uniform from ``-scale`` to ``scale``.", lambda self, shape:
     scale=0.07)  # fmt: skip
 Normal = _declared("Normal with standard deviation ``sigma``.",
     lambda self, shape: generator().normal(self.mean, self.sigma, shape), sigma=0.01, mean=0.0)  # fmt: skip
-TruncatedNormal = _declared("Normal, drawn again outside ``a`` to ``b`` standard deviations.", _truncated, sigma=0.01,
-    mean=0.0, a=-2.0, b=2.0)  # fmt: skip
+TruncatedNormal = _declared("Normal, drawn again outside ``a`` to ``b`` standard deviations.",
+    lambda self, shape: truncated(generator(), shape, self.a, self.b) * self.sigma + self.mean,
+    sigma=0.01, mean=0.0, a=-2.0, b=2.0)  # fmt: skip
 XavierUniform = _declared("Uniform, scaled by the numbers of inputs and outputs.",
     lambda self, shape: _uniform(self.gain * math.sqrt(6.0 / sum(fans(shape))), shape), gain=1)  # fmt: skip
 XavierNormal = _declared("Normal, scaled by the numbers of inputs and outputs.",

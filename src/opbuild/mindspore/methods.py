@@ -119,8 +119,7 @@ class _Reader:
             self.advanced.append((axis, self._indices(item)))
         else:
             raise ArgumentTypeError(
-                f"an index of type {type(item).__name__}",
-                "use integers, slices, ..., None or tensors of indices",
+                f"an index of type {type(item).__name__}", "use integers, slices, ..., None or tensors of indices"
             )
 
     def _indices(self, item: Any) -> Tensor:

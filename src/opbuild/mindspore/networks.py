@@ -209,11 +209,6 @@ class Networks:
             line.show(printed)
         return _fill(built.result, tensors)
 
-    def clear(self) -> None:
-        """Forget every network."""
-        with self._lock:
-            self._built.clear()
-
     def _build(self, nest: Any, leaves: Sequence[Tensor]) -> _Built:
         try:
             return self._trace(nest, leaves)

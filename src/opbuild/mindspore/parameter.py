@@ -40,8 +40,7 @@ class Parameter(Tensor):
         default_input: The data: anything that ``Tensor`` takes.
         name: Its name; the cell that it is assigned to names it after the attribute if none is given.
         requires_grad: Whether ``trainable_params`` names it.
-        layerwise_parallel: Kept for programs that ask.
-        parallel_optimizer: Kept for programs that ask.
+        layerwise_parallel, parallel_optimizer: Kept for programs that ask.
     """
 
     def __init__(self, default_input: Any, name: str | None = None, requires_grad: bool = True,

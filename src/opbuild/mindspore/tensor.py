@@ -71,7 +71,9 @@ class Tensor(metaclass=Named):
 
     def __init__(self, input_data: Any = None, dtype: Any = None, shape: int | Sequence[int] | None = None,
                  init: Any = None) -> None:  # fmt: skip
-        _no_kind(dtype, "Tensor")
+        if isinstance(dtype, Kind):
+            hint = f"it is a kind of types: give {to_type(dtype)!r} or another"
+            raise ArgumentTypeError(f"Tensor was given {dtype!r}", hint)
         if init is not None:
             if shape is None:
                 raise ArgumentValueError("a Tensor with 'init' has no shape", "give shape= as well")
@@ -281,13 +283,6 @@ def frombuffer(buffer: Any, dtype: Any, count: int = -1, offset: int = 0) -> Ten
 def is_tensor(obj: object) -> bool:
     """Return whether ``obj`` is a tensor."""
     return isinstance(obj, Tensor)
-
-
-def _no_kind(dtype: Any, name: str) -> None:
-    if isinstance(dtype, Kind):
-        raise ArgumentTypeError(
-            f"{name} was given {dtype!r}", f"it is a kind of types: give {to_type(dtype)!r} or another"
-        )
 
 
 def _data(data: Any, dtype: str | None) -> Array | Symbol:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from opbuild.mindspore import initializer
-from opbuild.mindspore.arguments import ArgumentValueError
+from opbuild.mindspore.arguments import natural
 
 _SETTINGS: dict[str, Any] = {"seed": None, "num_parallel_workers": 8, "prefetch_size": 16}
 
 
 def set_seed(seed: int) -> None:
     """Make the order of shuffled rows repeatable, beginning with the next iterator."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ArgumentValueError(f"dataset.config.set_seed({seed!r})", "give an integer of at least 0")
-    _SETTINGS["seed"] = seed
+    _SETTINGS["seed"] = natural(seed, "the seed of dataset.config.set_seed", 0)
 
 
 def get_seed() -> int | None:

@@ -374,11 +374,11 @@ def zip(datasets: tuple[Dataset, ...]) -> Dataset:
     columns = [name for part in datasets for name in part._columns]
     if len(set(columns)) < len(columns):
         raise ArgumentValueError(f"zip of columns {columns}", "rename those of equal names")
-    return _Several(datasets, columns, lambda every: map(_side_by_side, builtins.zip(*every, strict=False)), min)
 
+    def side_by_side(every: Iterator[Iterator[Row]]) -> Iterator[Row]:
+        return (tuple(chain.from_iterable(rows)) for rows in builtins.zip(*every, strict=False))
 
-def _side_by_side(rows: Sequence[Row]) -> Row:
-    return tuple(chain.from_iterable(rows))
+    return _Several(datasets, columns, side_by_side, min)
 
 
 class _Derived(Dataset):

@@ -299,10 +299,8 @@ class EmbeddingLookup(Cell):
 
     Args:
         target: ``CPU`` or ``DEVICE``: there is one device.
-        slice_mode: Kept for programs that give it.
-        manual_shapes: Kept for programs that give it.
+        slice_mode, manual_shapes, sparse: Kept for programs that give them.
         max_norm: The greatest Euclidean norm of a row, or None.
-        sparse: Kept for programs that give it.
     """
 
     def __init__(self, vocab_size: int, embedding_size: int, param_init: Any = "normal", target: str = "CPU",

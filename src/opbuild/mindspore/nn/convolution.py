@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from opbuild.mindspore import names, ops
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, allowed, of_rank, one_of, positive
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, allowed, nchw, of_rank, one_of, positive
 from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, fans
@@ -34,23 +34,17 @@ class _Conv(Cell):
                  bias_init: Any = None, data_format: str = "NCHW", dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
         name = type(self).__name__
-        self.in_channels = positive(in_channels, f"in_channels of {name}")
-        self.out_channels = positive(out_channels, f"out_channels of {name}")
+        self.group = positive(group, f"group of {name}")
+        self.in_channels = positive(in_channels, f"in_channels of {name}", group)
+        self.out_channels = positive(out_channels, f"out_channels of {name}", group)
         self.kernel_size = pooling.per_axis(kernel_size, self.rank, f"kernel_size of {name}")
         self.stride = pooling.per_axis(stride, self.rank, f"stride of {name}")
         self.dilation = pooling.per_axis(dilation, self.rank, f"dilation of {name}")
         self.pad_mode = one_of(pad_mode, pooling.PAD_MODES, f"pad_mode of {name}")
         self.padding = padding
         pooling.pads_of(pad_mode, padding, (1,) * self.rank, (1,) * self.rank, (1,) * self.rank, (1,) * self.rank, name)
-        self.group = positive(group, f"group of {name}")
         self.has_bias = bool(has_bias)
-        self.data_format = data_format
-        pooling.only_nchw(data_format)
-        if in_channels % group or out_channels % group:
-            raise ArgumentValueError(
-                f"{name} of {in_channels} to {out_channels} channels in {group} groups",
-                "both must be multiples of group",
-            )
+        self.data_format = nchw(data_format)
         # MindSpore keeps the weight of a convolution over one axis as one over two, of height 1.
         shape = (*self._channels(), *(1,) * (self.rank == 1), *self.kernel_size)
         self.weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
@@ -107,7 +101,7 @@ class _Pool(Cell):
         self, kernel_size: Any, stride: Any, pad_mode: str, padding: Padding, ceil_mode: bool, data_format: str
     ) -> None:
         super().__init__()
-        pooling.only_nchw(data_format)
+        nchw(data_format)
         name = type(self).__name__
         pooling.per_axis(kernel_size, self.rank, f"kernel_size of {name}")
         pooling.per_axis(stride, self.rank, f"stride of {name}")
@@ -230,7 +224,7 @@ class _BatchNorm(_ChannelNorm):
                  moving_var_init: Any = "ones", use_batch_statistics: bool | None = None,
                  data_format: str = "NCHW", dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
-        pooling.only_nchw(data_format)
+        nchw(data_format)
         self.eps, self.momentum = eps, 1.0 - momentum
         self.use_batch_statistics = use_batch_statistics
         self._make_parameters(num_features, momentum, affine, gamma_init, beta_init, moving_mean_init, moving_var_init,
@@ -363,11 +357,7 @@ class GroupNorm(Cell):
                  gamma_init: Any = "ones", beta_init: Any = "zeros", dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
         self.num_groups = positive(num_groups, "num_groups of GroupNorm")
-        self.num_channels = positive(num_channels, "num_channels of GroupNorm")
-        if num_channels % num_groups:
-            raise ArgumentValueError(
-                f"GroupNorm of {num_channels} channels in {num_groups} groups", "groups must be equal"
-            )
+        self.num_channels = positive(num_channels, "num_channels of GroupNorm", num_groups)
         self.eps = eps
         self.gamma = parameter(gamma_init, (num_channels,), dtype, "gamma", requires_grad=affine)
         self.beta = parameter(beta_init, (num_channels,), dtype, "beta", requires_grad=affine)

@@ -135,13 +135,6 @@ def ClipByNorm(x: Tensor, clip_norm: Any, *, axis: Any = None) -> Tensor:
 
 
 @cell()
-def MatrixDiag(input_x: Tensor) -> Tensor:
-    """Matrices with vectors on their diagonals."""
-    columns = reshaped(input_x, (*input_x.shape, 1))
-    return ops.mul(columns, Tensor.of(np.eye(input_x.shape[-1], dtype=input_x.type.dtype)))
-
-
-@cell()
 def MatrixDiagPart(input_x: Tensor) -> Tensor:
     """The diagonals of matrices."""
     rows, columns = input_x.shape[-2:]
@@ -379,6 +372,10 @@ LBeta = layer(lambda x, y: ops.sub(ops.add(ops.lgamma(x), ops.lgamma(y)), ops.lg
 LGamma = layer(ops.lgamma, "The logarithm of the absolute value of the gamma function.", "x")
 DiGamma = layer(ops.digamma, "The derivative of the logarithm of the gamma function.", "x")
 IGamma = layer(ops.igamma, "The lower regularized incomplete gamma function.", "a x")
+MatrixDiag = layer(
+    lambda input_x: ops.mul(
+        reshaped(input_x, (*input_x.shape, 1)), Tensor.of(np.eye(input_x.shape[-1], dtype=input_x.type.dtype))),
+    "Matrices with vectors on their diagonals.")  # fmt: skip
 MatDet = layer(ops.det, "The determinant of symmetric, positive definite matrices.", "x")
 MatInverse = layer(ops.inverse, "The inverse of symmetric, positive definite matrices.", "x")
 ImageGradients = layer(lambda images: (_along(images, 2), _along(images, 3)),

@@ -13,7 +13,7 @@ from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, a
 from opbuild.mindspore.dtype import float32, int32
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import cell
+from opbuild.mindspore.nn.declaration import cell, layer
 from opbuild.mindspore.ops.declaration import formula
 from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.ops.shaping import reshaped
@@ -38,28 +38,26 @@ def _passed(global_step: Tensor, decay_steps: int, is_stair: bool) -> Tensor:
     return ops.floor(share) if is_stair else share
 
 
-@cell(**_DECAY)
-def ExponentialDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: float, decay_steps: int,
-                       is_stair: bool = False) -> Tensor:  # fmt: skip
-    """``learning_rate * decay_rate ** (step / decay_steps)``."""
-    base = Tensor(float(decay_rate))
-    return ops.mul(ops.pow(base, _passed(global_step, decay_steps, is_stair)), float(learning_rate))
-
-
-@cell(**_DECAY)
-def NaturalExpDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: float, decay_steps: int,
-                      is_stair: bool = False) -> Tensor:  # fmt: skip
-    """``learning_rate * e ** (-decay_rate * step / decay_steps)``."""
-    base = Tensor(math.exp(-decay_rate))
-    return ops.mul(ops.pow(base, _passed(global_step, decay_steps, is_stair)), float(learning_rate))
-
-
-@cell(**_DECAY)
-def InverseDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: float, decay_steps: int,
-                   is_stair: bool = False) -> Tensor:  # fmt: skip
-    """``learning_rate / (1 + decay_rate * step / decay_steps)``."""
-    grown = ops.add(ops.mul(_passed(global_step, decay_steps, is_stair), float(decay_rate)), 1.0)
-    return ops.div(Tensor(float(learning_rate)), grown)
+ExponentialDecayLR = layer(
+    lambda global_step, *, learning_rate, decay_rate, decay_steps, is_stair=False: ops.mul(
+        ops.pow(Tensor(float(decay_rate)), _passed(global_step, decay_steps, is_stair)), float(learning_rate)),
+    "``learning_rate * decay_rate ** (step / decay_steps)``.", **_DECAY)  # fmt: skip
+NaturalExpDecayLR = layer(
+    lambda global_step, *, learning_rate, decay_rate, decay_steps, is_stair=False: ops.mul(
+        ops.pow(Tensor(math.exp(-decay_rate)), _passed(global_step, decay_steps, is_stair)), float(learning_rate)),
+    "``learning_rate * e ** (-decay_rate * step / decay_steps)``.", **_DECAY)  # fmt: skip
+InverseDecayLR = layer(
+    lambda global_step, *, learning_rate, decay_rate, decay_steps, is_stair=False: ops.div(
+        Tensor(float(learning_rate)),
+        ops.add(ops.mul(_passed(global_step, decay_steps, is_stair), float(decay_rate)), 1.0)),
+    "``learning_rate / (1 + decay_rate * step / decay_steps)``.", **_DECAY)  # fmt: skip
+WarmUpLR = layer(
+    lambda global_step, *, learning_rate, warmup_steps: ops.mul(
+        ops.div(ops.minimum(cast(global_step, "float32"), float(warmup_steps)), float(warmup_steps)),
+        float(learning_rate)),
+    "From 0 to ``learning_rate`` in equal steps, which stays.", base=LearningRateSchedule,
+    checks={"learning_rate warmup_steps": allowed(
+        lambda rate, steps: rate > 0 and steps >= 1, _HINT, "{owner} was given {0}, {1}")})  # fmt: skip
 
 
 @cell(LearningRateSchedule, {"min_lr max_lr decay_steps": allowed(
@@ -86,14 +84,6 @@ def PolynomialDecayLR(global_step: Tensor, *, learning_rate: float, end_learning
         steps = ops.mul(steps, ops.maximum(ops.ceil(ops.div(step, steps)), 1.0))
     left, end = ops.sub(1.0, ops.div(ops.minimum(step, steps), steps)), float(end_learning_rate)
     return ops.add(ops.mul(ops.pow(left, float(power)), float(learning_rate) - end), end)
-
-
-@cell(LearningRateSchedule, {"learning_rate warmup_steps": allowed(
-    lambda rate, steps: rate > 0 and steps >= 1, _HINT, "{owner} was given {0}, {1}")})  # fmt: skip
-def WarmUpLR(global_step: Tensor, *, learning_rate: float, warmup_steps: int) -> Tensor:
-    """From 0 to ``learning_rate`` in equal steps, which stays."""
-    steps = float(warmup_steps)
-    return ops.mul(ops.div(ops.minimum(cast(global_step, "float32"), steps), steps), float(learning_rate))
 
 
 def piecewise_constant_lr(milestone: Sequence[int], learning_rates: Sequence[float]) -> list[float]:

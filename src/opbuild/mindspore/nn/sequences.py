@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -281,12 +282,8 @@ class MultiheadAttention(Cell):
                  add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
                  vdim: int | None = None, batch_first: bool = False, dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
-        self.embed_dim = positive(embed_dim, "embed_dim of MultiheadAttention")
         self.num_heads = positive(num_heads, "num_heads of MultiheadAttention")
-        if embed_dim % num_heads:
-            raise ArgumentValueError(
-                f"MultiheadAttention of {embed_dim} channels in {num_heads} heads", "the heads must be equal"
-            )
+        self.embed_dim = positive(embed_dim, "embed_dim of MultiheadAttention", num_heads)
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
         self.head_dim = embed_dim // num_heads
@@ -340,8 +337,7 @@ class MultiheadAttention(Cell):
     def _steps_first(self, tensor: Tensor, batched: bool) -> Tensor:
         if tensor.ndim != (3 if batched else 2):
             raise TensorShapeError(
-                f"MultiheadAttention of shape {tensor.shape}",
-                "query, key and value all have 3 dimensions, or all 2",
+                f"MultiheadAttention of shape {tensor.shape}", "query, key and value all have 3 dimensions, or all 2"
             )
         if not batched:
             return ops.expand_dims(tensor, 1)
@@ -414,19 +410,11 @@ def _wider(mask: Tensor | None) -> Tensor | None:
 
 def _combined(first: Tensor | None, second: Tensor | None, dtype: str) -> Tensor | None:
     masks = [mask for mask in (first, second) if mask is not None]
-    if not masks:
-        return None
     if len(masks) == 2 and all(mask.type.dtype == "bool" for mask in masks):
         masks = [ops.logical_or(*masks)]
-    added = [_added(mask, dtype) for mask in masks]
-    return added[0] if len(added) == 1 else ops.add(*added)
-
-
-def _added(mask: Tensor, dtype: str) -> Tensor:
-    if mask.type.dtype != "bool":
-        return mask
     never, zero = (Tensor.of(np.asarray(value, dtype)) for value in (NEVER, 0))
-    return ops.where(mask, never, zero)
+    added = [ops.where(mask, never, zero) if mask.type.dtype == "bool" else mask for mask in masks]
+    return reduce(ops.add, added) if added else None
 
 
 class _Layer(Cell):

@@ -11,7 +11,7 @@ import numpy as np
 
 from opbuild.frontend.cell import current
 from opbuild.mindspore import names, ops
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, positive
 from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.context import fusion, get_auto_parallel_context, is_data_parallel
 from opbuild.mindspore.dtype import float32, int32
@@ -42,13 +42,11 @@ class DistributedGradReducer(Cell):
     def __init__(self, parameters: Sequence[Any], mean: bool | None = None, degree: int | None = None,
                  fusion_type: int = 1, group: str = GlobalComm.WORLD_COMM_GROUP) -> None:  # fmt: skip
         super().__init__(auto_prefix=False)
-        if degree is not None and (isinstance(degree, bool) or not isinstance(degree, int) or degree < 1):
-            raise ArgumentValueError(f"degree of DistributedGradReducer is {degree!r}", "give an integer from 1 on")
         self.mean = bool(get_auto_parallel_context("gradients_mean") if mean is None else mean)
         size, told = get_group_size(), get_auto_parallel_context("device_num")
         if told not in (None, size):
             raise ArgumentValueError(f"device_num is {told}", f"the job has {size} ranks: leave it out")
-        self.degree = size if degree is None else degree
+        self.degree = size if degree is None else positive(degree, "degree of DistributedGradReducer")
         self.count = len(parameters)
         self.all_reduce = ops.AllReduce(group=group)
 

@@ -217,21 +217,16 @@ def _bounds(k: Any) -> tuple[int, int]:
     return values[0], values[-1]
 
 
-def _start(offset: int, length: int, widest: int, align: str) -> int:
-    """Return the start of a diagonal in its row; the first word is for those above, the second for those below."""
-    side = align.split("_")[0 if offset >= 0 else 1]
-    return widest - length if side == "RIGHT" else 0
-
-
 def _places(rows: int, columns: int, k: Any, align: str) -> Any:
     """Return for each diagonal, the highest first: its row and start in the packed form, and its places."""
-    one_of(align, _ALIGNMENTS, "align")
+    above, below = one_of(align, _ALIGNMENTS, "align").split("_")
     low, high = _bounds(k)
     lengths = {d: min(rows + min(d, 0), columns - max(d, 0)) for d in np.arange(low, high + 1).tolist()}
     widest = max(lengths.values())
     for d in np.arange(high, low - 1, -1).tolist():
         steps = np.arange(lengths[d])
-        yield high - d, _start(d, lengths[d], widest, align), steps - min(d, 0), steps + max(d, 0)
+        start = widest - lengths[d] if (above if d >= 0 else below) == "RIGHT" else 0
+        yield high - d, start, steps - min(d, 0), steps + max(d, 0)
 
 
 @on_data

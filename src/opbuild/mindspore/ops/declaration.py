@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any, TypeVar
 
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentTypeError, Attributes, keyword_only
+from opbuild.mindspore.arguments import ArgumentTypeError, Attributes, keyword_only, nchw
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.tensor import Tensor
 
@@ -168,6 +168,7 @@ def primitive(function: Callable[..., Any], doc: str = "", passes: str | None = 
     def __init__(self: Primitive, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
         Primitive.__init__(self, taken.owner)
         self.attributes.update(taken.bind(args, kwargs))
+        nchw(self.attributes.get("data_format", "NCHW"))
 
     def __call__(self: Primitive, *operands: Any) -> Any:  # noqa: N807
         if passes is not None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, integers, one_of
-from opbuild.mindspore.execution import cast, emit, on_data
+from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, integers, of_rank, one_of
+from opbuild.mindspore.execution import array_of, cast, emit, on_data
 from opbuild.mindspore.ops.arithmetic import abs as absolute
 from opbuild.mindspore.ops.arithmetic import (
     add,
@@ -61,7 +61,7 @@ space_to_depth = formula("blocks of images as channels",
 
 
 def _pair(value: Any, what: str) -> tuple[int, ...]:
-    return integers(tuple(value) if isinstance(value, list) else value, 2, what)
+    return integers(value.tolist() if isinstance(value, Tensor) else value, 2, what)
 
 
 def _windows(
@@ -103,16 +103,15 @@ def fold(
     batched = tensor if tensor.ndim == 3 else expand_dims(tensor, 0)
     batch, rows, columns = batched.shape
     parts = reshaped(batched, (batch, rows // prod(kernel), prod(kernel), columns))
-    size = output_size.tolist() if isinstance(output_size, Tensor) else output_size
-    result = _folded(parts, _pair(size, "the output_size"), kernel, _pair(dilation, "the dilation"),
+    result = _folded(parts, _pair(output_size, "the output_size"), kernel, _pair(dilation, "the dilation"),
                      _pair(padding, "the padding"), _pair(stride, "the stride"))  # fmt: skip
     return result if tensor.ndim == 3 else squeeze(result, 0)
 
 
 def col2im(input_x: Any, output_size: Any, kernel_size: Any, dilation: Any, padding_value: Any, stride: Any) -> Tensor:
     """Return images made of patches (N, C, window, windows); where they overlap they are summed."""
-    size = output_size.tolist() if isinstance(output_size, Tensor) else output_size
-    pairs = [_pair(each, "an argument of col2im") for each in (size, kernel_size, dilation, padding_value, stride)]
+    given = (output_size, kernel_size, dilation, padding_value, stride)
+    pairs = [_pair(each, "an argument of col2im") for each in given]
     return _folded(need_tensor(input_x, "col2im"), *pairs)
 
 
@@ -134,8 +133,7 @@ def mirror_pad(input_x: Any, paddings: Any, mode: str = "REFLECT") -> Tensor:
     """Return the tensor with its elements mirrored at the borders: without (REFLECT) or with the last (SYMMETRIC)."""
     one_of(mode, ("REFLECT", "SYMMETRIC"), "the mode of MirrorPad")
     tensor = need_tensor(input_x, "MirrorPad")
-    amounts = paddings.tolist() if isinstance(paddings, Tensor) else paddings
-    for axis, (before, after) in enumerate(amounts):
+    for axis, (before, after) in enumerate(array_of(paddings)):
         if before or after:
             extent = np.arange(tensor.shape[axis])
             places = np.pad(extent, (before, after), "reflect" if mode == "REFLECT" else "symmetric")
@@ -179,8 +177,8 @@ def grid_sample(input: Any, grid: Any, mode: str = "bilinear", padding_mode: str
     images, points = need_tensor(input, "grid_sample"), need_tensor(grid, "grid_sample")
     one_of(mode, ("bilinear", "nearest"), "the mode of grid_sample")
     one_of(padding_mode, ("zeros", "border", "reflection"), "the padding_mode of grid_sample")
-    if images.ndim != 4 or points.ndim != 4:
-        raise TensorShapeError(f"grid_sample of shapes {images.shape} and {points.shape}", "give 4 dimensions each")
+    for each in (images, points):
+        of_rank(each, (4,), "grid_sample")
     height, width = images.shape[2:]
     places = [
         _inside(_pixel(squeeze(cut(points, [index], [index + 1], [3], [1]), 3), extent, bool(align_corners)),

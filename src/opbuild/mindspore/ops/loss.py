@@ -42,9 +42,10 @@ LEAST = 1e-12
 """What logarithms of probabilities are taken of at least."""
 
 
-def reduced(losses: Tensor, reduction: str, name: str) -> Tensor:
-    """Return the mean or the sum of losses, or the losses; float16 and bfloat16 are summed as float32."""
+def reduced(losses: Tensor, reduction: str, name: str, weight: Any = None) -> Tensor:
+    """Return the mean or the sum of weighted losses, or these; float16 and bfloat16 are summed as float32."""
     one_of(reduction, REDUCTIONS, f"the reduction of {name}")
+    losses = losses if weight is None else mul(losses, weight)
     if reduction == "none":
         return losses
     wide = cast(losses, "float32") if losses.type.dtype in NARROW_FLOATS else losses
@@ -80,8 +81,7 @@ def binary_cross_entropy(logits: Any, labels: Any, weight: Any = None, reduction
     x, y = need_tensor(logits, "binary_cross_entropy"), need_tensor(labels, "binary_cross_entropy")
     right = mul(y, log(clamp(x, LEAST, None)))
     wrong = mul(sub(1, y), log(clamp(sub(1, x), LEAST, None)))
-    losses = neg(add(right, wrong))
-    return reduced(losses if weight is None else mul(losses, weight), reduction, "binary_cross_entropy")
+    return reduced(neg(add(right, wrong)), reduction, "binary_cross_entropy", weight)
 
 
 def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None, pos_weight: Any = None,
@@ -91,9 +91,7 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
     soft = emit("Softplus", neg(x))
     if pos_weight is not None:
         soft = mul(soft, add(mul(sub(pos_weight, 1), y), 1))
-    losses = add(mul(sub(1, y), x), soft)
-    losses = losses if weight is None else mul(losses, weight)
-    return reduced(losses, reduction, "binary_cross_entropy_with_logits")
+    return reduced(add(mul(sub(1, y), x), soft), reduction, "binary_cross_entropy_with_logits", weight)
 
 
 def kl_div(logits: Any, labels: Any, reduction: str = "mean") -> Tensor:

@@ -140,13 +140,8 @@ def matrix_norm(A: Any, ord: Any = "fro", axis: Any = (-2, -1), keepdims: bool =
         return high if keepdims else shaping.reshaped(high, tuple(kept))
     if ord not in ("nuc", 2, -2):
         raise ArgumentValueError(f"a matrix norm of order {ord!r}", "use 'fro', 'nuc', 1, -1, 2, -2, inf or -inf")
-    result: Tensor = _singular_norm(tensor, ord, (row, column), keepdims)
+    result: Tensor = in_floats(np.linalg.norm)(tensor, ord, (row, column), keepdims)
     return result
-
-
-@in_floats
-def _singular_norm(array: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
-    return np.linalg.norm(array, ord, axes, keepdims)
 
 
 def euclidean_norm(x: Any, axes: Any, keep_dims: bool = False) -> Tensor:
@@ -292,38 +287,23 @@ def svd(input: Any, full_matrices: bool = False, compute_uv: bool = True) -> Any
     return values, left, _turned(right)
 
 
-def _orthogonal(array: Array, factors: Array, columns: int) -> Array:
-    """Return the first columns of the product of the reflectors that ``geqrf`` gives."""
-    rows = array.shape[0]
-    result = np.eye(rows)
-    for k in reversed(range(len(factors))):
-        vector = np.concatenate([np.zeros(k), [1.0], array[k + 1 :, k]])
-        result -= factors[k] * np.outer(vector, vector @ result)
-    return result[:, :columns]
-
-
-def _stacked(function: Any, *arrays: Array) -> Any:
-    """Apply a function of matrices to each of a stack; the first array decides how many axes lead."""
-    lead = arrays[0].shape[:-2]
-    if not lead:
-        return function(*arrays)
-    flat = [array.reshape(-1, *array.shape[len(lead) :]) for array in arrays]
-    results = [function(*each) for each in zip(*flat, strict=True)]
-    if isinstance(results[0], tuple):
-        return tuple(np.stack(part).reshape(*lead, *part[0].shape) for part in zip(*results, strict=True))
-    return np.stack(results).reshape(*lead, *results[0].shape)
+def _orthogonal(packed: Array, factors: Array, columns: int) -> Array:
+    """Return the first columns of the products of the reflectors that ``geqrf`` gives."""
+    rows = packed.shape[-2]
+    result = np.broadcast_to(np.eye(rows), (*packed.shape[:-1], rows)).copy()
+    for k in reversed(range(factors.shape[-1])):
+        vector = packed[..., k].copy()
+        vector[..., :k], vector[..., k] = 0, 1
+        result -= factors[..., k, None, None] * vector[..., None] * (vector[..., None, :] @ result)
+    return result[..., :columns]
 
 
 @in_floats
 def ormqr(input: Any, tau: Any, other: Any, left: bool = True, transpose: bool = False) -> Any:
     """Return ``other`` times the orthogonal matrix that the reflectors of ``geqrf`` make."""
-
-    def product(matrix: Array, factors: Array, target: Array) -> Array:
-        whole = _orthogonal(matrix, factors, matrix.shape[0])
-        whole = whole.T if transpose else whole
-        return np.asarray(whole @ target if left else target @ whole)
-
-    return _stacked(product, input, tau, other)
+    whole = _orthogonal(input, tau, input.shape[-2])
+    whole = _turned(whole) if transpose else whole
+    return whole @ other if left else other @ whole
 
 
 @in_floats
@@ -349,13 +329,9 @@ def _permutation(pivots: Array, count: int) -> Array:
 @in_floats
 def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
     """Return the permutation and the two triangles that an LU decomposition keeps in one matrix."""
-
-    def exchange(matrix: Array, pivots: Array) -> Array:
-        rows = matrix.shape[0]
-        return np.eye(rows)[:, _permutation(pivots, rows)] if pivots.ndim else np.eye(rows)
-
-    lower, upper = _triangles(LU_data)
-    return _stacked(exchange, LU_data, np.asarray(LU_pivots)), lower, upper
+    whole = np.eye(LU_data.shape[-2])
+    exchanged = np.apply_along_axis(lambda pivots: whole[:, _permutation(pivots, len(whole))], -1, LU_pivots)
+    return exchanged, *_triangles(LU_data)
 
 
 @in_floats
@@ -603,8 +579,7 @@ cholesky_solve = formula("X of ``A @ X = input``, for the positive definite A wi
     in_floats(lambda input, input2, upper=False:
         np.linalg.solve(_turned(input2) @ input2 if upper else input2 @ _turned(input2), input)))  # fmt: skip
 orgqr = formula("the first columns of the orthogonal matrix that the reflectors of ``geqrf`` make",
-    in_floats(lambda input, input2:
-        _stacked(lambda matrix, factors: _orthogonal(matrix, factors, matrix.shape[1]), input, input2)))  # fmt: skip
+    in_floats(lambda input, input2: _orthogonal(input, input2, input.shape[-1])))  # fmt: skip
 mvlgamma = formula("the logarithm of the multivariate gamma function of dimension ``p``",
     in_floats(lambda input, p:
         p * (p - 1) / 4 * math.log(math.pi) + sum(_each(_lgamma, input - j / 2) for j in range(p))))  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentValueError, one_of
+from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
 from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.execution import cast, emit, emit_many
 from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul, square, sub
@@ -121,11 +121,7 @@ def normalized(tensor: Tensor, weight: Any, bias: Any, axis: int, eps: float) ->
 def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
     """Return the tensor normalized over each group of channels (axis 1)."""
     tensor = need_tensor(input, "group_norm")
-    channels = tensor.shape[1]
-    if channels % num_groups:
-        raise ArgumentValueError(
-            f"group_norm of {channels} channels in {num_groups} groups", "the groups must be equal"
-        )
+    channels = positive(tensor.shape[1], "the number of channels of group_norm", num_groups)
     rows = reshaped(tensor, (tensor.shape[0], num_groups, tensor.size // max(tensor.shape[0] * num_groups, 1)))
     result = reshaped(normalized(rows, None, None, 2, eps), tensor.shape)
     per_channel = (channels,) + (1,) * (tensor.ndim - 2)

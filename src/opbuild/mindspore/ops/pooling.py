@@ -10,7 +10,7 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of
+from opbuild.mindspore.arguments import ArgumentValueError, of_rank, one_of
 from opbuild.mindspore.execution import emit
 from opbuild.mindspore.ops.arithmetic import add, mul, pow
 from opbuild.mindspore.ops.arranging import tensor_scatter_elements
@@ -24,14 +24,6 @@ PAD_MODES = ("valid", "same", "pad")
 _ONE = "of the last axis chosen so that ``output_size`` of them come out"
 _THREE = "of the last three axes; None keeps a dimension"
 _TWO = "chosen so that the output has ``output_size``; None keeps a dimension"
-
-
-def only_nchw(data_format: str) -> None:
-    """Refuse formats other than channels-first."""
-    if data_format not in ("NCHW", "NCDHW"):
-        raise ArgumentValueError(
-            f"data_format is {data_format!r}", "opbuild takes NCHW; it chooses its own layout inside"
-        )
 
 
 def per_axis(value: Any, rank: int, what: str) -> tuple[int, ...]:
@@ -85,10 +77,8 @@ def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: s
     """
     tensor, kernel = need_tensor(input, "conv"), need_tensor(weight, "conv")
     what = f"conv{rank}d"
-    if tensor.ndim != rank + 2 or kernel.ndim != rank + 2:
-        raise TensorShapeError(
-            f"{what} of shapes {tensor.shape} and {kernel.shape}", f"both need {rank + 2} dimensions"
-        )
+    for each in (tensor, kernel):
+        of_rank(each, (rank + 2,), what)
     shape = kernel.shape[2:]
     strides = per_axis(stride, rank, f"the stride of {what}")
     dilations = per_axis(dilation, rank, f"the dilation of {what}")
@@ -136,8 +126,7 @@ def pool(op_type: str, value: Any, kernel_size: Any, stride: Any, pad_mode: str,
          rank: int, **attrs: Any) -> Tensor:  # fmt: skip
     """Apply ONNX's MaxPool or AveragePool to a tensor with or without a batch axis."""
     tensor = need_tensor(value, op_type)
-    if tensor.ndim not in (rank + 1, rank + 2):
-        raise TensorShapeError(f"{op_type} of shape {tensor.shape}", f"it needs {rank + 2} dimensions")
+    of_rank(tensor, (rank + 1, rank + 2), op_type)
     batched = tensor if tensor.ndim == rank + 2 else expand_dims(tensor, 0)
     kernel, strides = per_axis(kernel_size, rank, "the kernel_size"), per_axis(stride, rank, "the stride")
     dilations = per_axis(attrs.pop("dilation", 1), rank, "the dilation")
@@ -384,6 +373,6 @@ conv_transpose2d = formula("a transposed convolution over two spatial axes; see 
         conv_transpose(input, weight, bias, stride, "pad", padding, output_padding, dilation, groups))  # fmt: skip
 
 names.export(vars(), but="""
-    adaptive adaptive_with_indices averaged conv conv_transpose greatest max_pool only_nchw pads_of per_axis pool
+    adaptive adaptive_with_indices averaged conv conv_transpose greatest max_pool pads_of per_axis pool
     resized with_indices
 """)  # fmt: skip

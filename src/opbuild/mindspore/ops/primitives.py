@@ -10,7 +10,8 @@ import numpy as np
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, defaults_of
 from opbuild.mindspore.dtype import float32, int32, int64, to_type
-from opbuild.mindspore.execution import cast, emit, on_data
+from opbuild.mindspore.execution import array_of, cast, emit, on_data
+from opbuild.mindspore.initializer import truncated
 from opbuild.mindspore.ops import (
     arithmetic,
     arranging,
@@ -25,11 +26,11 @@ from opbuild.mindspore.ops import (
     shaping,
 )
 from opbuild.mindspore.ops.declaration import Primitive, formula, need_tensor, operator, primitive
-from opbuild.mindspore.ops.pooling import averaged, conv, conv_transpose, interpolate, only_nchw, pool
+from opbuild.mindspore.ops.pooling import averaged, conv, conv_transpose, interpolate, pool
 from opbuild.mindspore.ops.random import dropped
 from opbuild.mindspore.ops.reduction import bias_add, product
 from opbuild.mindspore.ops.reduction import sum as total
-from opbuild.mindspore.ops.shaping import gather, reshaped
+from opbuild.mindspore.ops.shaping import gather
 from opbuild.mindspore.tensor import Tensor
 
 
@@ -94,13 +95,6 @@ def _running(op_type: str) -> Callable[..., Tensor]:
 
 # Products, orders and decompositions
 @operator
-def BiasAdd(x: Any, bias: Any, *, data_format: str = "NCHW") -> Tensor:
-    """Return the tensor plus one number for each channel."""
-    only_nchw(data_format)
-    return bias_add(x, bias)
-
-
-@operator
 def NLLLoss(x: Any, y: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100) -> tuple[Tensor, Tensor]:
     """Return the loss and the weights that count."""
     used = gather(weight, y, 0)
@@ -114,24 +108,6 @@ def NthElement(input: Any, n: Any, *, reverse: bool = False) -> Any:
     ordered = np.sort(input, -1)
     place = int(np.asarray(n))
     return ordered[..., -1 - place if reverse else place]
-
-
-@operator
-def Median(x: Any, *, global_median: bool = False, axis: int = 0, keep_dims: bool = False,
-           ignore_nan: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return the middle element and its index."""
-    if global_median:
-        return reduction.median(reshaped(x, (x.size,)), 0)
-    return (reduction.nanmedian if ignore_nan else reduction.median)(x, axis, keep_dims)
-
-
-@operator
-def Svd(x: Any, *, full_matrices: bool = False, compute_uv: bool = True) -> Any:
-    """Return the singular values and vectors; zeros for the vectors if they are not asked for."""
-    if compute_uv:
-        return matrices.svd(x, full_matrices)
-    none = Tensor.of(np.zeros(1, x.type.dtype))
-    return matrices.svd(x, compute_uv=False), none, none
 
 
 @operator
@@ -168,19 +144,6 @@ def _seed(seed: int, seed2: int) -> int | None:
 
 
 @operator
-def TruncatedNormal(shape: Any, *, dtype: Any = float32, seed: int = 0, seed2: int = 0) -> Tensor:
-    """Return numbers drawn from the normal distribution within 2 deviations."""
-
-    def values(generator: Any) -> Any:
-        drawn = generator.standard_normal(tuple(shape))
-        while (outside := np.abs(drawn) > 2).any():
-            drawn = np.where(outside, generator.standard_normal(drawn.shape), drawn)
-        return drawn
-
-    return random.drawn("TruncatedNormal", values, dtype, _seed(seed, seed2))
-
-
-@operator
 @on_data
 def CheckNumerics(x: Any) -> Any:
     """Return the tensor if its elements are finite."""
@@ -207,7 +170,6 @@ def Conv2D(x: Any, weight: Any, *, out_channel: int, kernel_size: Any, mode: int
            pad: Any = 0, stride: Any = 1, dilation: Any = 1, group: int = 1,
            data_format: str = "NCHW") -> Tensor:  # fmt: skip
     """Return a convolution over two spatial axes."""
-    only_nchw(data_format)
     expected = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
     if weight.shape[0] != out_channel or weight.shape[2:] != expected:
         raise ArgumentValueError(
@@ -215,31 +177,6 @@ def Conv2D(x: Any, weight: Any, *, out_channel: int, kernel_size: Any, mode: int
             "its shape is (out_channel, channels / group, kernel height, kernel width)",
         )
     return conv(x, weight, None, stride, pad_mode, pad, dilation, group)
-
-
-@operator
-def Conv2DTranspose(x: Any, weight: Any, output_size: Any = None, *, out_channel: int, kernel_size: Any,
-                    pad_mode: str = "valid", pad: Any = 0, pad_list: Any = None, mode: int = 1, stride: Any = 1,
-                    dilation: Any = 1, group: int = 1, data_format: str = "NCHW") -> Tensor:  # fmt: skip
-    """Return a transposed convolution over two spatial axes."""
-    only_nchw(data_format)
-    return conv_transpose(x, weight, None, stride, pad_mode, pad if pad_list is None else pad_list, 0, dilation, group)
-
-
-@operator
-def MaxPool(x: Any, *, kernel_size: Any = 1, strides: Any = 1, pad_mode: str = "valid",
-            data_format: str = "NCHW") -> Tensor:  # fmt: skip
-    """Return the greatest element under a window."""
-    only_nchw(data_format)
-    return pool("MaxPool", x, kernel_size, strides, pad_mode, 0, False, 2)
-
-
-@operator
-def AvgPool(x: Any, *, kernel_size: Any = 1, strides: Any = 1, pad_mode: str = "valid",
-            data_format: str = "NCHW") -> Tensor:  # fmt: skip
-    """Return the mean under a window."""
-    only_nchw(data_format)
-    return averaged(x, kernel_size, strides, pad_mode, 0, False, False, None, 2)
 
 
 @operator
@@ -252,16 +189,6 @@ def ResizeNearestNeighbor(x: Any, *, size: Any, align_corners: bool = False,
 
 
 # Normalization
-@operator
-def BatchNorm(x: Any, scale: Any, bias: Any, mean: Any, variance: Any, *, is_training: bool = False,
-              epsilon: float = 1e-5, momentum: float = 0.1,
-              data_format: str = "NCHW") -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the tensor normalized for each channel, and the statistics used."""
-    only_nchw(data_format)
-    result = normalization.batch_norm(x, mean, variance, scale, bias, is_training, momentum, epsilon)
-    return result, mean, variance, mean, variance
-
-
 @operator
 def LayerNorm(x: Any, gamma: Any, beta: Any, *, begin_norm_axis: int = 1, begin_params_axis: int = 1,
               epsilon: float = 1e-7) -> tuple[Tensor, ...]:  # fmt: skip
@@ -284,10 +211,6 @@ def Split(x: Any, *, axis: int = 0, output_num: int = 1) -> tuple[Tensor, ...]:
     if extent % output_num:
         raise ArgumentValueError(f"Split of size {extent} into {output_num} parts", "the parts must be equal")
     return shaping.split(x, extent // output_num, axis)
-
-
-def _pairs(value: Any) -> Any:
-    return value.tolist() if isinstance(value, Tensor) else value
 
 
 def _filled_up(sizes: Any, extent: int) -> tuple[int, ...]:
@@ -315,13 +238,6 @@ def FillDiagonal(input_x: Any, *, fill_value: float, wrap: bool = False) -> Any:
     result = input_x.copy()
     np.fill_diagonal(result, fill_value, wrap)
     return result
-
-
-@operator
-def DataFormatDimMap(x: Any, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Tensor:
-    """Return dimensions of one format in another."""
-    table = np.array([src_format.index(letter) for letter in dst_format], np.int32)
-    return gather(Tensor.of(table), Tensor.of(x.asnumpy() % len(table)), 0)
 
 
 @operator
@@ -361,6 +277,13 @@ def _resized(mode: str) -> Any:
     )
 
 
+BiasAdd = primitive(lambda x, bias, *, data_format="NCHW": bias_add(x, bias),
+    "Return the tensor plus one number for each channel.")  # fmt: skip
+BatchNorm = primitive(
+    lambda x, scale, bias, mean, variance, *, is_training=False, epsilon=1e-5, momentum=0.1, data_format="NCHW": (
+        normalization.batch_norm(x, mean, variance, scale, bias, is_training, momentum, epsilon),
+        mean, variance, mean, variance),
+    "Return the tensor normalized for each channel, and the statistics used.")  # fmt: skip
 L2Loss = primitive(lambda x: arithmetic.mul(reduction.reduce_sum(arithmetic.square(x)), 0.5),
     "Return half the sum of squares.")  # fmt: skip
 SquareSumAll = primitive(
@@ -428,6 +351,21 @@ Quantile = primitive(
     "Return the elements at the shares ``q`` of the order.")  # fmt: skip
 Cross = primitive(matrices.cross, dim=-65530)
 Renorm = primitive(matrices.renorm, "", "p dim maxnorm", p=..., dim=..., maxnorm=...)
+Median = primitive(
+    lambda x, *, global_median=False, axis=0, keep_dims=False, ignore_nan=False:
+        reduction.median(shaping.ravel(x), 0) if global_median
+        else (reduction.nanmedian if ignore_nan else reduction.median)(x, axis, keep_dims),
+    "Return the middle element and its index.")  # fmt: skip
+Svd = primitive(
+    lambda x, *, full_matrices=False, compute_uv=True:
+        matrices.svd(x, full_matrices) if compute_uv
+        else (matrices.svd(x, compute_uv=False), *[shaping.zeros(1, x.dtype)] * 2),
+    "Return the singular values and vectors; zeros for the vectors if they are not asked for.")  # fmt: skip
+DataFormatDimMap = primitive(
+    lambda x, *, src_format="NHWC", dst_format="NCHW": gather(
+        Tensor.of(np.array([src_format.index(letter) for letter in dst_format], np.int32)),
+        Tensor.of(x.asnumpy() % len(dst_format)), 0),
+    "Return dimensions of one format in another.")  # fmt: skip
 Einsum = primitive(lambda tensors, *, equation: matrices.einsum(equation, *tensors),
     "Return the sum of products that the equation describes.")  # fmt: skip
 Lstsq = primitive(matrices.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "", fast=True,
@@ -448,6 +386,10 @@ Poisson = primitive(
     "Return integers (int32) drawn from Poisson distributions.")  # fmt: skip
 StandardLaplace = primitive(_seeded(random.standard_laplace), seed=0, seed2=0)
 StandardNormal = primitive(_seeded(random.standard_normal), seed=0, seed2=0)
+TruncatedNormal = primitive(
+    lambda shape, *, dtype=float32, seed=0, seed2=0: random.drawn(
+        "TruncatedNormal", lambda generator: truncated(generator, tuple(shape)), dtype, _seed(seed, seed2)),
+    "Return numbers drawn from the normal distribution within 2 deviations.")  # fmt: skip
 UniformInt = primitive(
     _seeded(lambda shape, low, high, seed: random.uniform(shape, low, high, seed, int32),
                           "Return integers (int32) drawn evenly from the first number to below the second."),
@@ -470,7 +412,8 @@ Unstack = Unpack = primitive(shaping.unstack, "", "axis", axis=0, num=None)
 Range = primitive(shaping.arange, "", "", maxlen=1000000)
 BatchToSpace = primitive(images.batch_to_space_nd, "", "block_size crops", block_size=..., crops=...)
 BatchToSpaceNDV2 = primitive(
-    lambda x, block, crops: images.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops)))  # fmt: skip
+    lambda x, block, crops:
+        images.batch_to_space_nd(x, shaping.ints(block, "block_shape"), array_of(crops)))  # fmt: skip
 ChannelShuffle = primitive(images.channel_shuffle, "", "group", group=...)
 FillV2 = primitive(lambda shape, value: shaping.full(shape, value, dtype=value.dtype))
 MatrixDiagPartV3 = primitive(arranging.matrix_diag_part, align="RIGHT_LEFT")
@@ -516,14 +459,27 @@ MaxUnpool2D = primitive(pooling.max_unpool2d, "", "ksize strides pads output_sha
     output_shape=(), data_format="NCHW")  # fmt: skip
 MaxUnpool3D = primitive(pooling.max_unpool3d, "", "ksize strides pads output_shape", ksize=..., strides=0, pads=0,
     output_shape=(), data_format="NCDHW")  # fmt: skip
+MaxPool = primitive(
+    lambda x, *, kernel_size=1, strides=1, pad_mode="valid", data_format="NCHW":
+        pool("MaxPool", x, kernel_size, strides, pad_mode, 0, False, 2),
+    "Return the greatest element under a window.")  # fmt: skip
+AvgPool = primitive(
+    lambda x, *, kernel_size=1, strides=1, pad_mode="valid", data_format="NCHW":
+        averaged(x, kernel_size, strides, pad_mode, 0, False, False, None, 2),
+    "Return the mean under a window.")  # fmt: skip
+Conv2DTranspose = primitive(
+    lambda x, weight, output_size=None, *, out_channel, kernel_size, pad_mode="valid", pad=0, pad_list=None, mode=1,
+        stride=1, dilation=1, group=1, data_format="NCHW":
+        conv_transpose(x, weight, None, stride, pad_mode, pad if pad_list is None else pad_list, 0, dilation, group),
+    "Return a transposed convolution over two spatial axes.")  # fmt: skip
 AvgPool3D = primitive(
     lambda x, *, kernel_size=1, strides=1, pad_mode="valid", pad=0, ceil_mode=False, count_include_pad=True,
         divisor_override=0, data_format="NCDHW":
-        pooling.averaged(x, kernel_size, strides, pad_mode, pad, ceil_mode, count_include_pad, divisor_override,
+        averaged(x, kernel_size, strides, pad_mode, pad, ceil_mode, count_include_pad, divisor_override,
             3))  # fmt: skip
 MaxPool3D = primitive(
     lambda x, *, kernel_size=1, strides=1, pad_mode="VALID", pad_list=0, ceil_mode=None, data_format="NCDHW":
-        pooling.pool("MaxPool", x, kernel_size, strides, pad_mode, pad_list, bool(ceil_mode), 3))  # fmt: skip
+        pool("MaxPool", x, kernel_size, strides, pad_mode, pad_list, bool(ceil_mode), 3))  # fmt: skip
 Conv3D = primitive(
     lambda x, weight, *, out_channel, kernel_size, mode=1, pad_mode="valid", pad=0, stride=1, dilation=1, group=1,
         data_format="NCDHW":

@@ -126,8 +126,7 @@ def bias_add(input_x: Any, bias: Any) -> Tensor:
     tensor, numbers = need_tensor(input_x, "bias_add"), need_tensor(bias, "bias_add")
     if numbers.ndim != 1 or tensor.ndim < 2 or numbers.shape[0] != tensor.shape[1]:
         raise TensorShapeError(
-            f"bias_add of shapes {tensor.shape} and {numbers.shape}",
-            "the bias has one number for each channel",
+            f"bias_add of shapes {tensor.shape} and {numbers.shape}", "the bias has one number for each channel"
         )
     if tensor.ndim > 2:
         numbers = emit("Reshape", numbers, np.array([-1] + [1] * (tensor.ndim - 2), np.int64))

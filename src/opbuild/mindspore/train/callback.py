@@ -13,7 +13,7 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, natural, one_of
 from opbuild.mindspore.checkpoint import save_checkpoint
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.parameter import Parameter
@@ -114,9 +114,7 @@ class LossMonitor(Callback):
     """
 
     def __init__(self, per_print_times: int = 1) -> None:
-        if isinstance(per_print_times, bool) or not isinstance(per_print_times, int) or per_print_times < 0:
-            raise ArgumentValueError(f"per_print_times of LossMonitor is {per_print_times!r}", "give an integer from 0")
-        self._each, self._last = per_print_times, 0
+        self._each, self._last = natural(per_print_times, "per_print_times of LossMonitor", 0), 0
 
     def step_end(self, run_context: RunContext) -> None:
         """Print the loss of the step."""
@@ -223,12 +221,11 @@ class CheckpointConfig:
         save_checkpoint_seconds: After how many seconds, where steps are not given.
         keep_checkpoint_max: How many files to keep; 0 or None: all.
         keep_checkpoint_per_n_minutes: Keep one file of so many minutes, where ``keep_checkpoint_max`` is not given.
-        integrated_save: Kept for programs that give it.
+        integrated_save, enc_mode: Kept for programs that give them.
         async_save: Kept for programs that give it: files are written when the call returns.
         saved_network: The cell to save; by default the step of training, with the optimizer's states.
         append_info: ``epoch_num``, ``step_num`` and dictionaries, to save with it.
         enc_key: Not supported.
-        enc_mode: Kept for programs that give it.
         exception_save: Whether to save when the run ends by an exception.
         options: MindSpore's further options; ``format`` is one of ``ckpt`` and ``safetensors``.
     """
@@ -320,10 +317,8 @@ class ModelCheckpoint(Callback):
     def _appended(self, state: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for each in self._config.append_info:
-            if each == "epoch_num":
-                found["epoch_num"] = state.cur_epoch_num
-            elif each == "step_num":
-                found["step_num"] = state.cur_step_num
+            if each in ("epoch_num", "step_num"):
+                found[each] = getattr(state, f"cur_{each}")
             elif isinstance(each, dict):
                 found.update(each)
             else:

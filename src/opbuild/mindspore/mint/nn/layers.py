@@ -16,7 +16,7 @@ from opbuild.mindspore.mint.nn.functional import FUNCTIONS
 from opbuild.mindspore.nn.basic import Dropout as _Dropout
 from opbuild.mindspore.nn.basic import Dropout2d as _Dropout2d
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import cell, derived, layer, parameter
+from opbuild.mindspore.nn.declaration import derived, layer, parameter
 from opbuild.mindspore.ops import batch_norm, conv_transpose2d, group_norm, layer_norm, loss, prelu
 from opbuild.mindspore.ops.normalization import batch_norm_of_ranks
 from opbuild.mindspore.ops.pooling import per_axis
@@ -86,11 +86,8 @@ class _Conv(Cell):
         name = type(self).__name__
         if padding_mode != "zeros":
             raise ArgumentValueError(f"padding_mode of {name} is {padding_mode!r}", "pad with mint.nn's layers first")
-        if in_channels % groups or out_channels % groups:
-            raise ArgumentValueError(
-                f"{name} of {in_channels} to {out_channels} channels in {groups} groups",
-                "both must be multiples of groups",
-            )
+        positive(in_channels, f"in_channels of {name}", groups)
+        positive(out_channels, f"out_channels of {name}", groups)
         kernel = per_axis(kernel_size, self.rank, f"kernel_size of {name}")
         self.arguments = (stride, padding, dilation, groups)
         first, second = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
@@ -146,31 +143,6 @@ def _of_channels(start: str, name: str) -> Callable[[Any], Parameter]:
     return lambda self: parameter(start, (self.num_channels,), self.dtype, name, requires_grad=self.affine)
 
 
-@cell(checks={"num_groups": positive},
-      made={"weight": _of_channels("ones", "weight"), "bias": _of_channels("zeros", "bias")})  # fmt: skip
-def GroupNorm(self: Any, input: Tensor, *, num_groups: int, num_channels: int, eps: float = 1e-5,
-              affine: bool = True, dtype: Any = None) -> Tensor:  # fmt: skip
-    """Normalization over each group of channels (axis 1)."""
-    return group_norm(input, num_groups, self.weight, self.bias, eps)
-
-
-@cell(made={
-    "normalized_shape": lambda self: tuple(np.atleast_1d(self.normalized_shape).tolist()),
-    "weight": lambda self: _of_shape(self, "ones", "weight") if self.elementwise_affine else None,
-    "bias": lambda self: _of_shape(self, "zeros", "bias") if self.elementwise_affine and self.bias else None,
-})  # fmt: skip
-def LayerNorm(self: Any, input: Tensor, *, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
-              bias: bool = True, dtype: Any = None) -> Tensor:  # fmt: skip
-    """Normalization over the last axes, whose extents are ``normalized_shape``."""
-    return layer_norm(input, normalized_shape, self.weight, bias, eps)
-
-
-@cell(made={"weight": lambda self: parameter(float(self.init), (self.num_parameters,), self.dtype, "weight")})
-def PReLU(self: Any, input: Tensor, *, num_parameters: int = 1, init: float = 0.25, dtype: Any = None) -> Tensor:
-    """``input`` where it is positive, ``weight * input`` elsewhere, one weight or one a channel."""
-    return prelu(input, self.weight)
-
-
 class Embedding(Cell):
     """Rows of a table, by index."""
 
@@ -198,6 +170,20 @@ for _axes in (1, 2, 3):
     globals()[f"ConstantPad{_axes}d"] = layer(_padding("constant", _axes), padding=..., value=...)
     for _kind, _mode in (("Reflection", "reflect"), ("Replication", "replicate"), ("Zero", "constant")):
         globals()[f"{_kind}Pad{_axes}d"] = layer(_padding(_mode, _axes), padding=...)
+GroupNorm = layer(lambda self, input: group_norm(input, self.num_groups, self.weight, self.bias, self.eps),
+    "Normalization over each group of channels (axis 1).", checks={"num_groups": positive},
+    made={"weight": _of_channels("ones", "weight"), "bias": _of_channels("zeros", "bias")},
+    num_groups=..., num_channels=..., eps=1e-5, affine=True, dtype=None)  # fmt: skip
+LayerNorm = layer(lambda self, input: layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps),
+    "Normalization over the last axes, whose extents are ``normalized_shape``.", made={
+        "normalized_shape": lambda self: tuple(np.atleast_1d(self.normalized_shape).tolist()),
+        "weight": lambda self: _of_shape(self, "ones", "weight") if self.elementwise_affine else None,
+        "bias": lambda self: _of_shape(self, "zeros", "bias") if self.elementwise_affine and self.bias else None,
+    }, normalized_shape=..., eps=1e-5, elementwise_affine=True, bias=True, dtype=None)  # fmt: skip
+PReLU = layer(lambda self, input: prelu(input, self.weight),
+    "``input`` where it is positive, ``weight * input`` elsewhere, one weight or one a channel.",
+    made={"weight": lambda self: parameter(float(self.init), (self.num_parameters,), self.dtype, "weight")},
+    num_parameters=1, init=0.25, dtype=None)  # fmt: skip
 MaxPool2d = layer(FUNCTIONS["max_pool2d"], kernel_size=1, stride=None, padding=0, dilation=1, return_indices=False,
     ceil_mode=False)  # fmt: skip
 BCELoss = layer(loss.binary_cross_entropy, weight=None, reduction="mean")
