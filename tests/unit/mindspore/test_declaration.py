@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -58,6 +59,22 @@ def test_values_are_checked_when_a_layer_is_made():
         nn.PixelShuffle(0)
     with pytest.raises(ValueError, match="reduction of L1Loss is 'most'"):
         nn.L1Loss("most")
+
+
+def test_errors_of_arguments_name_the_line_of_the_program():
+    """Those of constructors too, and once, also when they come from another process."""
+    with pytest.raises(ValueError, match="PixelShuffle") as caught:
+        nn.PixelShuffle(0)
+    for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+        assert re.search(r"is 0 \(test_declaration\.py:\d+, in test_errors\w+\)$", error.message)
+
+
+@pytest.mark.parametrize("made", [ops.MaxPool, lambda **given: ops.Conv3D(1, 1, **given)])
+def test_primitives_refuse_other_formats_than_channels_first(made):
+    """When they are made; those over three axes computed as if nothing had been said."""
+    assert made(data_format="NCDHW")
+    with pytest.raises(ValueError, match="data_format is 'NHWC'"):
+        made(data_format="NHWC")
 
 
 def test_declared_layers_are_copied_pickled_and_derived_from():
