@@ -248,13 +248,12 @@ def kernel(desc: OpDesc, make: Make = HalideCompiler.compile, level: Level | Non
     path = kept_kernels.FOLDER / f"{symbol}.so"
     if kept_kernels.kept(path) is None:
         made = _folder() / f"{symbol}.o"
-        is_usual = make == HalideCompiler.compile
-        found = kept_kernels.shipped_object(kept_kernels.key_of(desc, level), symbol) if is_usual else None
-        if found is None:
+        entry = kept_kernels.shipped(kept_kernels.key_of(desc, level)) if make == HalideCompiler.compile else None
+        if entry is None:
             _compile(desc, symbol, made, make, level)
         else:
-            made.write_bytes(found)
-        library = _linked(made)
+            made.write_bytes(entry.object)
+        library = _linked(made, *([] if entry is None else [f"--defsym={symbol}={entry.symbol}"]))
         kept_kernels.keep(path, library.read_bytes())
         path = library
     _libraries.append(_load(path))
@@ -308,9 +307,9 @@ def _link(path: Path) -> Any:
     return _load(_linked(path))
 
 
-def _linked(path: Path) -> Path:
+def _linked(path: Path, *options: str) -> Path:
     library = path.with_suffix(".so")
-    subprocess.run(["ld", "-shared", "-o", str(library), str(path)], check=True)
+    subprocess.run(["ld", "-shared", *options, "-o", str(library), str(path)], check=True)
     return library
 
 

@@ -12,9 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from inspect import getsource
@@ -23,7 +20,7 @@ from typing import Any
 
 from opbuild.backend.halide.driver import PACKAGE, HalideCompiler
 from opbuild.families import catalogue
-from opbuild.kernel.artifact import Artifact, read_symbols
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import identify
 from opbuild.kernel.interfaces import Found
@@ -65,25 +62,10 @@ def key_of(desc: OpDesc, level: Level) -> Key:
 
 
 def shipped(key: Key) -> Entry | None:
-    """Return the entry that the package brings for a key, of the same sources and compiler; None if there is none."""
+    """Return the entry of a key that the package brings, just as it would be compiled; None if it brings none."""
     pack = Pack(key.components["target"])
     found = pack.lookup(key) if pack.compiler() == _compiler() and not CAMPAIGN else None
     return found.entry if isinstance(found, Found) else None
-
-
-def shipped_object(key: Key, symbol: str) -> bytes | None:
-    """Return the object that the package brings for a key, with a symbol; None if it brings none."""
-    entry = shipped(key)
-    if entry is None or entry.symbol == symbol:
-        return entry and entry.object
-    if shutil.which("objcopy") is None:
-        return None
-    names = read_symbols(entry.object).defined
-    renamed = [f"--redefine-sym={name}={name.replace(entry.symbol, symbol)}" for name in names]
-    with tempfile.NamedTemporaryFile() as file:
-        Path(file.name).write_bytes(entry.object)
-        subprocess.run(["objcopy", *renamed, file.name], check=True)
-        return Path(file.name).read_bytes()
 
 
 def kept(path: Path) -> bytes | None:
@@ -155,7 +137,9 @@ class KeptPipeline:
         path = FOLDER / f"{self.digest}_{symbol}.o"
         found = kept(path)
         if found is None:
-            found = shipped_object(self._key, symbol) or self._made().compile(symbol).data
+            entry = shipped(self._key)
+            is_it = entry is not None and entry.symbol == symbol
+            found = entry.object if is_it else self._made().compile(symbol).data
             keep(path, found)
         return Artifact(found, symbol)
 
