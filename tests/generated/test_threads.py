@@ -75,7 +75,7 @@ SIZES = (0, 1, 2, 3, 5, 8, 16, 17, 33, 64, 100)
 HANGS_AFTER = 40.0
 """Seconds after which the stacks of all threads are shown."""
 
-RESTING = ("opbuild-idle", "opbuild-digest")
+RESTING = ("opbuild-idle", "opbuild-digest", "opbuild-hub", "opbuild-ranks")
 """Threads that wait for nothing that a program does."""
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []

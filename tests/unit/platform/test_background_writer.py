@@ -163,10 +163,10 @@ def test_a_fork_waits_for_what_is_left_and_has_nothing_to_do(lone: BackgroundWri
     assert done == [os.getpid()]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_task_that_fails_ends_its_job_alone() -> None:
+def test_a_task_that_fails_ends_its_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that comes then is done without anybody asking."""
-    made, ended = BackgroundWriter(), threading.Event()
+    made, ended, failed = BackgroundWriter(), threading.Event(), list[threading.ExceptHookArgs]()
+    monkeypatch.setattr(threading, "excepthook", failed.append)
 
     def fail() -> None:
         raise ValueError("a task")
@@ -175,3 +175,4 @@ def test_a_task_that_fails_ends_its_job_alone() -> None:
     assert until(lambda: not made._jobs)
     made.add(WriteJob("", [], ended.set))
     assert ended.wait(10)
+    assert until(lambda: bool(failed))
