@@ -235,7 +235,7 @@ def test_reductions_of_nothing_are_what_a_cpu_makes_of_them(name: str) -> None:
 @pytest.mark.parametrize("name", sorted({*REDUCED} - {"prod"}))
 def test_reductions_of_rows_with_nan_and_infinities_agree_with_numpy(name: str) -> None:
     """NaN wins over every number."""
-    x = drawn((1, 5, 1, 2060))
+    x = abs(drawn((1, 5, 1, 2060)))  # a sum that cancels has no digits to compare
     x[0, 0], x[0, 1, 0, 2], x[0, 2, 0, 2050], x[0, 3, 0, 3] = -INF, INF, NAN, -INF
     axes = (-2, -1)
     with np.errstate(all="ignore"):
