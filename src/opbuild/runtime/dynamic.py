@@ -182,7 +182,7 @@ class DynamicNetwork:
     ) -> None:
         self.record, self.constants, self.evaluate = record, constants, evaluate
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
-        self._buckets: dict[tuple[int, ...], _Bucket] = {}
+        self._buckets: dict[tuple[Any, ...], _Bucket] = {}
         self._same: dict[tuple[Any, ...], _SharedState] = {}
         self._limits: dict[tuple[Any, ...], _Limits] = {}
         self._places: dict[str, _TemporaryPlaces] = {}
@@ -213,13 +213,10 @@ class DynamicNetwork:
         """Return the bucket of a size; a new one where the kernels of the other sizes in it may not run here."""
         variables = symbolic_of(self.record).variables
         key = (len(kernels), *self._runs(numbers), *(_bucket_of(shapes[index][axis]) for index, axis in variables))
-        known = self._buckets.pop(key, None)
-        if known is None or not known.serves(numbers):
-            known = _Bucket(kernels.answers(self.record, numbers))
-        self._buckets[key] = known
-        if len(self._buckets) > MOST_BUCKETS:
-            self._buckets.pop(next(iter(self._buckets)))
-        return known
+        known = self._buckets.get(key)
+        if known is not None and not known.serves(numbers):
+            del self._buckets[key]
+        return _remembered(self._buckets, key, lambda: _Bucket(kernels.answers(self.record, numbers)))
 
     def _runs(self, numbers: Array) -> list[bool]:
         """Return for each repetition whether it is run at all."""
