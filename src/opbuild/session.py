@@ -142,8 +142,8 @@ class Session:
 
         The executor that compiles for this one may be gone by then. What it makes has kernels of its own at once.
         """
-        setup = replace(self.setup, observer=only_warnings(self.setup.observer), executor=None)
-        setup = replace(setup, config=setup.config.waiting())
+        observer, config = only_warnings(self.setup.observer), self.setup.config.waiting()
+        setup = replace(self.setup, observer=observer, executor=None, config=config)
         return Session(setup, Stores(setup, self.stores), is_urgent=False)
 
     def lower_sessions(self) -> Iterator[Session]:

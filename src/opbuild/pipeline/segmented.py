@@ -513,8 +513,8 @@ class SegmentedNetwork:
             raise BuildError(f"a segment of the network ends with {len(results)} results, not {len(self._results)}",
                              "remove its cache folder and build it again")  # fmt: skip
         self._latest = [(each.dtype, each.shape) if isinstance(each, np.ndarray) else None for each in results]
-        met, before = self._segments.met, self._met
-        if met != before and self._segments.is_first_tier:
+        met = self._segments.met
+        if met != self._met and self._segments.is_first_tier:
             self._segments.repeat_later(tuple([each.shape for each in self._inputs.values()]), inputs)
         self._met = met
         return results

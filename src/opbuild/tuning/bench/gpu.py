@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from opbuild.runtime.devices.cuda.device import CudaDevice
 from opbuild.runtime.devices.device import open_device
 from opbuild.runtime.devices.network import DeviceNetwork
 from opbuild.runtime.executor import Executor
@@ -34,7 +35,7 @@ class OpbuildCall:
             job.model, input_shapes=shapes, cache_path=job.cache, num_threads=job.threads, target=CUDA, wait=True
         ))  # fmt: skip
         self._network.wait_until_stored()  # else that would go on beside the first calls
-        self._device = cast("Any", open_device(CUDA))
+        self._device = cast("CudaDevice", open_device(CUDA))
         self._feeds = {name: self._device.uploaded(array) for name, array in job.data.items()}
         self._out: dict[str, Any] = {}
 
