@@ -324,9 +324,11 @@ class Network:
         binding = self._bindings.get(shapes)
         if binding is None:
             (self._check or self._check_shapes)(shapes)
-            was_called = self._latest is not None
+            earlier = tuple(self._bindings)
             binding = self._binding(shapes)
-            if was_called and binding.is_first_tier:  # a cache that grows: no size comes twice
+            if len(earlier) == 1:  # sizes differ: a later one shall not wait for the program that serves them all
+                self._ask_for_better(*earlier)
+            if earlier and binding.is_first_tier:  # a cache that grows: no size comes twice
                 self._ask_for_better(shapes)
         elif binding.better is not None:
             self._ask_for_better(shapes)

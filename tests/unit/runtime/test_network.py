@@ -108,6 +108,26 @@ def test_sizes_that_found_too_many_waiting_are_improved_when_they_are_called_aga
     assert not any(each.better for each in net._bindings.values())
 
 
+def test_the_first_size_is_improved_when_another_one_is_called() -> None:
+    """Prompts differ in length, and the first one's may not come again: no later one shall wait for its program."""
+    asked: list[Shapes] = []
+
+    class Better(NamedTuple):
+        shapes: Shapes
+
+        def bind(self) -> None:
+            asked.append(self.shapes)
+
+    def bind(shapes: Shapes) -> Binding:
+        return Binding(build(chain(shapes[0][0])).executor, Report("chain"), Better(shapes))
+
+    net = Network("chain", [Endpoint("x", TensorType("float32", (-1,)))], ["out"], bind)
+    for size, expected in ((8, []), (1, [8]), (2, [8]), (3, [8]), (2, [8, 2])):
+        net(np.zeros(size, np.float32))
+        assert until(lambda: net._improver is None)
+        assert asked == [((each,),) for each in expected]
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_the_child_of_a_fork_improves_sizes_too() -> None:
     """The thread that improves sizes stayed in the parent, where it has just begun with one."""
