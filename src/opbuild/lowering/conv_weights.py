@@ -197,12 +197,15 @@ def pack_dense(weights: Array, part: WeightSlice, adjacent: int, steps: int, dty
     (_, per_group, kh, kw), (start, count) = weights.shape, part.outputs
     outs, width = count // part.count, adjacent * steps
     depth = -(-part.inputs[1] // width)
-    dense = np.zeros((blocks(count) * BLOCK, depth * width, kh, kw), dtype)
+    taps = weights.transpose(2, 3, 0, 1)
+    dense = np.zeros((kh, kw, blocks(count) * BLOCK, depth * width), dtype)
     for group in range(part.count):
         rows, columns = slice(group * outs, (group + 1) * outs), slice(group * per_group, (group + 1) * per_group)
-        dense[rows, columns] = weights[start + group * outs : start + (group + 1) * outs]
-    split = dense.reshape(-1, BLOCK, depth, steps, adjacent, kh, kw)
-    return np.ascontiguousarray(split.transpose(0, 2, 5, 6, 3, 1, 4))
+        dense[:, :, rows, columns] = taps[:, :, start + group * outs : start + (group + 1) * outs]
+    neighbours = dense.view(f"u{adjacent * dense.itemsize}")  # they are moved as one number
+    split = neighbours.reshape(kh, kw, -1, BLOCK, depth, steps)
+    packed = np.ascontiguousarray(split.transpose(2, 4, 0, 1, 5, 3))
+    return packed.view(dtype).reshape(*packed.shape, adjacent)
 
 
 def pack_integer_winograd(weights: Array) -> Array:
@@ -213,8 +216,9 @@ def pack_integer_winograd(weights: Array) -> Array:
     for row, three in enumerate(_transformed(taps)):
         for column, point in enumerate(_transformed(three)):
             padded[4 * row + column, :co, :ci] = point
-    split = padded.reshape(16, blocks(co), BLOCK, blocks(ci), BLOCK // 2, 2)
-    return np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2, 5))
+    pairs = padded.view(np.uint32).reshape(16, blocks(co), BLOCK, blocks(ci), BLOCK // 2)
+    packed = np.ascontiguousarray(pairs.transpose(0, 1, 3, 4, 2))
+    return packed.view(np.int16).reshape(*packed.shape, 2)
 
 
 def _transformed(taps: Array) -> tuple[Array, ...]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from opbuild.graph.constants import scaled
 from opbuild.lowering import conv_weights
 from opbuild.platform import arrange as module
-from opbuild.platform.arrange import Array, arrange
+from opbuild.platform.arrange import Array, arrange, interleaved
 
 SPECIAL = np.array([np.inf, -np.inf, np.nan, 1e-44, -0.0, 3.4e38], np.float32)
 
@@ -107,3 +107,12 @@ def test_weights_scaled_on_the_way_are_scaled_weights(pack: Callable[..., Array]
     factors = np.random.default_rng(3).standard_normal((outputs, 1, 1, 1))
     assert pack(weights, factors).tobytes() == pack(scaled(weights, factors)).tobytes()
     assert pack(unaligned(weights), factors).tobytes() == pack(weights, factors).tobytes()
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]), st.integers(0, 9), st.integers(0, 1000))
+def test_interleaved_numbers_lie_side_by_side(count: int, size: int, length: int, seed: int) -> None:
+    """The first array's comes first, also of views with steps."""
+    count = min(count, 8 // size)
+    numbers = np.random.default_rng(seed).integers(0, 256**size, (2 * length, count)).astype(f"u{size}")
+    found = interleaved([numbers[::2, place] for place in range(count)])
+    np.testing.assert_array_equal(found.view(f"u{size}").reshape(length, count), numbers[::2])

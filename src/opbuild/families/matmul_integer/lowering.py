@@ -18,6 +18,7 @@ from opbuild.lowering.matrix import Product, as_rows, batches_of, epilogue_input
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import constant_step, viewed_as, with_inner_stride
 from opbuild.operations.expression import operations
+from opbuild.platform.arrange import interleaved
 from opbuild.platform.records import replace
 
 MOST_SUM = (2**15 - 1) // 255
@@ -91,7 +92,9 @@ def _packed(lowering: Lowering, name: str, halves: bool) -> Plain:
         if halves:
             pairs, columns, values = _beyond(weights)
             full[PAIR * pairs, columns] -= values
-        return np.ascontiguousarray(full.reshape(shape[1], group, shape[0], width).transpose(2, 0, 3, 1))
+        neighbours = interleaved([full[place::group].view(np.uint8) for place in range(group)])
+        packed = np.ascontiguousarray(neighbours.reshape(shape[1], shape[0], width).swapaxes(0, 1))
+        return packed.view(np.int8).reshape(shape)
 
     less = " less the excess" if halves else ""
     return lowering.packed((name,), f"panels of {width} by groups of {group}{less}", shape, "int8", pack)

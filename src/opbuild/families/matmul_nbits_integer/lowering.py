@@ -15,6 +15,7 @@ from opbuild.kernel.opdesc import HIGH_PRECISION
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain
+from opbuild.platform.arrange import interleaved
 
 BYTES = 4
 """The ``accuracy_level`` that allows activations of int8."""
@@ -46,8 +47,7 @@ def _groups(lowering: Lowering, product: FewBits) -> Plain:
     def pack() -> Array:
         rows = np.asarray(lowering.constant(name)).reshape(n, -1)
         if parts > 1:  # neighbours lie in one byte
-            of_parts = rows.reshape(n, k // block, parts, block // parts**2)
-            rows = np.stack([_together(of_parts, place, bits) for place in range(parts)], -1).reshape(n, -1)
+            rows = _parts_together(rows, block, bits)
         full = np.zeros((panels * width, groups), f"u{near}")  # a group is moved as one number
         full[:n] = np.ascontiguousarray(rows).view(full.dtype)
         moved = np.ascontiguousarray(full.reshape(panels, width, groups).transpose(0, 2, 1))
@@ -57,14 +57,20 @@ def _groups(lowering: Lowering, product: FewBits) -> Plain:
     return lowering.packed((name,), recipe, (panels, groups, width, near), "uint8", pack)
 
 
-def _together(of_parts: Array, place: int, bits: int) -> Array:
-    """Return bytes with the numbers that lie at one place of bytes of each part of a block, which are along axis 2."""
-    return reduce(or_, (_moved(of_parts[:, :, part], place, part, bits) for part in range(of_parts.shape[2])))
+def _parts_together(rows: Array, block: int, bits: int) -> Array:
+    """Return rows of bytes that have a number of each part of a block, from bytes that have neighbours of one part."""
+    parts = 8 // bits
+    size = block // parts**2  # bytes of a part, which are moved as numbers of up to eight of them
+    words = np.ascontiguousarray(rows).view(f"u{min(size, 8)}").reshape(-1, parts, max(1, size // 8))
+    of_parts = [np.ascontiguousarray(words[:, part]) for part in range(parts)]
+    of_places = [
+        reduce(or_, (_moved(part, place, to, bits) for to, part in enumerate(of_parts))) for place in range(parts)
+    ]
+    return interleaved([each.view(np.uint8) for each in of_places]).view(np.uint8).reshape(rows.shape)
 
 
-def _moved(packed: Array, place: int, to: int, bits: int) -> Array:
-    """Return bytes that have the number at one place of given bytes at another place, and zeros beside it."""
-    steps, wanted = (to - place) * bits, ((1 << bits) - 1) << to * bits
-    moved = packed << steps if steps > 0 else packed >> -steps if steps else packed
-    kept = 255 << steps & 255 if steps >= 0 else 255 >> -steps
-    return moved if kept == wanted else moved & wanted
+def _moved(words: Array, place: int, to: int, bits: int) -> Array:
+    """Return words in whose bytes the number at one place is at another, and zeros beside it."""
+    wanted = words.dtype.type(int.from_bytes(words.itemsize * bytes([((1 << bits) - 1) << to * bits]), "little"))
+    steps = words.dtype.type(abs(to - place) * bits)
+    return (words << steps if to > place else words >> steps) & wanted
