@@ -195,10 +195,10 @@ class Session:
     def answer(
         self, source: Source, shapes: Shapes, key: NetworkKey | None, why: str, clock: Clock, *, whole: bool
     ) -> Binding | None:
-        """Return a network for one size, of kernels that are there, while a program for others is made behind it.
+        """Return a network for one size, for which a program for others is made behind it.
 
-        It is stored under its key if these are its own kernels. None if compiling is sooner, or, where it is to be
-        ``whole``, if it runs in segments.
+        It has kernels that are there, unless its own are compiled sooner; with these it is stored under its key. None
+        if it is to be ``whole`` and runs in segments, or else if its own kernels are compiled sooner.
 
         Raises:
             ModelError, BuildError: As ``bind``.
@@ -210,7 +210,7 @@ class Session:
             needed = self.plan([graph], clock)
             build = NetworkBuild(self, source, needed, key, graph.follows)
             first = self.first_tier(build, builder, clock)
-            if first is None and builder.lacking(needed.kernels):
+            if first is None and not whole and builder.lacking(needed.kernels):
                 return None
             return build.finish(builder, clock, why, first)
 

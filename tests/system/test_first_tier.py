@@ -234,12 +234,34 @@ def test_the_first_size_is_answered_before_a_program_for_others_is_made(
     assert network.built == network.report.pending == 0
     network.wait_until_stored()
     assert opbuild.compile(model, cache_path=tmp_path).run({"x": sizes[0]})["y"].shape == (2, 64)
-    latest = time.monotonic() + PATIENCE
-    while not lowering and time.monotonic() < latest:
-        time.sleep(0.01)
     for x in sizes:
         np.testing.assert_allclose(network(x).sum(-1), 1, rtol=1e-5)
+    assert until(lambda: network._improver is None)
     assert 1 <= len(lowering) <= 2
+
+
+def test_a_first_size_that_is_sooner_compiled_for_is_lowered_once_in_front(
+    rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program for other sizes is made behind it as ever; it was made in front, and the size planned twice."""
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    monkeypatch.setattr("opbuild.pipeline.first_tier.first_tier", lambda *_: None)
+    planned, lowered = list[str](), list[str]()
+    for made, name in ((planned, "plan"), (lowered, "lower")):
+
+        def noted(*arguments: Any, own: Any = getattr(Session, name), made: list[str] = made) -> Any:
+            made.append(threading.current_thread().name)
+            return own(*arguments)
+
+        monkeypatch.setattr(Session, name, noted)
+    model = uncommon_network("n")
+    network = opbuild.compile(model.SerializeToString(), cache_path=tmp_path)
+    wanted = onnxruntime_outputs(model, {"x": rows})[0]
+    np.testing.assert_allclose(network(rows), wanted, rtol=1e-5, atol=1e-6)
+    assert network.built > 0
+    assert (planned, lowered) == ([threading.current_thread().name], [])
+    np.testing.assert_allclose(network(rows[:1]), wanted[:1], rtol=1e-5, atol=1e-6)
+    assert lowered
 
 
 SEGMENTS = """<ir_version: 8, opset_import: ["" : 18]>
