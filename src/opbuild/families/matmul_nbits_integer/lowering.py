@@ -73,4 +73,5 @@ def _moved(words: Array, place: int, to: int, bits: int) -> Array:
     """Return words in whose bytes the number at one place is at another, and zeros beside it."""
     wanted = words.dtype.type(int.from_bytes(words.itemsize * bytes([((1 << bits) - 1) << to * bits]), "little"))
     steps = words.dtype.type(abs(to - place) * bits)
-    return (words << steps if to > place else words >> steps) & wanted
+    moved: Array = (words << steps if to > place else words >> steps) & wanted
+    return moved
