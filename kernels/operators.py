@@ -7,6 +7,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+import numpy as np
 import onnx
 
 from kernels.vision import ImageWriter
@@ -167,21 +168,29 @@ def _integer_recurrent(direction: str, greatest: int) -> Iterator[onnx.ModelProt
 
 
 def _integer_product(right: str, zero_point: bool) -> Iterator[onnx.ModelProto]:
+    """Yield a product of bytes; kernels for AVX2 differ by how many sums of two weights are large."""
     for rows, (depth, columns) in product((1, 4, 16, 64, 256), ((64, 256), (512, 16), (768, 768))):
         to = Writer()
-        shape, batch = (depth, columns), () if right == "constant" else (12,)
-        y = to.weight(*shape, value=1, dtype="int8") if right == "constant" else to.input("y", (*batch, *shape), INT8)
+        batch = () if right in LARGE_WEIGHTS else (12,)
+        y = to.input("y", (*batch, depth, columns), INT8)
+        if right in LARGE_WEIGHTS:
+            weights = np.ones((depth, columns), np.int8)
+            weights[: LARGE_WEIGHTS[right]] = 127
+            y = to.numbers(weights, "int8")
         zero = (to.input("z", (), UINT8),) if zero_point else ()
         yield to.model(to.add("MatMulInteger", to.input("x", (*batch, rows, depth), UINT8), y, *zero), dtype=INT32)
 
 
-def _integer_conv(window: tuple[int, int], depthwise: bool, zero_point: bool) -> Iterator[onnx.ModelProto]:
+def _integer_conv(
+    window: tuple[int, int], depthwise: bool, zero_point: bool, greatest: int
+) -> Iterator[onnx.ModelProto]:
+    """Yield a convolution of bytes; kernels for AVX2 differ by the greatest weight."""
     kernel, stride = window
     for batch, channels, extent in ((1, 64, 56), (8, 32, 28), (1, 256, 16), (1, 3, 224)):
         to = Writer()
         around = kernel // 2 if stride < kernel or kernel == 1 else 0
         own, groups = (1, channels) if depthwise else (channels, 1)
-        weight = to.weight(channels if depthwise else 64, own, kernel, kernel, value=1, dtype="int8")
+        weight = to.weight(channels if depthwise else 64, own, kernel, kernel, value=greatest, dtype="int8")
         options = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [around] * 4, "group": groups}
         x = to.input("x", (batch, channels, extent, extent), UINT8)
         zero = (to.input("z", (), UINT8),) if zero_point else ()
@@ -215,12 +224,14 @@ def _rows_conv(window: tuple[int, int], groups: bool) -> Iterator[onnx.ModelProt
         yield to.model(to.add("Conv", x, *weights, **_row_window(window, channels if groups else 1)))
 
 
-def _integer_rows_conv(window: tuple[int, int], groups: bool, zero_point: bool) -> Iterator[onnx.ModelProto]:
+def _integer_rows_conv(
+    window: tuple[int, int], groups: bool, zero_point: bool, greatest: int
+) -> Iterator[onnx.ModelProto]:
     for channels, extent in ((64, 16), (512, 200)):
         to = Writer()
         shape = (channels, 1, window[0]) if groups else (64, channels, window[0])
         zero = (to.input("z", (), UINT8),) if zero_point else ()
-        x, weight = to.input("x", (1, channels, extent), UINT8), to.weight(*shape, value=1, dtype="int8")
+        x, weight = to.input("x", (1, channels, extent), UINT8), to.weight(*shape, value=greatest, dtype="int8")
         options = _row_window(window, channels if groups else 1)
         yield to.model(to.add("ConvInteger", x, weight, *zero, **options), dtype=INT32)
 
@@ -350,6 +361,12 @@ INTEGER_WINDOWS = (
     (14, 14),
     (16, 16),
 )
+LARGE_WEIGHTS = {"constant": 0, "constant with large sums": 2, "constant of large sums": 64}
+"""Rows of 127 in constants of 64 rows and more; others are of ones."""
+
+GREATEST = (1, 127)
+"""The weights of convolutions of bytes."""
+
 INTEGER_ROWS = ((1, 1), (2, 2), (3, 1), (3, 2), (5, 1), (10, 5))
 LONG_ROWS = ((3, 1), (5, 1), (9, 1), (31, 1))
 ROW_WINDOWS = ((1, 1), (2, 2), (3, 1), (3, 2), (5, 1), (7, 1), (8, 8), (9, 1), (10, 5), (15, 1), (31, 1))
@@ -377,21 +394,25 @@ _GROUPS: tuple[tuple[str, Callable[..., Iterator[onnx.ModelProto]], tuple[tuple[
     ("{}", _moved, (("Transpose", "Concat", "Gather"),)),
     ("MaxPool of bytes {} {}", _byte_pool, (POOLS, (UINT8, INT8))),
     ("MatMul of a transposed matrix by {}", _turned_product, (("constant", "input", "transposed"),)),
-    ("MatMulInteger by {}, zero point {}", _integer_product, (("constant", "input"), (False, True))),
+    ("MatMulInteger by {}, zero point {}", _integer_product, ((*LARGE_WEIGHTS, "input"), (False, True))),
     (
-        "ConvInteger {}, depthwise {}, zero point read {}",
+        "ConvInteger {}, depthwise {}, zero point read {}, weights of {}",
         _integer_conv,
-        (INTEGER_WINDOWS, (False, True), (False, True)),
+        (INTEGER_WINDOWS, (False, True), (False, True), GREATEST),
     ),
     ("Conv of an image {}", _image_conv, (IMAGE_WINDOWS,)),
     ("Conv of patches {}", _patches, ((2, 4, 8, 16),)),
     ("Conv of rows {}, depthwise {}", _rows_conv, (ROW_WINDOWS, (False, True))),
     (
-        "ConvInteger of rows {}, depthwise {}, zero point {}",
+        "ConvInteger of rows {}, depthwise {}, zero point {}, weights of {}",
         _integer_rows_conv,
-        (INTEGER_ROWS, (False,), (False, True)),
+        (INTEGER_ROWS, (False,), (False, True), GREATEST),
     ),
-    ("ConvInteger of rows {}, depthwise {}, zero point {}", _integer_rows_conv, (LONG_ROWS, (True,), (False, True))),
+    (
+        "ConvInteger of rows {}, depthwise {}, zero point {}, weights of {}",
+        _integer_rows_conv,
+        (LONG_ROWS, (True,), (False, True), GREATEST),
+    ),
     ("depthwise {} {}", _depthwise, (((1, 2),), ("",))),
     ("{} of windows {}", _uneven_pool, (("MaxPool", "AveragePool"), ((2,), (3,), (2, 2), (3, 2), (3, 3)))),
     ("LayerNormalization without bias", _layer_normalized, ()),

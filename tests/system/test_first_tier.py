@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from platform import machine
 from typing import Any
 
 import halide as hl
@@ -213,20 +214,25 @@ def test_others_answer_until_the_kernels_are_compiled(
     assert again.report.image
 
 
+def threads_of(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which the threads that call a session's method are added."""
+    own, found = getattr(Session, name), list[str]()
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        found.append(threading.current_thread().name)
+        return own(*arguments, **options)
+
+    monkeypatch.setattr(Session, name, noted)
+    return found
+
+
 def test_the_first_size_is_answered_before_a_program_for_others_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lowering with symbolic extents takes up to twice as long; the size itself is stored, as the process may end."""
     monkeypatch.setenv("OPBUILD_PACK", "1")
     text = '<ir_version: 8, opset_import: ["" : 18]> one (float[n,64] x) => (float[n,64] y) { y = Softmax(x) }'
-    model, lowering = onnx.parser.parse_model(text).SerializeToString(), list[str]()
-    lower = Session.lower
-
-    def noted(session: Session, *arguments: Any) -> Any:
-        lowering.append(threading.current_thread().name)
-        return lower(session, *arguments)
-
-    monkeypatch.setattr(Session, "lower", noted)
+    model, lowering = onnx.parser.parse_model(text).SerializeToString(), threads_of("lower", monkeypatch)
     network = opbuild.compile(model, cache_path=tmp_path)
     sizes = [np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float32) for rows in (2, 3, 5)]
     np.testing.assert_allclose(network(sizes[0]).sum(-1), 1, rtol=1e-5)
@@ -246,14 +252,7 @@ def test_a_first_size_that_is_sooner_compiled_for_is_lowered_once_in_front(
     """The program for other sizes is made behind it as ever; it was made in front, and the size planned twice."""
     monkeypatch.setenv("OPBUILD_PACK", "1")
     monkeypatch.setattr("opbuild.pipeline.first_tier.first_tier", lambda *_: None)
-    planned, lowered = list[str](), list[str]()
-    for made, name in ((planned, "plan"), (lowered, "lower")):
-
-        def noted(*arguments: Any, own: Any = getattr(Session, name), made: list[str] = made) -> Any:
-            made.append(threading.current_thread().name)
-            return own(*arguments)
-
-        monkeypatch.setattr(Session, name, noted)
+    planned, lowered = (threads_of(name, monkeypatch) for name in ("plan", "lower"))
     model = uncommon_network("n")
     network = opbuild.compile(model.SerializeToString(), cache_path=tmp_path)
     wanted = onnxruntime_outputs(model, {"x": rows})[0]
@@ -269,6 +268,35 @@ segments (float[{rows},64] x) => (float[n,m] y) <int64[2] flat = {{1, -1}}> {{
     a = Sin(x) b = Cos(a) c = Mul(a, b) l = Less(c, x) d = NonZero(l) e = Cast<to = 1>(d)
     f = Cos(e) g = Sin(f) h = Mul(g, f) y = Reshape(h, flat)
 }}"""
+
+
+@pytest.mark.skipif(machine() != "x86_64", reason="the level is one of x86-64")
+@pytest.mark.parametrize("large", [0, 2, 64])
+@pytest.mark.parametrize("operator", ["MatMulInteger", "ConvInteger"])
+def test_kernels_compute_products_of_bytes_whatever_the_weights(
+    operator: str, large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AVX2 has kernels for small weights, for some large ones and for many; numpy computed all but small ones."""
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    weights = np.ones((64, 64), np.int8)
+    weights[:large] = 127
+    drawn, shape = np.random.default_rng(large), (3, 64) if operator == "MatMulInteger" else (1, 64, 5, 5)
+    kernel = weights if operator == "MatMulInteger" else weights.T.reshape(64, 64, 1, 1)
+    node = onnx.helper.make_node(operator, ["x", "w"], ["p"])
+    square, x = onnx.helper.make_node("Mul", ["p", "p"], ["y"]), drawn.integers(0, 256, shape).astype(np.uint8)
+    ends = [
+        onnx.helper.make_tensor_value_info(name, kind, shape)
+        for name, kind in (("x", onnx.TensorProto.UINT8), ("y", onnx.TensorProto.INT32))
+    ]
+    graph = onnx.helper.make_graph(
+        [node, square], "bytes", ends[:1], ends[1:], [onnx.numpy_helper.from_array(kernel, "w")]
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    network = opbuild.compile(model, cache_path=tmp_path, forbid_compile=True, target="x86-64-v3")
+    rows = x.astype(np.int32).reshape(shape[:2] if operator == "MatMulInteger" else (64, 25))
+    product = rows @ weights if operator == "MatMulInteger" else (weights.T.astype(np.int32) @ rows)
+    np.testing.assert_array_equal(network(x).reshape(product.shape), product**2)
+    assert not network.report.host
 
 
 @pytest.mark.parametrize("rows", [2, "k"])
