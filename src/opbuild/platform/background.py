@@ -269,12 +269,18 @@ class WriteJob:
         return not (self._left or self._last or self._under_way)
 
 
+class _Own(local):
+    """The state of a thread: the job of which it does a task."""
+
+    job: WriteJob | None = None
+
+
 class BackgroundWriter:
     """Does one job after the other. Threads may share it; a fork has nothing to do."""
 
     _changed: threading.Condition
     _has_thread: bool
-    _finishing: int
+    _finishing: set[object]
 
     def __init__(self) -> None:
         self._jobs: deque[WriteJob] = deque()
@@ -288,24 +294,25 @@ class BackgroundWriter:
         self._begin()
 
     def finish(self, name: str = "") -> None:
-        """Return when nothing is left to do; Ctrl-C leaves out tasks that have not begun.
+        """Return when nothing is left to do; Ctrl-C leaves out the rest of the job that is being done.
 
         With a name only if a job that has it is left.
         """
-        if not self._jobs or getattr(self._own, "works", False):
+        if not self._jobs or self._own.job is not None:
             return
+        own = object()
         with self._changed:
             if not any(name in ("", job.name) for job in self._jobs):
                 return
             threads = max(1, min(_THREADS, sum(map(len, self._jobs))))
-            self._finishing += 1
+            self._finishing.add(own)
             self._changed.notify_all()
         try:
-            parallel_map(lambda _: self._work(), range(threads), threads, "opbuild-finish")
+            parallel_map(lambda _: self._work(own), range(threads), threads, "opbuild-finish")
         finally:
             with self._changed:
-                self._finishing -= 1
-            self._begin()  # what came meanwhile
+                self._finishing.discard(own)
+            self._begin()  # what came meanwhile, or was not interrupted
 
     def _prepare(self) -> None:
         """Make the state that the first job needs; most starts have none, and ``threading`` is 3% of all they load."""
@@ -337,7 +344,7 @@ class BackgroundWriter:
         _lower_priority()
         try:
             while True:
-                self._work(is_lowly=True)
+                self._work(None)
                 with self._changed:
                     if self._finishing or not self._jobs:
                         self._has_thread = False
@@ -347,44 +354,46 @@ class BackgroundWriter:
             self._begin()  # for what came meanwhile
             raise
 
-    def _work(self, *, is_lowly: bool = False) -> None:
-        """Work off the jobs, and return when all are done, by others too; or when others would do them sooner."""
-        self._own.works = True
+    def _work(self, finisher: object | None) -> None:
+        """Work off the jobs, and return when all are done, by others too; or when others would do them sooner.
+
+        An error ends the job that is being done, and the other thread of the same finisher; None is nobody, behind.
+        """
         try:
-            while (found := self._next(is_lowly)) is not None:
-                job, task = found
-                try:
-                    task()
-                finally:
-                    self._end(job)
+            while (task := self._next(finisher)) is not None:
+                task()
+                self._end()
         except BaseException:
-            with self._changed:
-                self._jobs.clear()
-                self._changed.notify_all()
+            self._finishing.discard(finisher)
+            self._end(is_broken=True)
             raise
         finally:
-            self._own.works = False
+            self._own.job = None
 
-    def _next(self, is_lowly: bool) -> tuple[WriteJob, Task] | None:
+    def _next(self, finisher: object | None) -> Task | None:
+        """Return a task of the first job, which is this thread's before it has taken any: Ctrl-C may come between."""
         with self._changed:
-            while self._jobs and not (is_lowly and self._finishing):
+            while self._jobs and (finisher in self._finishing if finisher else not self._finishing):
+                self._own.job = self._jobs[0]
                 task = self._jobs[0].take()
                 if task is not None:
-                    return self._jobs[0], task
+                    return task
                 self._changed.wait()
             return None
 
-    def _end(self, job: WriteJob) -> None:
+    def _end(self, *, is_broken: bool = False) -> None:
+        """Note that this thread's task is done, or that nothing more of its job is to be."""
         with self._changed:
-            if job.end() and self._jobs and self._jobs[0] is job:
-                self._jobs.popleft()
+            job = self._own.job
+            if job is not None and job in self._jobs and (job.end() or is_broken):
+                self._jobs.remove(job)
             self._changed.notify_all()
 
     def _forget(self) -> None:
         import threading
 
-        self._changed, self._own = threading.Condition(), local()
-        self._jobs, self._has_thread, self._finishing = deque(), False, 0
+        self._changed, self._own = threading.Condition(), _Own()
+        self._jobs, self._has_thread, self._finishing = deque(), False, set()
 
 
 def _lower_priority() -> None:

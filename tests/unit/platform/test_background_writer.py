@@ -13,7 +13,7 @@ import pytest
 from opbuild.platform import background
 from opbuild.platform.background import BackgroundWriter, WriteJob
 from support.forked import in_fork
-from support.until import until
+from support.until import PATIENCE, until
 
 
 @pytest.fixture
@@ -123,21 +123,60 @@ def test_a_task_that_asks_for_what_is_being_done_does_not_wait_for_itself() -> N
     assert done == ["last"]
 
 
-def test_an_interruption_leaves_out_what_has_not_begun(lone: BackgroundWriter) -> None:
-    """Ctrl-C while a program waits for it; what is added later is done."""
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_an_error_leaves_out_the_rest_of_its_job_alone(error: type[BaseException], lone: BackgroundWriter) -> None:
+    """Ctrl-C while a program waits for it; what others want to be done is done, and what is added later too."""
     done = list[str]()
 
-    def interrupted() -> None:
-        raise KeyboardInterrupt
+    def broken() -> None:
+        raise error
 
-    lone.add(WriteJob("", [interrupted], noting(done, "last")))
-    lone.add(WriteJob("", [], noting(done, "next")))
+    lone.add(WriteJob("", [broken], noting(done, "last")))
+    lone.add(WriteJob("", [noting(done, "another's task")], noting(done, "another's last")))
+    with pytest.raises(error):
+        lone.finish()
+    lone.add(WriteJob("", [], noting(done, "later")))
+    lone.finish()
+    assert done == ["another's task", "another's last", "later"]
+
+
+def test_an_interruption_waits_for_what_has_begun_alone(lone: BackgroundWriter) -> None:
+    """What others want to be done is done behind: by a thread of its own, or when somebody finishes."""
+    done, both = list[str](), threading.Barrier(2, timeout=PATIENCE)
+
+    def task() -> None:
+        both.wait()
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        assert until(lambda: not lone._finishing)
+
+    lone.add(WriteJob("", [task, task], noting(done, "last")))
+    lone.add(WriteJob("", [], noting(done, "another's")))
     with pytest.raises(KeyboardInterrupt):
         lone.finish()
     assert done == []
-    lone.add(WriteJob("", [], noting(done, "later")))
     lone.finish()
-    assert done == ["later"]
+    assert done == ["another's"]
+
+
+def test_who_is_interrupted_between_tasks_leaves_nobody_waiting_for_what_it_had_taken(
+    lone: BackgroundWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C may come anywhere."""
+    done, take = list[str](), WriteJob.take
+
+    def interrupted(job: WriteJob) -> None:
+        take(job)
+        raise KeyboardInterrupt
+
+    lone.add(WriteJob("", [], noting(done, "last")))
+    lone.add(WriteJob("", [], noting(done, "another's")))
+    with monkeypatch.context() as patch:
+        patch.setattr(WriteJob, "take", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lone.finish()
+    lone.finish()
+    assert done == ["another's"]
 
 
 def test_without_threads_a_job_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,15 +203,20 @@ def test_a_fork_waits_for_what_is_left_and_has_nothing_to_do(lone: BackgroundWri
 
 
 def test_a_task_that_fails_ends_its_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that comes then is done without anybody asking."""
+    """What is in the queue, and what comes then, is done without anybody asking."""
     made, ended, failed = BackgroundWriter(), threading.Event(), list[threading.ExceptHookArgs]()
+    queued, next_ended = threading.Event(), threading.Event()
     monkeypatch.setattr(threading, "excepthook", failed.append)
 
     def fail() -> None:
+        assert queued.wait(PATIENCE)
         raise ValueError("a task")
 
     made.add(WriteJob("", [], fail))
+    made.add(WriteJob("", [], next_ended.set))
+    queued.set()
+    assert next_ended.wait(PATIENCE)
     assert until(lambda: not made._jobs)
     made.add(WriteJob("", [], ended.set))
-    assert ended.wait(10)
+    assert ended.wait(PATIENCE)
     assert until(lambda: bool(failed))
