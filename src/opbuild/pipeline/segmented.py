@@ -430,8 +430,8 @@ class SegmentedNetwork:
         """The source of one with all segments bound anew, where kernels of others compute a part of some."""
         return self._better if self._segments.is_first_tier else None
 
-    def improving(self) -> SegmentedNetwork:
-        """Return it, from now on without a better one."""
+    def without_better(self) -> SegmentedNetwork:
+        """Return it as one that stays, since there is no faster one."""
         self._better = None
         return self
 

@@ -49,8 +49,8 @@ class Binding(NamedTuple):
         """Operators that its calls compiled: none."""
         return 0
 
-    def improving(self) -> Binding:
-        """Return it as it is while a faster one is made."""
+    def without_better(self) -> Binding:
+        """Return it as one that stays, since there is no faster one."""
         return self._replace(better=None)
 
 
@@ -126,8 +126,8 @@ class Bound(Protocol):
     def better(self) -> Improvement | None:
         """The source of a faster one, if there is any; see ``Binding``."""
 
-    def improving(self) -> Bound:
-        """Return it as it is while a faster one is made."""
+    def without_better(self) -> Bound:
+        """Return it as one that stays, since there is no faster one."""
 
 
 F = TypeVar("F", bound="Callable[..., Binding | Unserved | None]")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -88,7 +87,7 @@ class Network:
         self._bindings: dict[Shapes, Bound] = {}
         self._own: dict[Shapes, None] = {}
         self._copies = ReusedMemory()
-        self._to_improve = deque[tuple[Shapes, Improvement]]()
+        self._to_improve: dict[Shapes, Improvement] = {}  # the first one may be under way
         self._improver: threading.Thread | None = None  # noqa: TID251  its type alone
         self._lock = Lock()
         self._latest: Bound | None = None
@@ -429,16 +428,21 @@ class Network:
             if binding is None or (better := binding.better) is None:
                 return
             if len(self._to_improve) < MOST_IMPROVED:
-                self._bindings[shapes] = binding.improving()
-                self._to_improve.append((shapes, better))
+                self._to_improve.setdefault(shapes, better)
             if self._improver is None or not self._improver.is_alive():  # a fork has none of its parent's
                 self._improver = begin(self._improve, "opbuild-improve")
+            if self._improver is None:  # each call would look for room for one
+                self._to_improve.pop(shapes, None)
+                self._bindings[shapes] = binding.without_better()
 
     def _next_improvement(self) -> tuple[Shapes, Improvement] | None:
-        """Return the next signature to improve; None: there is none, and who asks next begins a thread."""
+        """Return the next signature to improve; None: there is none, and who asks next begins a thread.
+
+        It stays in line until it is improved: where the process forks meanwhile, the child does it too.
+        """
         with self._lock:
             if self._to_improve:
-                return self._to_improve.popleft()
+                return next(iter(self._to_improve.items()))
             self._improver = None
             return None
 
@@ -446,14 +450,27 @@ class Network:
         """Exchange bindings for faster ones, one after the other."""
         while (asked := self._next_improvement()) is not None:
             shapes, better = asked
-            with yielding():
-                found = better.bind()
-            with self._lock:
-                self._built += found.built if found is not None else 0
-                if found is not None and (before := self._bindings.get(shapes)) is not None:
-                    self._keep(shapes, found)
-                    if self._latest is not None and self._latest.executor is before.executor:
-                        self._latest = found
+            found = None
+            try:
+                with yielding():
+                    found = better.bind()
+            finally:
+                self._exchange(shapes, found)
+
+    def _exchange(self, shapes: Shapes, found: Bound | None) -> None:
+        """Put the binding that was found in the place of one, which stays if there is none."""
+        with self._lock:
+            del self._to_improve[shapes]
+            before = self._bindings.get(shapes)
+            self._built += found.built if found is not None else 0
+            if before is None:
+                return
+            if found is None:
+                self._bindings[shapes] = before.without_better()
+            else:
+                self._keep(shapes, found)
+                if self._latest is not None and self._latest.executor is before.executor:
+                    self._latest = found
 
     def _keep(self, shapes: Shapes, binding: Bound) -> None:
         """Keep a binding, and let go of the one that was bound first if there are too many.

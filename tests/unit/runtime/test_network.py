@@ -129,33 +129,51 @@ def test_the_first_size_is_improved_when_another_one_is_called() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_the_child_of_a_fork_improves_sizes_too() -> None:
-    """The thread that improves sizes stayed in the parent, where it has just begun with one."""
+@pytest.mark.parametrize("called", [3, 4, 5])
+def test_the_child_of_a_fork_improves_sizes_too(called: int) -> None:
+    """The thread that improves sizes stayed in the parent, where it has begun with one and another waits."""
     begun, go_on = threading.Event(), threading.Event()
 
-    class Better:
-        def bind(self) -> None:
+    class Better(NamedTuple):
+        shapes: Shapes
+
+        def bind(self) -> Binding:
             if not begun.is_set():
                 begun.set()
                 go_on.wait(60)
+            return bind(self.shapes)._replace(better=None)
 
     def bind(shapes: Shapes) -> Binding:
-        return Binding(build(chain(shapes[0][0])).executor, Report("chain"), Better())
+        return Binding(build(chain(shapes[0][0])).executor, Report("chain"), Better(shapes))
 
     def is_improved() -> bool:
-        improver = net._improver
-        net(np.zeros(5, np.float32))
-        net(np.zeros(5, np.float32))
-        return net._improver is not improver and until(lambda: net._improver is None)
+        for _ in range(2):
+            net(np.zeros(called, np.float32))
+        return until(lambda: net._improver is None) and not any(each.better for each in net._bindings.values())
 
     net = Network("chain", [Endpoint("x", TensorType("float32", (-1,)))], ["out"], bind)
-    for _ in range(2):
-        net(np.zeros(3, np.float32))
+    for size in (3, 3, 4, 4):
+        net(np.zeros(size, np.float32))
     assert begun.wait(60)
     try:
         assert in_fork(is_improved)
     finally:
         go_on.set()
+
+
+def test_calls_begin_no_thread_again_where_there_can_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes keep what they have: who looks for room with each call takes longer than small networks do."""
+    begun = list[str]()
+    monkeypatch.setattr("opbuild.runtime.network.begin", lambda work, name: begun.append(name))
+    better: Any = object()
+
+    def bind(shapes: Shapes) -> Binding:
+        return Binding(build(chain(shapes[0][0])).executor, Report("chain"), better)
+
+    net = Network("chain", [Endpoint("x", TensorType("float32", (-1,)))], ["out"], bind)
+    for size in (3, 3, 4, 4, 3, 4):
+        net(np.zeros(size, np.float32))
+    assert begun == ["opbuild-improve"] * 2
 
 
 def test_one_output_comes_as_an_array() -> None:
