@@ -58,7 +58,7 @@ class OpbuildError(Exception):
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[type[OpbuildError], tuple[str, str], dict[str, object]]:
-        return type(self), (self.message, self.hint), dict(vars(self))
+        return type(self), (self.message, self.hint), {**vars(self), "args": self.args}  # which no line is added to
 
 
 M = TypeVar("M", bound="ModelError")

@@ -12,7 +12,7 @@ import pytest
 
 import opbuild.mindspore as ms
 from opbuild.cli.run_script import found_here
-from opbuild.errors import ModelError
+from opbuild.errors import ModelError, OptionError
 from opbuild.mindspore import names, nn, ops
 from opbuild.mindspore.names import content, kinds
 from support.mindspore_host import graphs  # noqa: F401 - a fixture
@@ -89,6 +89,15 @@ def test_errors_of_missing_names_are_pickled():
     """Worker processes hand them over."""
     error = names.missing_module("mindspore.dataset")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_errors_of_arguments_are_pickled_and_copied_with_one_line_of_the_program():
+    """It was named a second time, which only ``args`` showed."""
+    with pytest.raises(OptionError) as caught:
+        nn.Dense(0, 1)
+    assert caught.value.args[0].count("test_names.py") == 1
+    for again in (copy.copy(caught.value), copy.deepcopy(caught.value), pickle.loads(pickle.dumps(caught.value))):
+        assert again.args == caught.value.args
 
 
 @pytest.mark.parametrize("owner", list(content()["names"]))
