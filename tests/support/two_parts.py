@@ -41,10 +41,29 @@ class TwoParts(LoadFileScheduling):
         if self._is_cut:
             session.exitstatus = FAST_FAILED
 
+    def remove_node(self, node: Any) -> str | None:
+        """Take back the tests that a process has not run; return the one in which it died, which is not tried again.
+
+        Files of which nothing is left are not given to others: they would wait for the end of no test.
+        """
+        units = self.assigned_work[node]
+        died_in = next((test for unit in units.values() for test, is_done in unit.items() if not is_done), None)
+        if died_in is not None:
+            self._has_failed |= not self._parts[died_in]
+            left = {
+                scope: {test: False for test, is_done in unit.items() if not (is_done or test == died_in)}
+                for scope, unit in units.items()
+            }
+            self.assigned_work[node] = {scope: unit for scope, unit in left.items() if unit}
+        super().remove_node(node)
+        return died_in
+
     def _split_scope(self, nodeid: str) -> str:
         return f"{super()._split_scope(nodeid)} {self._parts[nodeid]}"
 
     def _assign_work_unit(self, node: Any) -> None:
+        if node not in self.registered_collections:  # it takes the place of one that died, and gets its part when ready
+            return
         if self._has_failed and not self._has_begun:
             self._leave_out_slow_tests()
         if self.workqueue:
