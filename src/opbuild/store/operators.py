@@ -31,6 +31,9 @@ from opbuild.store.items import REFUSED, FileForm, reason_of
 OTHER_DEVICES = 16
 """Entries that devices 0 to 15 built are found by every device: code does not depend on the device that built it."""
 
+MOST_REFUSED = 256
+"""Entries that stay in memory where the storage refuses them, so that this process need not compile them again."""
+
 _REPLACING_SECONDS = 0.002
 """How long a replacement under way may take to show its last file; it takes three renames."""
 
@@ -56,6 +59,7 @@ class Operators:
         self.blobs = blobs
         self.device_id = device_id
         self._origins = Origins(LocalMemos(beside or blobs, ORIGINS_SUFFIX))
+        self._refused: dict[str, Entry] = {}
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the entry of ``key``, checked byte for byte, or why there is none.
@@ -70,7 +74,9 @@ class Operators:
             answer = self._lookup_devices(key)
         if isinstance(answer, Found):
             self.blobs.used(answer.entry.name + _MARK)
-        return answer
+            return answer
+        refused = self._refused.get(key.sha256)
+        return answer if refused is None else Found(refused)
 
     def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
         """Add or replace an entry; return None, or why the storage refused or others can write to it.
@@ -85,6 +91,9 @@ class Operators:
             self._origins.note(entry.key, entry.pipeline)  # before the entry: one without it would never get it
         problem = self.blobs.put(files, linked_from)
         if problem is not None:
+            if len(self._refused) >= MOST_REFUSED:
+                self._refused.clear()
+            self._refused[entry.key.sha256] = entry
             return problem.text
         self.blobs.used(entry.name + _MARK, is_new=True)
         return None

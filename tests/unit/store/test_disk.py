@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.platform.files.private import PREFIX
-from opbuild.store import items
+from opbuild.store import items, operators
 from opbuild.store.operators import Operators, operators_in
 from support.samples import conv, entry_of
 
@@ -91,3 +93,25 @@ def test_a_moved_folder_hits(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "new")
     assert isinstance(operators_in(tmp_path / "new").lookup(key), Found)
     assert isinstance(operators_in(tmp_path / "link").lookup(key), Found)
+
+
+def test_what_the_storage_refuses_stays_in_memory(store: Operators, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk: whatever needed it again compiled it again, as each new size does that no program serves."""
+    key, entry = entry_of(conv())
+    monkeypatch.setattr(items, "write_new", Mock(side_effect=OSError(errno.ENOSPC, "the disk is full")))
+    assert "the disk is full" in str(store.publish(entry))
+    assert store.lookup(key) == Found(entry)
+    assert store.names() == ()
+    assert isinstance(operators_in(store.blobs.path).lookup(key), Missing)
+
+
+def test_few_of_those_that_the_storage_refuses_stay_in_memory(
+    store: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server whose sizes never come twice does not grow without end."""
+    monkeypatch.setattr(operators, "MOST_REFUSED", 2)
+    monkeypatch.setattr(items, "write_new", Mock(side_effect=OSError(errno.ENOSPC, "the disk is full")))
+    made = [entry_of(conv(channels)) for channels in (8, 16, 24)]
+    for _, entry in made:
+        store.publish(entry)
+    assert [isinstance(store.lookup(key), Found) for key, _ in made] == [False, False, True]
