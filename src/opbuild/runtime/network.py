@@ -423,17 +423,26 @@ class Network:
 
     def _ask_for_better(self, shapes: Shapes) -> None:
         """Have a faster binding made behind the calls, once; those that are under way keep the one they have."""
+        is_asked = shapes in self._to_improve or len(self._to_improve) >= MOST_IMPROVED
+        if is_asked and self._is_improving:  # without the lock, under which another size may be bound for seconds
+            return
         with self._lock:
             binding = self._bindings.get(shapes)
             if binding is None or (better := binding.better) is None:
                 return
             if len(self._to_improve) < MOST_IMPROVED:
                 self._to_improve.setdefault(shapes, better)
-            if self._improver is None or not self._improver.is_alive():  # a fork has none of its parent's
+            if not self._is_improving:
                 self._improver = begin(self._improve, "opbuild-improve")
             if self._improver is None:  # each call would look for room for one
                 self._to_improve.pop(shapes, None)
                 self._bindings[shapes] = binding.without_better()
+
+    @property
+    def _is_improving(self) -> bool:
+        """Whether a thread improves sizes; a fork has none of its parent's."""
+        improver = self._improver
+        return improver is not None and improver.is_alive()
 
     def _next_improvement(self) -> tuple[Shapes, Improvement] | None:
         """Return the next signature to improve; None: there is none, and who asks next begins a thread.

@@ -161,6 +161,34 @@ def test_the_child_of_a_fork_improves_sizes_too(called: int) -> None:
         go_on.set()
 
 
+def test_calls_wait_for_no_other_size_while_theirs_is_improved() -> None:
+    """Another size may be built just then, under the network's lock; it took as long for those that wait in line."""
+    go_on = threading.Event()
+
+    class Better(NamedTuple):
+        shapes: Shapes
+
+        def bind(self) -> Binding:
+            go_on.wait(60)
+            return bind(self.shapes)._replace(better=None)
+
+    def bind(shapes: Shapes) -> Binding:
+        return Binding(build(chain(shapes[0][0])).executor, Report("chain"), Better(shapes))
+
+    net = Network("chain", [Endpoint("x", TensorType("float32", (-1,)))], ["out"], bind)
+    sizes = range(1, MOST_IMPROVED + 2)  # no room in line for the last one
+    try:
+        for size in [*sizes] * 2:
+            net(np.zeros(size, np.float32))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(net, "_lock", None)
+            for size in sizes:
+                net(np.zeros(size, np.float32))
+    finally:
+        go_on.set()
+    assert until(lambda: net._improver is None)
+
+
 def test_calls_begin_no_thread_again_where_there_can_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes keep what they have: who looks for room with each call takes longer than small networks do."""
     begun = list[str]()
