@@ -8,6 +8,7 @@ import shutil
 import threading
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from opbuild.frontend.models.source import is_not_cached, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.platform.files.private import publish
+from opbuild.report import Clock
 from opbuild.session import Session
 from support.small_network import SmallNetwork
 
@@ -71,6 +73,17 @@ def test_opening_a_model_starts_nothing(small_network: SmallNetwork, tmp_path: P
     assert source.declaration.name == "small"
     assert threads.issuperset(threading.enumerate())  # those of other tests may end meanwhile
     assert processes.issuperset(children())
+
+
+def test_a_segment_is_read_while_another_thread_lets_go_of_the_model(
+    small_network: SmallNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a size at which the model is whole nothing more of it is needed: the thread of another size had none then."""
+    source = open_model(small_network.path, Stores(set_up(Config(cache_path=tmp_path), None, None)).models)
+    remainder: Any = object()
+    monkeypatch.setattr(source, "_load", lambda: SimpleNamespace(go_on=lambda given, _: given))
+    monkeypatch.setattr(type(source), "_loaded", property(lambda _: None, lambda *_: None), raising=False)
+    assert source.go_on(remainder, Clock()) is remainder
 
 
 def new_session(cache: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Session, list[str]]:

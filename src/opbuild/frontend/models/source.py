@@ -151,8 +151,8 @@ class ModelSource:
             ModelError: As ``graph``.
         """
         with clock("read"):
-            self._loaded = self._loaded or self._load()
-            return self._loaded.go_on(remainder, _evaluator())
+            model = self._loaded = self._loaded or self._load()
+            return model.go_on(remainder, _evaluator())
 
     @contextmanager
     def reading(self) -> Iterator[None]:
