@@ -487,7 +487,9 @@ class Network:
         A call that is under way keeps what it uses.
         """
         self._bindings[shapes] = binding
-        if not binding.executor.is_filled:
+        if binding.executor.is_filled:
+            self._own.pop(shapes, None)
+        else:
             self._own[shapes] = None
         over = self._own if len(self._own) > MOST_KEPT else self._bindings
         if over is self._own or len(over) > MOST_FILLED:

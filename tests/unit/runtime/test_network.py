@@ -414,6 +414,29 @@ def test_only_so_many_signatures_stay_bound(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(bound) == 7
 
 
+def test_signatures_that_share_arguments_since_they_were_improved_stay_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They counted as they were when kernels of others computed them, and were bound again."""
+    monkeypatch.setattr("opbuild.runtime.network.MOST_KEPT", 2)
+
+    class Better(NamedTuple):
+        shapes: Shapes
+
+        def bind(self) -> Binding:
+            better = bind(self.shapes)._replace(better=None)
+            better.executor.is_filled = True
+            return better
+
+    def bind(shapes: Shapes) -> Binding:
+        return Binding(build(chain(shapes[0][0])).executor, Report("chain"), Better(shapes))
+
+    net = Network("chain", [Endpoint("x", TensorType("float32", (-1,)))], ["out"], bind)
+    for size in range(1, 6):
+        for _ in range(2):
+            net(X[:size])
+        assert until(lambda: net._improver is None)
+    assert len(net._bindings) == 5
+
+
 def test_making_a_network_binds_nothing() -> None:
     """It is given its first signature, or none; the binder works when a call needs it."""
     net, bound = network()
