@@ -8,6 +8,7 @@ many.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -75,9 +76,16 @@ Sections = dict[tuple[int, int], bytes]
 
 @dataclass(frozen=True)
 class Reader:
-    """The reader in C, under sanitizers, and the library of kernels."""
+    """The reader in C, under sanitizers, and the library of kernels.
+
+    Attributes:
+        process: The reader, which serves all processes of a campaign.
+        turn: A file that who asks has locked until it is answered.
+        kernels: The library's bytes.
+    """
 
     process: subprocess.Popen[bytes]
+    turn: int
     kernels: bytes
 
     def run(self, model: Path, flags: int) -> tuple[bool, str, bytes]:
@@ -89,8 +97,12 @@ class Reader:
         ask, answer = self.process.stdin, self.process.stdout
         assert ask is not None
         assert answer is not None
-        os.write(ask.fileno(), f"{flags} {model}\n".encode())
-        code, _, path = os.read(answer.fileno(), 4096).decode().rstrip().partition(" ")
+        fcntl.lockf(self.turn, fcntl.LOCK_EX)
+        try:
+            os.write(ask.fileno(), f"{flags} {model}\n".encode())
+            code, _, path = os.read(answer.fileno(), 4096).decode().rstrip().partition(" ")
+        finally:
+            fcntl.lockf(self.turn, fcntl.LOCK_UN)
         assert path == str(model), "the programs are at odds"
         said = Path(f"{model}.said").read_text(errors="replace")
         if int(code) not in (0, REFUSED):
@@ -111,8 +123,11 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     build(folder / "kernels.so", sources, "-shared", "-fPIC", '-DSOURCE_DIGEST="test"')
     environment = {**os.environ, "ASAN_OPTIONS": OPTIONS, "UBSAN_OPTIONS": "print_stacktrace=1"}
     pipe = subprocess.PIPE
-    with subprocess.Popen([str(program)], stdin=pipe, stdout=pipe, env=environment) as process:
-        yield Reader(process, (folder / "kernels.so").read_bytes())
+    with (
+        (folder / "turn").open("wb") as turn,
+        subprocess.Popen([str(program)], stdin=pipe, stdout=pipe, env=environment) as process,
+    ):
+        yield Reader(process, turn.fileno(), (folder / "kernels.so").read_bytes())
 
 
 # -- a model with everything that tables can say ----------------------------------------------------------------------
