@@ -147,7 +147,9 @@ def _layer(node: Node, inputs: Any) -> Sequence[Array]:
     found = found.astype(x.dtype) * inputs[1]
     if len(inputs) > 2 and inputs[2] is not None:
         found = found + inputs[2]
-    return (found.astype(x.dtype, copy=False), mean, inverse)[: len(node.outputs)]
+    stash = np.float64 if int(node.attrs.get("stash_type", 1)) == 11 else np.float32
+    moments = (each.astype(stash, copy=False) for each in (mean, inverse))
+    return (found.astype(x.dtype, copy=False), *moments)[: len(node.outputs)]
 
 
 @implements("InstanceNormalization", "GroupNormalization")

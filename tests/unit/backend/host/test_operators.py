@@ -53,6 +53,16 @@ def built(op_type: str, inputs: Sequence[Array], cache: Path, **attrs: Any) -> t
     return np.asarray(opbuild.compile(model, cache_path=cache)(feeds)), onnxruntime_output(model, feeds)
 
 
+@pytest.mark.parametrize(("stash", "dtype"), [(1, "float32"), (11, "float64")])
+def test_statistics_of_a_layer_normalization_have_their_own_type(stash: int, dtype: str) -> None:
+    """Those of float64 were float64, where the model says float32: the call failed."""
+    x = np.array([[1.0, 2.0, 6.0]])
+    found, mean, inverse = on_host("LayerNormalization", x, np.ones(3), outputs=3, stash_type=stash)
+    assert [str(each.dtype) for each in (found, mean, inverse)] == ["float64", dtype, dtype]
+    np.testing.assert_allclose(found, (x - mean) * inverse, rtol=1e-6)
+    np.testing.assert_allclose(inverse, 1 / np.sqrt(x.var() + 1e-5), rtol=1e-6)
+
+
 def test_a_norm_with_p_1_sums_absolute_values() -> None:
     """LpNormalization divided by the plain sum, so that signs cancelled; nothing but zeros stays zeros."""
     (found,) = on_host("LpNormalization", f32([1, -3], [0, 0]), p=1)
