@@ -305,7 +305,9 @@ def _multiple_rotary(draw: Draw) -> Case:
     layout = draw.int(0, 1)
     sections = [half - 2 * (half // 3), half // 3, half // 3] if layout else [first, second, half - first - second]
     attrs = {"mrope_section": sections, "mrope_layout": layout, "interleaved": draw.int(0, 1)}
-    x = draw.f(2, heads, length, 2 * half) if draw.yes() else draw.f(2, length, heads * 2 * half)
+    x = draw.f(2, heads, length, 2 * half)
+    if draw.yes():
+        x, attrs["num_heads"] = x.reshape(2, length, -1), heads
     return Case((x, draw.ints(0, 15, 3, 2, length), draw.f(16, half), draw.f(16, half)), attrs, known=(2, 3))
 
 

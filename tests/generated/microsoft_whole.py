@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from generated.microsoft_cases import Array, Case, Draw, draws
+from support.comparison import exact_weights
 
 BYTES = (np.uint8, np.int8)
 
@@ -226,7 +227,7 @@ def _conv(draw: Draw) -> Case:
     kind, groups, i, o = draw.one(*BYTES), draw.one(1, 2), draw.int(1, 4), draw.int(1, 4)
     weights = np.int8 if kind is np.int8 else draw.one(*BYTES)
     each = (o * groups,) if draw.yes() else ()
-    w = draw.bytes(weights, o * groups, i, 3, 2)
+    w = exact_weights(draw.bytes(weights, o * groups, i, 3, 2))
     zero = np.zeros(each, weights) if weights is np.int8 else draw.bytes(weights)
     last = draw.int(0, 1)
     shape = (1, 7, 8, i * groups) if last else (1, i * groups, 7, 8)

@@ -10,21 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 import opbuild
 from generated.opened import Opened, Sizes, opened
 from generated.random_networks import Maker
 from generated.random_operators import OPERATORS
 from generated.random_signal import short_time, transform
-from generated.test_random_networks import difference, expected_of
+from generated.test_random_networks import Array, difference, expected_of
 from opbuild.errors import ModelError
 from opbuild.program import HostCall
 from opbuild.runtime.record import Record
 from opbuild.runtime.symbolic import symbolic_of
-from support.fuzzing import CAMPAIGN
+from support.fuzzing import CAMPAIGN, SEED
 from support.tiers import few
 
-SEEDS = CAMPAIGN or 8
+SEEDS = range(SEED, SEED + (CAMPAIGN or 8))
 SIZES = (37, 50, 24, 61)
 """Above all that makes other programs: a vector, a block, the extents that networks are made with."""
 
@@ -59,7 +60,7 @@ def takes(sizes: Sizes, network: Opened, size: int) -> bool:
 def test_one_program_serves_all_sizes_of_an_operator(name: str) -> None:
     """What is lowered at the first size is right for others: no network has a program for each size."""
     found, narrow = 0, []
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         case = sized(EACH[name], seed)
         if case is None:
             continue
@@ -82,6 +83,14 @@ def served(case: Case) -> Record | None:
     return made[0] if len(made) == 1 else None
 
 
+def results_at(network: Opened, taken: list[int]) -> list[tuple[Array, ...]]:
+    """Return the results of ONNX Runtime at some sizes; none if it has no kernel for one, as for some of Resize."""
+    try:
+        return [expected_of(network.model, network.feeds(size)) for size in taken]
+    except Fail:
+        return []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", few(EACH, 4))
 def test_a_program_gives_what_onnx_runtime_gives(name: str, shared_store: Path) -> None:
@@ -89,19 +98,20 @@ def test_a_program_gives_what_onnx_runtime_gives(name: str, shared_store: Path) 
 
     A network in which something is repeated is preferred.
     """
-    cases = [case for seed in range(SEEDS) if (case := sized(EACH[name], seed))]
+    cases = [case for seed in SEEDS if (case := sized(EACH[name], seed))]
     known = [(case, program) for case in cases if (program := served(case))]
-    assert known, f"all networks of {name} have a node on the host, or several programs: try more seeds"
-    (network, _, taken), _ = max(known, key=lambda each: len(symbolic_of(each[1]).repetitions))
+    known.sort(key=lambda each: len(symbolic_of(each[1]).repetitions), reverse=True)
+    found = ((network, taken, results_at(network, taken)) for (network, _, taken), _ in known)
+    chosen = next((each for each in found if each[2]), None)
+    assert chosen, f"all networks of {name} have a node on the host, or several programs: try more seeds"
+    network, taken, wanted = chosen
     called = opbuild.compile(network.model, cache_path=shared_store, workers=2)
-    for number, size in enumerate(taken):
-        feeds = network.feeds(size)
-        wanted = expected_of(network.model, feeds)
-        results = called(*feeds.values())
+    for number, (size, expected) in enumerate(zip(taken, wanted, strict=True)):
+        results = called(*network.feeds(size).values())
         results = results if isinstance(results, tuple) else (results,)
         if number:
             assert called.report.built == 0
             assert "specialised from" in called.report.image_reason
-        for value, got, right in zip(network.model.graph.output, results, wanted, strict=True):
+        for value, got, right in zip(network.model.graph.output, results, expected, strict=True):
             noise = network.network.noise.get(value.name, 0.0) * max(1.0, network.growth(size))
             assert difference(got, right, noise) is None, (network.inputs, size, value.name)

@@ -6,6 +6,7 @@ offline models, and once more after the error.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ class Tried:
         if way == "session":
             self.session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         elif way == "offline":
-            self.network = opbuild.load(opbuild.export(model, folder / "it.om"))
+            self.network = opbuild.load(opbuild.export(model, folder / f"{os.getpid()}.om"))
         else:
             self.network = opbuild.compile(model)
 
