@@ -194,8 +194,18 @@ def gather(call: ShapeCall) -> Types:
 @rule("GatherElements")
 def gather_elements(call: ShapeCall) -> Types:
     """One element for each index."""
-    call.axis(int(call.attr("axis", 0)), len(call.rank(0, len(call.shape(1)))))
-    return (TensorType(call.dtype(0), call.shape(1)),)
+    return (TensorType(call.dtype(0), indices_of_elements(call)),)
+
+
+def indices_of_elements(call: ShapeCall) -> Shape:
+    """Return the shape of the second input, which names elements of the first by their places but for one axis."""
+    indices = call.shape(1)
+    x = call.rank(0, len(indices))
+    axis = call.axis(int(call.attr("axis", 0)), len(x))
+    for place, (extent, most) in enumerate(zip(indices, x, strict=True)):
+        if place != axis and extent > most:
+            call.fail(f"there are {extent} indices in dimension {place}, which has {counted(most, 'element')}")
+    return indices
 
 
 @rule("GatherND")
@@ -209,8 +219,30 @@ def gather_nd(call: ShapeCall) -> Types:
 
 @rule("ScatterElements")
 def scatter_elements(call: ShapeCall) -> Types:
-    """The first input's type."""
-    call.axis(int(call.attr("axis", 0)), len(call.shape(0)))
+    """The first input's type; each index has one update."""
+    call.expect(2, indices_of_elements(call))
+    return (call.type(0),)
+
+
+@rule("ScatterND")
+def scatter_nd(call: ShapeCall) -> Types:
+    """The first input's type; each index vector has a slice of updates."""
+    x, indices = call.rank(0, least=1), call.rank(1, least=1)
+    if indices[-1] > len(x):
+        call.fail("the index vectors do not fit the data")
+    call.expect(2, (*indices[:-1], *x[indices[-1] :]))
+    return (call.type(0),)
+
+
+@rule("TensorScatter")
+def tensor_scatter(call: ShapeCall) -> Types:
+    """The first input's type; the update is as large, or shorter along the axis, and each batch has a place."""
+    cache = call.rank(0, least=1)
+    update, axis = call.rank(1, len(cache)), call.axis(int(call.attr("axis", -2)), len(cache))
+    if update[axis] > cache[axis]:
+        call.fail(f"the update has {counted(update[axis], 'element')} in dimension {axis}, the cache {cache[axis]}")
+    call.expect(1, (*cache[:axis], update[axis], *cache[axis + 1 :]))
+    call.expect(2, cache[:1])
     return (call.type(0),)
 
 
@@ -262,14 +294,12 @@ def resize(call: ShapeCall) -> Types:
     by_scales, by_sizes = (call.has(place) and call.type(place).size > 0 for place in (2, 3))
     if by_scales and by_sizes:
         call.fail("it has both scales and sizes, of which one is to be given")
-    if by_scales:
-        new = [scaled(x[axis], scale) for axis, scale in zip(axes, call.value(2).reshape(-1).tolist(), strict=False)]
-    elif call.has(3):
-        new = list(call.ints(3))
-    else:
+    if not by_scales and not call.has(3):
         call.fail("it has neither scales nor sizes")
-    if len(new) != len(axes):
-        call.fail(f"{counted(len(new), 'extent')} for {counted(len(axes), 'axis', 'axes')}")
+    given = call.value(2).reshape(-1).tolist() if by_scales else call.ints(3)
+    if len(given) != len(axes):
+        call.fail(f"{counted(len(given), 'scale' if by_scales else 'extent')} for {counted(len(axes), 'axis', 'axes')}")
+    new = [scaled(x[axis], scale) for axis, scale in zip(axes, given, strict=True)] if by_scales else list(given)
     policy = call.attr("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" and call.has(3):
         ratio = aspect_ratio(policy, [(extent, x[axis]) for axis, extent in zip(axes, new, strict=True)])
@@ -282,7 +312,7 @@ def resize(call: ShapeCall) -> Types:
 
 RULES.register_all(
     {
-        "ScatterND TensorScatter CumSum CumProd": like_first,
+        "CumSum CumProd": like_first,
         "Expand": lambda call: (TensorType(call.dtype(0), broadcast(call, (call.shape(0), call.ints(1)))),),
     }
 )

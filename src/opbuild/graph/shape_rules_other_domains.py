@@ -15,7 +15,7 @@ from opbuild.graph.shape_rules import (
     rule,
 )
 from opbuild.graph.shape_rules_reduction import matrix_product, turned
-from opbuild.graph.shape_rules_window import slide, window_of
+from opbuild.graph.shape_rules_window import require_quantized, slide, window_of
 from opbuild.graph.types import COLLECTIVES, TensorType
 from opbuild.operations.expression import dtype_of, from_json
 from opbuild.text.plural import counted
@@ -161,6 +161,8 @@ def convolution(call: ShapeCall) -> Types:
     x, w = _channels_first(call), call.rank(3, least=3)
     if len(x) != len(w) or x[1] != w[1] * int(call.attr("group", 1)):
         call.fail(f"{x[1]} input channels do not fit weights {list(w)} in {call.attr('group', 1)} group(s)")
+    require_quantized(call, w[0], 4, 5)
+    call.expect(8, w[:1])
     return (TensorType(call.dtype(7), _channels_placed(call, (x[0], w[0], *slide(call, x[2:], w[2:])))),)
 
 

@@ -129,7 +129,18 @@ def conv(call: ShapeCall) -> Types:
         _require_bias(call, w[0])
     elif op_type == "QLinearConv":
         dtype = call.dtype(7)
+        require_quantized(call, w[0], 4, 5)
+        call.expect(8, w[:1])
+    else:
+        require_quantized(call, w[0], 3)
     return (TensorType(dtype, (x[0], w[0], *slide(call, x[2:], _kernel(call, w)))),)
+
+
+def require_quantized(call: ShapeCall, channels: int, *indices: int) -> None:
+    """Check that scales and zero points of weights, if they are present, are one or one for each output channel."""
+    for index in indices:
+        if call.has(index) and call.type(index).size not in (1, channels):
+            call.fail(f"input {index} has {counted(call.type(index).size, 'element')} for {channels} output channels")
 
 
 @rule("ConvTranspose")

@@ -172,6 +172,16 @@ def kinds(*shapes: tuple[int, ...], dtype: str = "float32") -> list[TensorType |
         ("LayerNormalization", [(2, 8), (4,)], {}, "not broadcast"),
         ("Split", [(2, 5)], {"axis": 5}, "axis 5 is outside"),
         ("DepthToSpace", [(1, 6, 2, 2)], {"blocksize": 2}, "6 channels do not divide"),
+        ("ConvInteger", [(1, 3, 8, 8), (4, 3, 3, 3), (), (2,)], {}, "input 3 has 2 elements for 4 output channels"),
+        ("GatherElements", [(3, 5), (4, 2)], {"axis": 1}, "4 indices in dimension 0, which has 3 elements"),
+        ("ScatterElements", [(3, 5), (2,), (2,)], {}, "has rank 2, not 1"),
+        ("ScatterElements", [(3, 5), (4, 2), (4, 2)], {"axis": 1}, "4 indices in dimension 0, which has 3 elements"),
+        ("ScatterElements", [(3, 5), (3, 2), (3, 4)], {"axis": 1}, r"input 2 has shape \[3, 4\], not \[3, 2\]"),
+        ("ScatterND", [(3, 5), (2, 3), (2,)], {}, "index vectors do not fit"),
+        ("ScatterND", [(3, 5), (2, 1), (2, 4)], {}, r"input 2 has shape \[2, 4\], not \[2, 5\]"),
+        ("TensorScatter", [(1, 2, 4, 8), (1, 2, 5, 8)], {}, "5 elements in dimension 2, the cache 4"),
+        ("TensorScatter", [(1, 2, 4, 8), (1, 2, 4, 7)], {}, r"input 1 has shape \[1, 2, 4, 7\], not \[1, 2, 4, 8\]"),
+        ("TensorScatter", [(1, 2, 4, 8), (1, 2, 4, 8), (2,)], {}, r"input 2 has shape \[2\], not \[1\]"),
     ],
 )
 def test_shapes_that_do_not_fit_name_the_node_and_the_problem(
@@ -184,6 +194,14 @@ def test_shapes_that_do_not_fit_name_the_node_and_the_problem(
     assert f"{op_type} node 'layer7'" in caught.value.message
     assert str(TensorType("float32", shapes[0])) in caught.value.message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("count", [3, 8])
+def test_a_resize_has_a_scale_for_each_axis(count: int) -> None:
+    """Scales of which some had no axis, or an axis no scale, were a ValueError of zip."""
+    node, types = Node("Resize", ("x", "", "scales"), ("y",), {}, "larger"), kinds((1, 1, 2, 2), (count,))
+    with pytest.raises(ShapeError, match=f"{count} scales for 4 axes"):
+        infer_node(node, [types[0], None, types[1]], [None, None, np.ones(count, np.float32)])
 
 
 def test_a_resize_by_scales_and_by_sizes_is_an_error() -> None:
