@@ -56,7 +56,7 @@ class Opened(NamedTuple):
     def growth(self, extent: int) -> float:
         """Return how many times as many elements a size has as the network was made with."""
         sizes = ((self.network.feeds[each.name].size, shape) for each, shape in self._open(extent))
-        return max((float(np.prod(shape)) / size for size, shape in sizes), default=1.0)
+        return max((float(np.prod(shape)) / max(size, 1) for size, shape in sizes), default=1.0)
 
     def _open(self, extent: int) -> list[tuple[onnx.ValueInfoProto, tuple[int, ...]]]:
         pairs = zip(self.model.graph.input, self.shapes(extent), self.inputs, strict=True)

@@ -181,8 +181,9 @@ class _Maker:
 def _operations_of(dtype: str) -> tuple[str, ...]:
     if dtype == "bool":
         return (*TRUTH, *LOGIC)
-    wanted = "floats" if dtype in FLOATS else "integers"
-    return tuple(each.name for each in OPERATIONS.values() if each.kinds in ("numbers", wanted) and not each.predicate)
+    kinds = ("numbers", "floats" if dtype in FLOATS else "integers")
+    served = [each for each in OPERATIONS.values() if each.float64 or dtype != "float64"]  # the host has the others
+    return tuple(each.name for each in served if each.kinds in kinds and not each.predicate)
 
 
 def tree(seed: int) -> Tree:

@@ -64,17 +64,18 @@ class WalkRunner:
         walked = segment.walked(Clock())
         remainder = walked.body if is_body else walked.remainder
         with operators_kept():
-            found = self.segment(self.model.go_on(remainder.answered(answer, segment.follows.path), evaluate))
+            walked = self.model.go_on(remainder.answered(answer, segment.follows.path), evaluate)
+        found = self.segment(walked, answer.numbers)
         assert {port.name: port.type for port in found.executor.inputs} == types
         return found
 
-    def segment(self, walked: Walked) -> BoundSegment:
-        """Return a segment that numpy computes."""
+    def segment(self, walked: Walked, numbers: tuple[int, ...] = ()) -> BoundSegment:
+        """Return a segment that numpy computes, and that was given some numbers."""
         assert walked.follows is not None
         follows = break_from_json(break_to_json(walked.follows))  # as another process has it
         self.breaks.append(f"{follows.kind} {follows.op_type}".strip())
         executor = cast("Executor", HostExecutor(walked.graph))
-        return BoundSegment(executor, follows, Report("segments"), cast("Any", lambda _: walked))
+        return BoundSegment(executor, follows, Report("segments"), cast("Any", lambda _: walked), numbers=numbers)
 
 
 class _Walked(Segments):
