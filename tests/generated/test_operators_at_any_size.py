@@ -19,6 +19,7 @@ from generated.random_operators import OPERATORS
 from generated.random_signal import short_time, transform
 from generated.test_random_networks import Array, difference, expected_of
 from opbuild.errors import ModelError
+from opbuild.kernel.free import FREE
 from opbuild.program import HostCall
 from opbuild.runtime.record import Record
 from opbuild.runtime.symbolic import symbolic_of
@@ -37,7 +38,7 @@ Case = tuple[Opened, Sizes, list[int]]
 def sized(operator: Callable[[Maker], None], seed: int) -> Case | None:
     """Return an opened network and the sizes that it takes; None if these are not at least three."""
     network = opened(operator, seed)
-    if network is None:
+    if network is None or has_open_window(network):
         return None
     try:
         sizes = Sizes.of(network)
@@ -45,6 +46,14 @@ def sized(operator: Callable[[Maker], None], seed: int) -> Case | None:
         return None
     taken = [size for size in SIZES if takes(sizes, network, size)]
     return (network, sizes, taken) if len(taken) >= 3 else None
+
+
+def has_open_window(network: Opened) -> bool:
+    """Return whether the weights of a convolution have an open window: a kernel is for one."""
+    graph = network.model.graph
+    declared = {value.name: shape for value, shape in zip(graph.input, network.inputs, strict=True)}
+    weights = [declared.get(node.input[1], ()) for node in graph.node if node.op_type in ("Conv", "ConvTranspose")]
+    return any(FREE in shape[2:] for shape in weights)
 
 
 def takes(sizes: Sizes, network: Opened, size: int) -> bool:
