@@ -1,4 +1,4 @@
-"""Numbers moved from one arrangement in memory to another: scaled in one pass (``native/opbuild_arrange.c``), or joined."""
+"""Numbers moved from one arrangement in memory to another: by ``native/opbuild_arrange.c``, or by numpy's shifts."""
 
 from __future__ import annotations
 
