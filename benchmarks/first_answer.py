@@ -12,6 +12,7 @@ Columns about what is built behind the calls are empty where all is built before
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,20 +138,20 @@ class Ways:
             return found
 
 
-def wrong(outputs: Arrays, expected: Arrays, quantized: Path | None = None) -> str:
+def wrong(outputs: Arrays, expected: Arrays, others: Callable[[], tuple[Arrays, Arrays]] | None = None) -> str:
     """Return how outputs differ from ONNX Runtime's, empty if they do not but for rounding.
 
     Args:
         outputs: What was answered.
         expected: ONNX Runtime's answer.
-        quantized: The model, if it is a quantized network: whoever is as near as ONNX Runtime to the answer before it
-            was quantized is right, since what rounds to one step or to the next grows from layer to layer.
+        others: Of a quantized network, returns ONNX Runtime's exact answer, and that of the network before: what is as
+            near to this one is right, since what rounds to one step or to the next grows from layer to layer.
     """
     said = _difference(outputs, expected)
-    if not said or quantized is None:
+    if not said or others is None:
         return said
-    expected = exact_answer(quantized, expected)
-    said, whole = _difference(outputs, expected), before_quantizing(quantized)
+    expected, whole = others()
+    said = _difference(outputs, expected)
     shapes = [[each.shape for each in arrays] for arrays in (outputs, expected, whole)]
     if not said or shapes[0] != shapes[1] or shapes[1] != shapes[2]:
         return said
@@ -171,20 +172,18 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.linalg.norm(one.astype("f8") - other.astype("f8")))
 
 
-def exact_answer(path: Path, usual: Arrays) -> Arrays:
-    """Return ONNX Runtime's answer with sums of products of bytes that do not saturate, as others do without VNNI."""
-    try:
-        with np.load(path.with_suffix(".npz")) as feeds:
-            return onnxruntime_outputs(onnx.load(path), dict(feeds))
-    except Fail:  # it cannot write every model so
-        return usual
+def other_answers(path: Path, usual: Arrays) -> tuple[Arrays, Arrays]:
+    """Return ONNX Runtime's exact answer of a quantized model, and that of the network before.
 
-
-def before_quantizing(path: Path) -> Arrays:
-    """Return the answer of the network that a model was quantized from."""
-    whole = path.with_name("float32.onnx")
-    with np.load(path.with_suffix(".npz")) as feeds:
-        return ort_session(str(whole)).run(None, dict(feeds))
+    Sums of products of bytes saturate in its usual one without VNNI, which is taken where it cannot write a model
+    otherwise.
+    """
+    with np.load(path.with_suffix(".npz")) as found:
+        feeds = dict(found)
+    exact = usual
+    with contextlib.suppress(Fail):
+        exact = onnxruntime_outputs(onnx.load(path), feeds)
+    return exact, ort_session(str(path.with_name("float32.onnx"))).run(None, feeds)
 
 
 def measured(name: str, path: Path, ways: Ways, repeat: int, seconds: float) -> dict[str, Any]:
@@ -195,12 +194,12 @@ def measured(name: str, path: Path, ways: Ways, repeat: int, seconds: float) -> 
         for way in names[number % len(names) :] + names[: number % len(names)]:
             runs[way].append(ways.answer(way, path, seconds))
     expected = runs["onnxruntime"][0].get("outputs", [])
-    quantized = path if "int8" in name else None
+    others = partial(other_answers, path, expected) if "int8" in name else None
     row: dict[str, Any] = {"name": name, "family": family(path)}
     for way, answers in runs.items():
         first = answers[0]
         problem = next((each["problem"] for each in answers if "problem" in each), "")
-        problem = problem or wrong(first["outputs"], expected, quantized)
+        problem = problem or wrong(first["outputs"], expected, others)
         row[way] = {"problem": problem, **_medians(answers)}
         row[way] |= {key: first[key] for key in ("operators", "host", "built", "missing") if key in first}
     return row

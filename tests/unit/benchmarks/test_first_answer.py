@@ -29,11 +29,18 @@ def test_networks_to_answer_are_held_out_ones_of_different_architectures(tmp_pat
 
 def test_a_quantized_answer_is_right_if_it_is_as_near_to_the_network_before_as_onnx_runtimes() -> None:
     """Another rounding is no error; an answer that is farther off, or of another shape, is one."""
-    exact, theirs = np.zeros((2, 2), np.float32), np.ones((2, 2), np.float32)
-    assert not answers.wrong([-theirs], [theirs], lambda: [exact])
+    before, theirs = np.zeros((2, 2), np.float32), np.ones((2, 2), np.float32)
+    assert not answers.wrong([-theirs], [theirs], lambda: ([theirs], [before]))
     assert answers.wrong([-theirs], [theirs])
-    assert answers.wrong([-2 * theirs], [theirs], lambda: [exact])
-    assert answers.wrong([theirs[0]], [theirs], lambda: [exact])
+    assert answers.wrong([-2 * theirs], [theirs], lambda: ([theirs], [before]))
+    assert answers.wrong([theirs[0]], [theirs], lambda: ([theirs], [before]))
+
+
+def test_a_quantized_answer_is_right_if_it_is_onnx_runtimes_exact_one() -> None:
+    """Sums of its usual one saturate on some processors."""
+    before, theirs = np.zeros((2, 2), np.float32), np.ones((2, 2), np.float32)
+    assert not answers.wrong([5 * theirs], [theirs], lambda: ([5 * theirs], [before]))
+    assert answers.wrong([6 * theirs], [theirs], lambda: ([5 * theirs], [before]))
 
 
 def test_the_aspect_is_named_that_the_nearest_kernel_of_the_pack_lacks() -> None:
