@@ -288,12 +288,14 @@ def check_positives(network: Network, size: int) -> None:
 
 def test_calls_wait_for_no_segment_that_was_made_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """All segments are bound anew with kernels of their own, those of other sizes of one rank too, and exchanged."""
-    tiers = Tiers(monkeypatch)
+    go_on = threading.Event()
+    tiers = Tiers(monkeypatch, make=lambda: go_on.wait(60))
     network = tiers.network(onnx.parser.parse_model(HEAD + POSITIVES))
     for size in (7, 9, 7):
         check_positives(network, size)
     assert network.report.pending
     waited = [*tiers.waited]
+    go_on.set()
     for size in (7, 9, 7, 9):
         assert until(lambda: network._improver is None)
         check_positives(network, size)
