@@ -323,10 +323,10 @@ class Network:
         binding = self._bindings.get(shapes)
         if binding is None:
             (self._check or self._check_shapes)(shapes)
-            earlier = tuple(self._bindings)
+            earlier = tuple(self._bindings.items())
             binding = self._binding(shapes)
-            if len(earlier) == 1:  # sizes differ: a later one shall not wait for the program that serves them all
-                self._ask_for_better(*earlier)
+            if len(earlier) == 1 and not earlier[0][1].executor.is_filled:  # no later size shall wait for their program
+                self._ask_for_better(earlier[0][0])
             if earlier and binding.is_first_tier:  # a cache that grows: no size comes twice
                 self._ask_for_better(shapes)
         elif binding.better is not None:
