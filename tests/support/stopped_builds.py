@@ -40,6 +40,8 @@ from opbuild.offline.build import export
 from opbuild.offline.load import load
 from opbuild.platform.digest import blake3_of
 from opbuild.store.ageing import age
+from opbuild.store.claims import sweep_claims
+from opbuild.store.peers import claims_folder
 from opbuild.store.policy import Policy, create_policy_file
 from opbuild.target.host import host_level
 from support.forked import forked
@@ -104,6 +106,7 @@ class Place:
 
     def age(self, policy: Policy | None = None) -> None:
         """Let the cache age, as the end of a build that adds something does."""
+        sweep_claims(claims_folder(self.config))
         create_policy_file(self.config.policy_file)
         age(self.config.kernel_meta, self.config.network_meta, policy or Policy())
 
