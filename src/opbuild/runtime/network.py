@@ -323,15 +323,23 @@ class Network:
         binding = self._bindings.get(shapes)
         if binding is None:
             (self._check or self._check_shapes)(shapes)
-            earlier = tuple(self._bindings.items())
+            was_called, alone = self._latest is not None, self._bound_alone()
             binding = self._binding(shapes)
-            if len(earlier) == 1 and not earlier[0][1].executor.is_filled:  # no later size shall wait for their program
-                self._ask_for_better(earlier[0][0])
-            if earlier and binding.is_first_tier:  # a cache that grows: no size comes twice
+            if alone is not None:  # no later size shall wait for the program of all
+                self._ask_for_better(alone)
+            if was_called and binding.is_first_tier:  # a cache that grows: no size comes twice
                 self._ask_for_better(shapes)
         elif binding.better is not None:
             self._ask_for_better(shapes)
         return binding
+
+    def _bound_alone(self) -> Shapes | None:
+        """Return the one signature that is bound so far, if by no program for others too."""
+        with self._lock:  # others are bound meanwhile
+            if len(self._bindings) != 1:
+                return None
+            shapes, binding = next(iter(self._bindings.items()))
+            return None if binding.executor.is_filled else shapes
 
     def _memory_error(self, error: MemoryError) -> RunError:
         return RunError(f"the network {self.name} cannot run: {error}", hint_for(error))
