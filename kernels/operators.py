@@ -172,11 +172,12 @@ def _integer_product(right: str, zero_point: bool) -> Iterator[onnx.ModelProto]:
     for rows, (depth, columns) in product((1, 4, 16, 64, 256), ((64, 256), (512, 16), (768, 768))):
         to = Writer()
         batch = () if right in LARGE_WEIGHTS else (12,)
-        y = to.input("y", (*batch, depth, columns), INT8)
         if right in LARGE_WEIGHTS:
             weights = np.ones((depth, columns), np.int8)
             weights[: LARGE_WEIGHTS[right]] = 127
             y = to.numbers(weights, "int8")
+        else:
+            y = to.input("y", (*batch, depth, columns), INT8)
         zero = (to.input("z", (), UINT8),) if zero_point else ()
         yield to.model(to.add("MatMulInteger", to.input("x", (*batch, rows, depth), UINT8), y, *zero), dtype=INT32)
 
